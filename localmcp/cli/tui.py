@@ -44,10 +44,10 @@ def _prepare_screen(session: Session, name: str, hint: str) -> None:
     """Refuse to draw where there is no terminal, and let searches go by words until the model is there.
 
     Raises:
-        Unavailable: stdin or stderr is not a terminal.
+        Unavailable: stdin or stderr is not a terminal, or one that cannot draw.
     """
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise Unavailable(f"localmcp {name} needs a terminal.", hint=hint)
+    if not (sys.stdin.isatty() and sys.stderr.isatty()) or os.environ.get("TERM") == "dumb":
+        raise Unavailable(f"localmcp {name} needs a terminal that can draw.", hint=hint)
     # What is typed is searched again when the model is there.
     session.seconds_for_model = 0.0
     # Textual takes an empty NO_COLOR for a wish too; no-color.org does not.

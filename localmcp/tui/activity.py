@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual.binding import Binding, BindingType
@@ -10,9 +11,9 @@ from textual.content import Content
 
 from localmcp.humanize import local_time, size
 from localmcp.tui.commands import told
-from localmcp.tui.dialogs import confirm
-from localmcp.tui.pane import ListPane, Row
-from localmcp.tui.passages import cut_right
+from localmcp.tui.dialogs import TextScreen, confirm
+from localmcp.tui.pane import FoundPane, Row
+from localmcp.tui.passages import cut
 from localmcp.tui.widgets import facts, lines
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ EMPTY = (
 NONE_MATCHES = "[b]No call fits[/b]\n\n[$muted]Other words, or [/][b]e[/b][$muted] for those without an error too.[/]"
 
 
-class ActivityPane(ListPane):
+class ActivityPane(FoundPane):
     TITLE = "Activity"
     PLACEHOLDER, LIST_TITLE = "Only calls that hold…", "Calls"
     FOLLOWS_TOP = True
@@ -65,27 +66,27 @@ class ActivityPane(ListPane):
         )
         return [_row(entry) for entry in page.entries]
 
+    def show_rows(self, rows: Sequence[Row]) -> None:
+        super().show_rows(rows)
+        chosen = [self.LIST_TITLE, "errors only" if self.only_errors else "", "with mine" if self.with_own else ""]
+        self.list.border_title = " · ".join(filter(None, chosen))
+
     def nothing(self) -> str:
         return NONE_MATCHES if self.text or self.only_errors else EMPTY
 
     def action_mine(self) -> None:
         self.with_own = not self.with_own
-        self._choose()
+        self.reload()
 
     def action_errors(self) -> None:
         self.only_errors = not self.only_errors
-        self._choose()
-
-    def _choose(self) -> None:
-        chosen = ["errors only" if self.only_errors else "", "with mine" if self.with_own else ""]
-        self.say_aside(" · ".join(filter(None, chosen)))
         self.reload()
 
     def action_statistics(self) -> None:
         """Show what the calls add up to."""
         self.ask(
             "totals", lambda: self.session.look(lambda w: w.activity.stats().as_json()),
-            lambda totals: self.read_over("What the calls add up to", told(totals)),
+            lambda totals: self.app.push_screen(TextScreen("What the calls add up to", told(totals))),
         )  # fmt: skip
 
     def action_again(self) -> None:
@@ -102,7 +103,7 @@ class ActivityPane(ListPane):
 
     def _run(self, entry: LogEntry) -> None:
         def show(answer: Any) -> None:
-            self.read_over(f"{entry.tool}, run again", told(answer, as_json=True))
+            self.app.push_screen(TextScreen(f"{entry.tool}, run again", told(answer, as_json=True)))
 
         self.ask("again", lambda: self.session.call(entry.tool, **(entry.arguments or {})), show)
 
@@ -113,7 +114,7 @@ class ActivityPane(ListPane):
 
 def _row(entry: LogEntry) -> Row:
     """Return a call in two lines: when, the tool and what was asked; who, and how it ended."""
-    clock, asked = local_time(entry.started_at)[-8:], cut_right(asked_words(entry.arguments), 200)
+    clock, asked = local_time(entry.started_at)[-8:], cut(asked_words(entry.arguments), 200)
     end = took(entry.seconds) if entry.success else f"✗ {entry.error_message or entry.error_class or 'error'}"
     title = Content.assemble(
         (f"{clock} ", "$muted"), (entry.tool, "bold"), f" {asked}\n", (f"         {entry.client} · ", "$muted"),

@@ -36,7 +36,6 @@ from localmcp.tui.session import (
     ModelChanged,
     Opened,
     Session,
-    StateChanged,
     WorksChanged,
 )
 from localmcp.tui.widgets import ErrorGuard, Quiet
@@ -56,6 +55,8 @@ REMOVALS = (
     "Say no if a disk is not mounted, or a folder has moved. Otherwise those documents go into the trash, from "
     "where the Library brings them back."
 )
+PATIENCE_SECONDS = 0.25
+"""Before the screen says that something is waited for."""
 ERRORS_AT_ONCE = 20
 """More unexpected errors within a second mean that drawing itself fails: the app ends, with one line."""
 
@@ -79,7 +80,7 @@ class LocalMcpApp(ErrorGuard, theme.ThemedApp[None]):
         Quiet("escape", "dismiss_error", "Dismiss the error", priority=True),
         Quiet("ctrl+p", "command_palette", "Commands", priority=True), Quiet("colon", "command_palette", "Commands"),
         Quiet("ctrl+z", "suspend_process", "Suspend: fg comes back"),
-        Quiet("ctrl+q", "quit", "Quit"),
+        Quiet("ctrl+q", "quit", "Quit", priority=True),
     ]  # fmt: skip
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-normal"), (140, "-wide")]
     NOTIFICATION_TIMEOUT = 3
@@ -110,7 +111,9 @@ class LocalMcpApp(ErrorGuard, theme.ThemedApp[None]):
         yield Footer(compact=True)
 
     def on_mount(self) -> None:
-        self.top.where, self.top.state = str(self.session.path), ("◌ opening", "$muted")
+        self.top.show_file(str(self.session.path))
+        # The state says it where somebody waits for an answer.
+        self.top.set_interval(PATIENCE_SECONDS, self.show_state)
         if self._requested_theme != self.theme:
             names = ", ".join(theme.theme_names())
             self.tell_error(LocalMCPError(f"There is no theme '{self._requested_theme}'. Known: {names}."))
@@ -155,12 +158,10 @@ class LocalMcpApp(ErrorGuard, theme.ThemedApp[None]):
 
     @on(Opened)
     def opened(self, message: Opened) -> None:
-        if message.error is not None:
-            self.top.state = "✗ not open", "$error"
-            self.tell_error(message.error)
-            return
         self.show_state()
-        if not self.session.exists:
+        if message.error is not None:
+            self.tell_error(message.error)
+        elif not self.session.exists:
             self.pane.file_changed({})
 
     @on(ModelChanged)
@@ -169,17 +170,20 @@ class LocalMcpApp(ErrorGuard, theme.ThemedApp[None]):
         if isinstance(self.pane, SearchPane):
             self.pane.model_changed()
 
-    @on(StateChanged)
     def show_state(self) -> None:
         """Show whether everything is ready, at the right end of the first line."""
-        if self.session.awaited:
-            self.top.state = "◌ working", "$accent"
+        long_ago = time.monotonic() - PATIENCE_SECONDS
+        if not self.session.is_open:
+            state = ("✗ not open", "$error") if self.error_line.error else ("◌ opening", "$muted")
+        elif any(question.asked_at < long_ago for question in self.session.questions):
+            state = "◌ working", "$accent"
         elif self.session.model_loading:
-            self.top.state = "◌ loading the model", "$accent"
+            state = "◌ loading the model", "$accent"
         elif self.session.model_problem:
-            self.top.state = "○ words only", "$warning"
+            state = "○ words only", "$warning"
         else:
-            self.top.state = "● ready", "$success"
+            state = "● ready", "$success"
+        self.top.show_state(*state)
 
     @on(FileChanged)
     def file_changed(self, message: FileChanged) -> None:
@@ -196,14 +200,13 @@ class LocalMcpApp(ErrorGuard, theme.ThemedApp[None]):
         self.pane.file_changed(counters)
 
     def _holdings(self) -> dict[str, Any]:
-        answer = self.session.draft("get_stats").answer
-        return {**(answer.value if answer is not None else {}), "readOnly": self.session.why_read_only()}
+        return {**self.session.read("get_stats"), "readOnly": self.session.why_read_only()}
 
     def _show_holdings(self, stats: dict[str, Any]) -> None:
         if stats["readOnly"] and not self.stats:
             self.tell_error(LocalMCPError(stats["readOnly"]))
         self.stats = stats
-        self.top.is_read_only = bool(stats["readOnly"])
+        self.top.show_file(str(self.session.path), stats["readOnly"])
         self.top.show_holdings(stats)
 
     # ------------------------------------------------------------ work in the background
@@ -256,9 +259,11 @@ class LocalMcpApp(ErrorGuard, theme.ThemedApp[None]):
         self.pane.ask("stop", lambda: self.session.stop_work(work), lambda _: self.notify(says))
 
     async def action_quit(self) -> None:
-        """Leave; where work would stop, ask first."""
+        """Leave, from any dialog; where work would stop, ask first."""
         from localmcp.tui.dialogs import confirm
 
+        while len(self.screen_stack) > 1:
+            self.pop_screen()
         jobs = [self.session.job, *(TITLES[work.kind] for work in self.session.works if work.is_ours)]
         job = next(filter(None, jobs), "")
         if not job:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, is_dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, cast
@@ -17,8 +17,8 @@ from localmcp.humanize import size
 from localmcp.schemas import Json, list_of
 from localmcp.tools import Answer
 from localmcp.tui.dialogs import ChoiceScreen, ask_screen, confirm
-from localmcp.tui.forms import FormScreen
-from localmcp.tui.pane import ListPane, Pane, Row
+from localmcp.tui.forms import FormScreen, label_of
+from localmcp.tui.pane import FoundPane, Pane, Row
 from localmcp.tui.session import Session
 from localmcp.tui.widgets import facts, lines, visible_content
 
@@ -78,40 +78,42 @@ def start(
 
     `values`: those of a thing that is changed. `failed` gets an error; without it, the form or the error line does.
     """
+    session = pane.session
+    # What needs no question is done while the form is open: the person can correct there what is wrong.
     at_once = not (command.warning or command.has_preview or command.is_long or failed)
 
+    def save(fields: Json) -> Any:
+        return command.do(Run(session, fields))
+
     def show_form(schema: Json) -> None:
-        save = partial(_do, command, pane.session) if at_once else lambda fields: fields  # pyright: ignore
-        form = FormScreen(command.title, schema, save, values, verb="Save" if values else "Run")  # pyright: ignore
+        form = FormScreen(
+            command.title, schema, save if at_once else dict[str, Any], values, verb="Save" if values else "Run"
+        )
         ask_screen(pane, form, finish if at_once else propose)
 
     def propose(fields: Json) -> None:
-        run = partial(execute, Run(pane.session, fields))
-        ask = partial(confirm, pane, f"{command.title}?", yes="Run", then=run)
+        run = Run(session, fields)
+        ask = partial(confirm, pane, f"{command.title}?", yes="Run", then=partial(execute, run))
         if command.has_preview:
-            preview = partial(command.do, Run(pane.session, fields, dry_run=True))
+            preview = partial(command.do, replace(run, dry_run=True))
             pane.ask("preview", preview, lambda shown: ask(more=told(shown).plain))
         elif command.warning:
             ask(more=command.warning)
         else:
-            run()
+            execute(run)
 
     def execute(run: Run) -> None:
         if command.is_long:
-            pane.session.do(command.title, lambda tell: command.do(replace(run, tell=tell)), finish)
+            session.do(command.title, lambda tell: command.do(replace(run, tell=tell)), finish)
         else:
             pane.ask(command.title, partial(command.do, run), finish, failed)
 
     if command.form is None:
         propose({})
     elif callable(command.form):
-        pane.ask("form", partial(command.form, pane.session), show_form)
+        pane.ask("form", partial(command.form, session), show_form)
     else:
         show_form(command.form)
-
-
-def _do(command: Command, session: Session, fields: Json) -> Any:
-    return command.do(Run(session, fields))
 
 
 # ---------------------------------------------------------------- answers
@@ -129,11 +131,11 @@ def told(value: Any, *, as_json: bool = False) -> Content:
     if isinstance(value, Content):
         return visible_content(value)
     record = cast("Json", asdict(cast(Any, value)) if is_dataclass(value) else value)
-    parts = facts({_label(name): _fact(name, part) for name, part in record.items() if not rows_of(part)})
-    for name, rows in ((name, rows_of(part)) for name, part in record.items()):
-        if rows:
-            shown = ["  ".join(filter(None, (_fact(key, part) for key, part in row.items()))) for row in rows]
-            parts += [Content.styled(f"\n{_label(name)}", "$muted"), *map(Content, shown)]
+    tables = {name: rows for name, part in record.items() if (rows := rows_of(part))}
+    parts = facts({_words(name): _fact(name, part) for name, part in record.items() if name not in tables})
+    for name, rows in tables.items():
+        shown = ["  ".join(filter(None, (_fact(key, part) for key, part in row.items()))) for row in rows]
+        parts += [Content.styled(f"\n{_words(name)}", "$muted"), *map(Content, shown)]
     return visible_content(lines(*parts))
 
 
@@ -148,9 +150,8 @@ def rows_of(value: Any) -> list[Json]:
     return rows if all(isinstance(row, dict) for row in rows) else []
 
 
-def _label(name: str) -> str:
-    """Return the name of a field in words: `createdAt` as `created at`."""
-    return re.sub(r"(?<=[a-z])([A-Z])", lambda letter: f" {letter[1].lower()}", name).replace("_", " ")
+def _words(name: str) -> str:
+    return label_of(name).lower()
 
 
 def _fact(name: str, value: Any) -> str:
@@ -165,14 +166,14 @@ def _fact(name: str, value: Any) -> str:
             return size(value) if is_size else f"{value:,}" if value > 9999 else str(value)
         case dict():
             items = cast("Json", value).items()
-            return ", ".join(f"{_label(key)}: {text}" for key, part in items if (text := _fact(key, part)))
+            return ", ".join(f"{_words(key)}: {text}" for key, part in items if (text := _fact(key, part)))
         case list() | tuple():
             return ", ".join(_fact(name, part) for part in cast("list[Any]", value))
         case _:
-            return str(cast(object, value))
+            return str(value)
 
 
-# ---------------------------------------------------------------- panes of commands
+# ---------------------------------------------------------------- the pane
 
 
 def row_of(group: str, command: Command) -> Row:
@@ -186,7 +187,7 @@ def thing(group: str, name: str, title: Content, about: Content, *commands: Comm
     return Row(f"{group}/{name}", Content("  ") + title, about, group, commands)
 
 
-class CommandPane(ListPane):
+class CommandPane(FoundPane):
     """The base of the panes Tools and File; the record of a row is its commands."""
 
     PLACEHOLDER = "What do you want to do?"
@@ -206,20 +207,15 @@ class CommandPane(ListPane):
         """Key of the row whose command was run last; its answer stays until another is run."""
 
     def find(self, text: str) -> list[Row]:
-        words, rows = text.casefold().split(), list[Row]()
+        rows: list[Row] = []
         for group, commands in self.COMMANDS.items():
             rows += [row_of(group, command) for command in commands]
-            if read := self.THINGS.get(group):
-                rows += self._read(read)
-        texts = (f"{row.group} {row.title} {row.about.plain}".casefold() for row in rows)
-        return [row for row, shown in zip(rows, texts, strict=True) if all(word in shown for word in words)]
-
-    def _read(self, read: Callable[[Session], list[Row]]) -> list[Row]:
-        try:
-            return self.session.look(lambda _: read(self.session))
-        except LocalMCPError:
+            read = self.THINGS.get(group)
             # A backup can be restored in a file that cannot be read.
-            return []
+            with suppress(LocalMCPError):
+                rows += self.session.look(lambda _, read=read: read(self.session)) if read else []
+        texts = (f"{row.group} {row.title} {row.about.plain}".casefold() for row in rows)
+        return [row for row, shown in zip(rows, texts, strict=True) if all(w in shown for w in text.casefold().split())]
 
     def file_changed(self, counters: dict[str, int]) -> None:
         """Forget answers that may be out of date."""
@@ -238,19 +234,18 @@ class CommandPane(ListPane):
             answer = told(self.answers[row.key], as_json=self.as_json)
         self.reader.show(row.key.partition("/")[2], lines(row.about, "", answer))
         if commands[0].shows and row.key not in self.answers and self.session.is_open:
-            self.set_timer(SHOW_SECONDS, partial(self._fetch_if_chosen, row))
+            self.set_timer(SHOW_SECONDS, partial(self._fetch, row))
 
-    def _fetch_if_chosen(self, row: Row) -> None:
-        if self.chosen is not None and self.chosen.key == row.key and row.key not in self.answers:
-            self._fetch(row)
+    def _fetch(self, row: Row, *, again: bool = False) -> None:
+        """Fetch the answer of a row that is still highlighted."""
 
-    def _fetch(self, row: Row) -> None:
         def keep(answer: Any) -> None:
             self._keep(row, answer)
             # What was found may be rows of their own.
             self.reload()
 
-        self.ask("show", partial(row.record[0].do, Run(self.session)), keep, keep)
+        if self.chosen is not None and self.chosen.key == row.key and (again or row.key not in self.answers):
+            self.ask("show", partial(row.record[0].do, Run(self.session)), keep, keep)
 
     def _keep(self, row: Row, answer: Any) -> None:
         self.answers[row.key] = answer
@@ -258,21 +253,21 @@ class CommandPane(ListPane):
             self.show_row(self.chosen)
 
     def action_open(self) -> None:
-        """Run the command, or ask which; on a narrow screen, show an answer over the whole screen."""
+        """Run the command, or ask which."""
         row = self.chosen
         if row is None:
             return
         commands: Sequence[Command] = row.record
         if len(commands) > 1:
             options = [Content.assemble((f" {c.title}  ", "bold"), (c.says, "$muted")) for c in commands]
-            screen = ChoiceScreen(row.key.partition("/")[2], options, row.about if self.is_narrow else None)
+            above = row.about if self.screen.has_class("-narrow") else None
+            screen = ChoiceScreen(row.key.partition("/")[2], options, above)
             ask_screen(self, screen, lambda number: self.run_command(row, commands[number]))
         elif not commands[0].shows:
             self.run_command(row, commands[0])
-        elif self.is_narrow and row.key in self.answers:
-            self.read_over(commands[0].title, told(self.answers[row.key]))
         else:
-            self._fetch(row)
+            self._fetch(row, again=True)
+            self.uncover_reader()
 
     def run_command(self, row: Row, command: Command) -> None:
         """Run a command, and show its answer beside its row."""
@@ -281,8 +276,7 @@ class CommandPane(ListPane):
             self.answers, self._last_run = {}, row.key
             self._keep(row, answer)
             self.reload()
-            if self.is_narrow:
-                self.read_over(command.title, told(answer))
+            self.uncover_reader()
 
         start(self, command, finish)
 
@@ -300,11 +294,9 @@ class CommandPane(ListPane):
 
     def action_copy(self) -> None:
         """Copy the answer of a tool as JSON, else the command line that does the same, else what is said of the row."""
-        row = self.chosen
-        if row is None:
-            return
-        answer, shell = self.answers.get(row.key), row.record[0].shell
-        if isinstance(answer, Answer):
-            self.copy(json_of(answer), "The answer is copied as JSON.")
-        else:
-            self.copy(shell or row.about.plain, "The command line is copied." if shell else "Copied.")
+        if row := self.chosen:
+            answer, shell = self.answers.get(row.key), row.record[0].shell
+            if isinstance(answer, Answer):
+                self.copy(json_of(answer), "The answer is copied as JSON.")
+            else:
+                self.copy(shell or row.about.plain, "The command line is copied." if shell else "Copied.")

@@ -60,7 +60,7 @@ def error_screen(error: BaseException) -> TextScreen:
     message = error.message if is_ours else f"{type(error).__name__}: {error}"
     hint = (error.hint or "") if is_ours else "This is a mistake in localmcp; the log tells where."
     text = Content.assemble(
-        (message, "bold"), "\n\n", hint, "\n\n" if hint else "", ("log  ", "$muted"), short(str(log_file()))
+        (message, "bold"), f"\n\n{hint}" if hint else "", ("\n\nlog  ", "$muted"), short(str(log_file()))
     )
     return TextScreen("What went wrong", text)
 
@@ -75,19 +75,16 @@ class ConfirmScreen(ModalScreen[bool]):
 
     def __init__(self, question: str, more: str, yes: str, *, unasked: bool) -> None:
         super().__init__()
-        self._question, self._more, self._yes = visible(question), visible(more, newlines=True), yes
-        self._ignores_keys_until = time.monotonic() + (UNASKED_SECONDS if unasked else 0)
+        self._text = Content.assemble((visible(question), "bold"), visible(f"\n\n{more}", newlines=True))
+        self._yes, self._ignores_keys_until = yes, time.monotonic() + (UNASKED_SECONDS if unasked else 0)
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog") as box:
             box.border_subtitle = "y yes · n no"
-            yield Static(Content.assemble((self._question, "bold"), f"\n\n{self._more}" if self._more else ""))
+            yield Static(self._text)
             with Horizontal(classes="buttons"):
                 yield Button("No", id="no", compact=True)
                 yield Button(self._yes, id="yes", variant="error", compact=True)
-
-    def on_mount(self) -> None:
-        self.query_one("#no").focus()
 
     def action_answer(self, answer: bool) -> None:
         if time.monotonic() >= self._ignores_keys_until:
@@ -116,9 +113,6 @@ class ChoiceScreen(ModalScreen[int]):
                 with VerticalScroll(classes="above", can_focus=False):
                     yield Static(self._above)
             yield Choices(*(list_option(row, str(number)) for number, row in enumerate(self._rows)))
-
-    def on_mount(self) -> None:
-        self.query_one(Choices).focus()
 
     @on(OptionList.OptionSelected)
     def chosen(self, message: OptionList.OptionSelected) -> None:

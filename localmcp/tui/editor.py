@@ -1,9 +1,10 @@
-"""Opening a file at a line in the person's editor."""
+"""Opening a file: at a line in the person's editor, or in the program that the system has for it."""
 
 from __future__ import annotations
 
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -22,6 +23,13 @@ GO_TO = {"code", "codium", "code-insiders", "cursor", "windsurf"}
 """Editors that take `--goto FILE:12`."""
 LINE_FIRST = {"vi", "vim", "nvim", "view", "nano", "emacs", "emacsclient", "micro", "kak", "joe"}
 """Editors that take `+12 FILE`."""
+PAGE_VIEWERS = {"evince": "--page-index", "atril": "--page-index", "okular": "--page", "zathura": "--page"}
+"""Viewer of PDFs -> its option for a page."""
+PROGRAMS = {
+    *".appimage .bat .cmd .com .command .cpl .desktop .exe .hta .jar .js .jse .lnk .msi .ps1 .py .pyw .reg".split(),
+    *".scr .scpt .sh .terminal .url .vb .vbe .vbs .webloc .wsf .wsh".split(),
+}
+"""Endings of files that some system runs, or that lead elsewhere, when they are opened."""
 NOT_TEXT = {".pdf", ".docx", ".pptx", ".xlsx", ".epub", ".zip"}
 
 
@@ -41,9 +49,11 @@ def open_in_editor(widget: Widget, citation: Json, freshness: str) -> None:
     named = (os.environ.get(name, "").strip() for name in ("VISUAL", "EDITOR"))
     editor = next(filter(None, named), "") or ("notepad" if sys.platform == "win32" else "vi")
     try:
-        command = editor_command(editor, _openable(citation, freshness), citation["startLine"])
+        path = _existing(citation, freshness)
+        if Path(path).suffix.lower() in NOT_TEXT:
+            raise NotFound(f"{path} is not a text file; an editor cannot show it.", hint="Press o to open it.")
         with widget.app.suspend():
-            subprocess.run(command, check=False)
+            subprocess.run(editor_command(editor, path, citation["startLine"]), check=False)
     except LocalMCPError as error:
         widget.app.post_message(Failed(error))
     except (OSError, ValueError, SuspendNotSupported) as error:
@@ -51,13 +61,45 @@ def open_in_editor(widget: Widget, citation: Json, freshness: str) -> None:
         widget.app.post_message(Failed(Unavailable(f"The editor '{editor}' cannot be started: {error}", hint=hint)))
 
 
+def open_original(widget: Widget, citation: Json, freshness: str) -> None:
+    """Open the file in the program that the system has for it, a PDF at its page where the viewer takes one."""
+    try:
+        path = _existing(citation, freshness)
+        if Path(path).suffix.lower() in PROGRAMS:
+            raise NotFound(f"{path} might run as a program when it is opened.", hint="Press e to see it in the editor.")
+        if sys.platform == "win32":
+            os.startfile(path)
+        else:
+            streams = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+            subprocess.Popen(viewer_command(path, citation.get("startPage")), start_new_session=True, **streams)
+        widget.app.notify(f"Opened {os.path.basename(path)}.")
+    except LocalMCPError as error:
+        widget.app.post_message(Failed(error))
+    except (OSError, subprocess.SubprocessError) as error:
+        failure = Unavailable(f"{citation.get('path')} cannot be opened: {error}", hint="The key e opens the editor.")
+        widget.app.post_message(Failed(failure))
+
+
+def viewer_command(path: str, page: int | None) -> list[str]:
+    """Return the command line that opens a file; of a PDF at its page, if the viewer that is set for them takes one."""
+    if sys.platform == "darwin":
+        return ["open", path]
+    if page is not None and path.lower().endswith(".pdf") and shutil.which("xdg-mime"):
+        query = ["xdg-mime", "query", "default", "application/pdf"]
+        default = subprocess.run(query, capture_output=True, text=True, check=False, timeout=5).stdout.lower()
+        for viewer, option in PAGE_VIEWERS.items():
+            if viewer in default and shutil.which(viewer):
+                return [viewer, f"{option}={page}", path]
+    return ["xdg-open", path]
+
+
 def real_path(shown: str) -> str:
     """Return the path of a file or folder that an answer shows, with signs for the control characters in its name."""
     return shown if os.path.exists(shown) else invisible(shown)
 
 
-def _openable(citation: Json, freshness: str) -> str:
-    """Return the path, if it is a text file of this machine.
+def _existing(citation: Json, freshness: str) -> str:
+    """Return the path, if it is a file of this machine.
 
     Raises:
         NotFound: says why it cannot be opened.
@@ -70,6 +112,4 @@ def _openable(citation: Json, freshness: str) -> str:
     path = real_path(path)
     if freshness == "missing" or not os.path.isfile(path):
         raise NotFound(f"{path} is no longer there.", hint="Refresh the Library.")
-    if Path(path).suffix.lower() in NOT_TEXT:
-        raise NotFound(f"{path} is not a text file; an editor cannot show it.")
     return path

@@ -1,9 +1,8 @@
-"""File: its size, checks, backups, packs, mounts and settings."""
+"""File: its size, checks, backups, packs and mounts."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime
 from functools import partial
@@ -13,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from textual.content import Content
 
-from localmcp.config import load_settings, setting_text, settings_in_force, write_setting
 from localmcp.humanize import command_line, counted, size
 from localmcp.schemas import Json
 from localmcp.tui.commands import Command, CommandPane, Run, form_of, thing
@@ -21,14 +19,12 @@ from localmcp.tui.forms import PATH
 from localmcp.tui.pane import Row
 from localmcp.tui.passages import short
 from localmcp.tui.session import Session
-from localmcp.tui.widgets import facts, lines
+from localmcp.tui.widgets import lines
 
 if TYPE_CHECKING:
     from localmcp.doctor.check import Check
 
 MARKS = {"ok": ("✓", "$success"), "warn": ("!", "$warning"), "fail": ("✗", "$error")}
-SEARCHES = 100
-"""Searches whose speed is told."""
 
 # ---------------------------------------------------------------- this file
 
@@ -36,9 +32,9 @@ SEARCHES = 100
 def _status(run: Run) -> Json | str:
     if not run.session.exists:
         return "There is no file yet. Begin with: localmcp add FOLDER"
-    workspace, stats = run.session.workspace, run.session.draft("get_stats").answer
-    about = {"path": str(run.session.path), "readOnly": run.session.why_read_only(), "model": workspace.settings.model}
-    return {**about, **(stats.value if stats is not None else {})}
+    settings = run.session.workspace.settings
+    about = {"path": str(run.session.path), "readOnly": run.session.why_read_only(), "model": settings.model}
+    return {**about, **run.session.read("get_stats")}
 
 
 def _optimize(run: Run) -> Any:
@@ -69,24 +65,13 @@ def _examine(run: Run) -> Content:
     wrong = counted(problems, "problem") if problems else "all well"
     checks = [_check(check) for check in sorted(report.checks, key=lambda check: check.status == "ok")]
     largest = [f"{name:<20} {size(number):>9}" for name, number in report.sizes]
-    calls = run.session.look(lambda w: w.activity.logs(tool="search", limit=SEARCHES).entries)
-    parts = [Content.styled(wrong, "bold"), *checks, *(["\nWhat takes room", *largest] if largest else [])]
-    return lines(*parts, f"\n{speed_words([call.milliseconds for call in calls])}")
+    return lines(Content.styled(wrong, "bold"), *checks, *(["\nWhat takes room", *largest] if largest else []))
 
 
 def _check(check: Check) -> Content:
     mark, style = MARKS[check.status]
     fix = Content.styled(f"\n  $ {check.fix}", "$accent") if check.fix else Content("")
     return Content.assemble((f"{mark} ", style), (f"{check.name}  ", "bold"), check.says) + fix
-
-
-def speed_words(speeds: Sequence[float]) -> str:
-    """Return the median and the slow end of searches, from their milliseconds."""
-    if not speeds:
-        return "No searches yet."
-    ordered = sorted(speeds)
-    middle, slow = ordered[len(ordered) // 2], ordered[min(len(ordered) - 1, int(len(ordered) * 0.95))]
-    return f"The last {counted(len(speeds), 'search')}: half below {middle:.0f} ms, 95 % below {slow:.0f} ms"
 
 
 # ---------------------------------------------------------------- backups
@@ -185,44 +170,6 @@ def _mounted(mount: Json) -> Row:
     return thing("Packs", name, title, about, unmount, check)
 
 
-# ---------------------------------------------------------------- settings
-
-
-def settings_of(session: Session) -> list[Row]:
-    """Return every setting with its value and its help."""
-    return [_setting(setting) for setting in settings_in_force(load_settings(database=session.path))]
-
-
-def _setting(setting: Json) -> Row:
-    name, says = str(setting["name"]), str(setting["says"])
-    value, default = setting_text(setting["value"]), setting_text(setting["default"])
-    is_default = setting["from"] == "default"
-    title = Content.assemble(f"{name}  ", (value, "$muted" if is_default else "bold $accent"))
-    table = {"value": value, "from": str(setting["from"]), "default": default, "variable": str(setting["env"])}
-    about = lines(says, "", *facts({**table}), "\nA change counts from the next start.")
-    form = form_of(value={"title": name, "description": says, "default": value})
-    shell = f"localmcp config set {name} VALUE"
-    change = Command(f"Change {name}", says, partial(_change_setting, name), shell, form)
-    reset = Command("Back to its default", "", partial(_reset_setting, name), f"localmcp config unset {name}")
-    return thing("Settings", name, title, about, *((change,) if is_default else (change, reset)))
-
-
-def _change_setting(name: str, run: Run) -> str:
-    from localmcp.doctor.settings import change_setting
-
-    return f"Written to {change_setting(name, run.values['value'])}.{_outweighed(name)}"
-
-
-def _reset_setting(name: str, _run: Run) -> str:
-    return f"Removed from {write_setting(name, None)}.{_outweighed(name)}"
-
-
-def _outweighed(name: str) -> str:
-    """Return what to know where a variable of the environment counts instead of the file."""
-    variable = next(setting["env"] for setting in settings_in_force(load_settings()) if setting["name"] == name)
-    return f" {variable} is set in the environment and counts instead." if os.environ.get(variable) else ""
-
-
 COMMANDS = {
     "This file": (
         Command("Size, contents, model", "What is in the file, in which languages, and what takes the space.",
@@ -257,16 +204,15 @@ COMMANDS = {
         Command("Merge another file", "Its documents, quick starts and rules come into yours.", _merge,
                 "localmcp merge FILE", form_of(file=PATH), has_preview=True, is_long=True),
     ),
-    "Settings": (),
 }  # fmt: skip
 
 
 class FilePane(CommandPane):
     TITLE = LIST_TITLE = "File"
     COMMANDS = COMMANDS
-    THINGS = {"Backups": backups_of, "Packs": mounts_of, "Settings": settings_of}
+    THINGS = {"Backups": backups_of, "Packs": mounts_of}
     HELP = """\
     What is done to the file as a whole: checks with what repairs it, backups, packs to give away, other files beside
-    it, settings. enter runs what is highlighted; what changes something is
-    shown or asked first. y copies the command line that does the same.
+    it. enter runs what is highlighted; what changes something is shown or asked first. y copies the command line that
+    does the same.
     """

@@ -27,9 +27,8 @@ from localmcp.visible_text import visible
 
 PATH = {"type": "string", "format": "path", "title": "File or folder"}
 """The schema of a file or folder that is there: the field completes it."""
-TEXTS = ("text", "content", "rule_text", "instruction", "context", "taskDescription", "quote")
+TEXTS = ("text", "content", "rule_text", "instruction", "context", "taskDescription", "quote", "sql")
 """Names of properties that hold running text: they get several lines."""
-MOST_LABEL = 18
 ALL_ARGUMENTS = "arguments"
 """The field for a schema that names no properties."""
 EMPTIED: Mapping[str, Any] = {"string": "", "text": "", "list": [], "boolean": False}
@@ -69,12 +68,17 @@ def fields_of(schema: Any) -> list[Field]:
         return [] if takes_none else [Field(ALL_ARGUMENTS, ALL_ARGUMENTS, "json", False, says, None)]
     required = list_of(table.get("required"))
     fields = [_field(name, _resolve(spec, table), name in required, table) for name, spec in properties.items()]
-    return sorted(fields, key=lambda field: not field.required)
+    # A second name of a property is for language models.
+    shown = [field for field in fields if not field.says.startswith("Another name for")]
+    return sorted(shown, key=lambda field: not field.required)
 
 
 def _field(name: str, spec: Json, required: bool, root: Json) -> Field:
     kinds = [kind for kind in one_or_more(spec.get("type")) if kind != "null"]
-    kind, item_kind, choices = kinds[0] if len(kinds) == 1 else "json", "string", _choices(spec)
+    kind, item_kind, choices = kinds[0] if len(kinds) == 1 else "json", "string", tuple(list_of(spec.get("enum")))
+    if not choices:
+        options = [spec, *map(mapping_of, list_of(spec.get("anyOf") or spec.get("oneOf")))]
+        choices = tuple(option["const"] for option in options if "const" in option)
     if choices:
         kind = "choice"
     elif kind == "array":
@@ -84,8 +88,10 @@ def _field(name: str, spec: Json, required: bool, root: Json) -> Field:
         kind = "text" if name in TEXTS else "path" if spec.get("format") == "path" else "string"
     elif kind not in ("boolean", "integer", "number"):
         kind = "json"
+    title = spec.get("title")
+    label = title if isinstance(title, str) and 0 < len(title) <= 18 else label_of(name)
     says = str(spec.get("description") or "")
-    return Field(name, human_label(name, spec), kind, required, says, spec.get("default"), choices, item_kind)
+    return Field(name, label, kind, required, says, spec.get("default"), choices, item_kind)
 
 
 def _resolve(spec: Any, root: Json, depth: int = 0) -> Json:
@@ -95,29 +101,16 @@ def _resolve(spec: Any, root: Json, depth: int = 0) -> Json:
         named = _resolve(followed(table, root), root, depth + 1)
         return {**named, **{key: value for key, value in table.items() if key != "$ref"}}
     for word in ("anyOf", "oneOf"):
-        options = [mapping_of(option) for option in list_of(table.get(word))]
-        not_null = [option for option in options if option.get("type") != "null"]
+        not_null = [option for option in list_of(table.get(word)) if mapping_of(option).get("type") != "null"]
         if len(not_null) == 1 and depth < 8:
             return {**table, **_resolve(not_null[0], root, depth + 1)}
     return table
 
 
-def human_label(name: str, spec: Json) -> str:
-    """Return the label of a property: its short title, else its name in words, `Max results` for `maxResults`."""
-    title = spec.get("title")
-    if isinstance(title, str) and title and len(title) <= MOST_LABEL and title != name:
-        return title
+def label_of(name: str) -> str:
+    """Return a name in words: `Max results` for `maxResults`."""
     words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|_", " ", name)
-    return words[:1].upper() + words[1:].lower() if not words.isupper() else words
-
-
-def _choices(spec: Json) -> tuple[Any, ...]:
-    if "const" in spec:
-        return (spec["const"],)
-    if spec.get("enum"):
-        return tuple(list_of(spec["enum"]))
-    options = [mapping_of(option) for option in list_of(spec.get("anyOf") or spec.get("oneOf"))]
-    return tuple(option["const"] for option in options) if all("const" in option for option in options) else ()
+    return words if words.isupper() else words[:1].upper() + words[1:].lower()
 
 
 # ---------------------------------------------------------------- the screen
@@ -194,7 +187,7 @@ class FormScreen(ModalScreen[Any], Asking):  # pyright: ignore[reportIncompatibl
         return arguments, problems
 
     def action_run(self) -> None:
-        if "save" in self.questions:
+        if self.question("save"):
             return
         arguments, problems = self._arguments()
         self._complain("; ".join(problems))
@@ -286,7 +279,7 @@ class PathLine(TextLine):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("tab", "complete", "Complete", priority=True)]
 
     def __init__(self, *values: Any, **options: Any) -> None:
-        super().__init__(*values, suggester=PathSuggester(), **options)
+        super().__init__(*values, suggester=PathSuggester(use_cache=False, case_sensitive=True), **options)
 
     def action_complete(self) -> None:
         if path := completed_path(self.value):
@@ -298,9 +291,6 @@ class PathLine(TextLine):
 
 class PathSuggester(Suggester):
     """Completes a path with the first file or folder whose name begins so."""
-
-    def __init__(self) -> None:
-        super().__init__(use_cache=False, case_sensitive=True)
 
     async def get_suggestion(self, value: str) -> str | None:
         return await asyncio.to_thread(completed_path, value)

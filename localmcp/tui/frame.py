@@ -2,54 +2,55 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from textual.app import ComposeResult
+from textual.containers import Horizontal
 from textual.content import Content
-from textual.reactive import reactive
 from textual.widgets import Static
 
 from localmcp.errors import LocalMCPError, NeedsConfirmation
 from localmcp.humanize import counted, duration
-from localmcp.tui.passages import bar, cut_left, short
+from localmcp.tui.passages import bar, short
 from localmcp.visible_text import visible
 
 if TYPE_CHECKING:
     from localmcp.library.background import Work
     from localmcp.library.report import Progress
 
-LEAST_PATH = 8
-"""Columns for the path of the file; with fewer it is left out."""
 
-
-class TopLine(Static):
+class TopLine(Horizontal):
     """The file at the left; at the right what it holds, and whether everything is ready."""
 
-    where = reactive("")
-    state: reactive[tuple[str, str]] = reactive(("", ""))
+    state = "◌ opening", "$muted"
     """Words and their color."""
-    is_read_only = reactive(False)
-    holdings = reactive(("", ""))
-    """What the file holds, shorter and longer."""
+    holdings = ""
 
-    def draw(self) -> None:
-        """Fit both ends into the width; the path is shortened first."""
-        holds = self.holdings[self.size.width >= 100]
-        right = Content.assemble((holds, "$muted"), "  " if holds else "", self.state)
-        badge = Content.styled("  read-only ", "$warning") if self.is_read_only else Content("")
-        columns = self.size.width - 2 - len("localmcp  ") - badge.cell_length - right.cell_length - 3
-        where = cut_left(short(self.where), columns) if columns > LEAST_PATH else ""
-        left = Content.assemble(("localmcp", "bold $primary"), "  ", (where, "$muted"), badge)
-        gap = max(self.size.width - 2 - left.cell_length - right.cell_length, 1)
-        self.update(left + " " * gap + right)
+    def compose(self) -> ComposeResult:
+        yield Static(id="where")
+        yield Static(id="state")
 
-    watch_where = watch_state = watch_is_read_only = watch_holdings = on_resize = draw
+    def show_file(self, path: str, why_read_only: str = "") -> None:
+        """Show which file is open."""
+        badge = "  read-only" if why_read_only else ""
+        text = Content.assemble(("localmcp", "bold $primary"), (badge, "$warning"), "  ", (short(path), "$muted"))
+        self.query_one("#where", Static).update(text)
+
+    def show_state(self, words: str, color: str) -> None:
+        """Show how it is."""
+        if (words, color) != self.state:
+            self.state = words, color
+            self._draw()
 
     def show_holdings(self, stats: dict[str, Any]) -> None:
-        """`41 documents · 268 passages`; only the documents where there is no space."""
+        """Show `41 documents · 268 passages`."""
         documents, passages = counted(stats["totalSources"], "document"), counted(stats["totalChunks"], "passage")
-        self.holdings = documents, f"{documents} · {passages}"
+        self.holdings = f"{documents} · {passages}  "
+        self._draw()
+
+    def _draw(self) -> None:
+        self.query_one("#state", Static).update(Content.assemble((self.holdings, "$muted"), self.state))
 
 
 class ErrorLine(Static):
@@ -83,30 +84,23 @@ def first_line(error: BaseException) -> str:
 
 # ---------------------------------------------------------------- work in the background
 
-MOST_LINES = 3
 TITLES = {
     "words": "Reading files", "meaning": "Making vectors", "scans": "Recognizing text",
     "model": "Another model reads everything",
 }  # fmt: skip
-EARLIEST_SECONDS = 3.0
-"""Of work, before its pace says anything."""
 
 
 class JobStrip(Static):
     """The job of this window, and background work here and in other processes; hidden without any."""
 
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
-        self._job: Content | None = None
-        self._works: Sequence[Work] = ()
-        self._begun: dict[tuple[str, int], tuple[float, Work]] = {}
-        """Kind and process of work -> when it was first seen, and how it was then."""
+    _job: Content | None = None
+    _works: Sequence[Work] = ()
 
     def show(self, title: str, progress: Progress | None = None) -> None:
         """Show the job of this window, and its progress once that is known."""
-        words = Content(f"{progress_words(progress)}  " if progress is not None else "")
+        words = f"{progress_words(progress)}  " if progress is not None else ""
         self._job = Content.assemble(
-            ("◌ ", "bold $accent"), (title, "bold"), "  ", words, ("ctrl+x stops it", "$muted")
+            ("◌ ", "bold $accent"), (title, "bold"), f"  {words}", ("ctrl+x stops it", "$muted")
         )
         self._draw()
 
@@ -117,25 +111,23 @@ class JobStrip(Static):
 
     def show_works(self, works: Sequence[Work]) -> None:
         """Show the background work, here and in other processes."""
-        self._works, now = works, time.monotonic()
-        self._begun = {key: self._begun.get(key, (now, work)) for work in works if (key := (work.kind, work.process))}
+        self._works = works
         self._draw()
 
     def _draw(self) -> None:
         # The job of this window has a line of its own, which says more.
         works = [work for work in self._works if self._job is None or not work.is_ours]
-        lines = [*([self._job] if self._job else []), *map(self._line, works)][:MOST_LINES]
+        lines = [*([self._job] if self._job else []), *map(self._line, works)][:3]
         self.update(Content("\n").join(lines))
         self.set_class(bool(lines), "-on")
 
     def _line(self, work: Work) -> Content:
-        begun, first = self._begun[work.kind, work.process]
-        left = seconds_left(time.monotonic() - begun, first, work)
         who = "" if work.is_ours else f" · process {work.process}" if work.process else " · another process"
-        words = f"  {work_words(work, first.total)}{f' · {duration(left)} left' if left is not None else ''}"
         stops = "  ctrl+x stops it" if can_stop(work) and self._job is None else ""
         title = (TITLES.get(work.kind, work.kind), "bold")
-        return Content.assemble(("◌ ", "bold $accent"), title, (who, "$muted"), words, (stops, "$muted"))
+        return Content.assemble(
+            ("◌ ", "bold $accent"), title, (who, "$muted"), f"  {work_words(work)}", (stops, "$muted")
+        )
 
 
 def can_stop(work: Work) -> bool:
@@ -143,18 +135,12 @@ def can_stop(work: Work) -> bool:
     return bool(work.job_id) or (work.is_ours and work.kind in ("meaning", "scans"))
 
 
-def seconds_left(seconds: float, first: Work, now: Work) -> float | None:
-    """Return how long work will take, from what was done since `first`; None until that says anything."""
-    # Where only the rest is counted, done is what it has become less.
-    moved, remaining = (now.done - first.done) or (first.total - now.total), now.total - now.done
-    return remaining * seconds / moved if seconds >= EARLIEST_SECONDS and moved > 0 and remaining > 0 else None
-
-
-def work_words(work: Work, most: int) -> str:
-    """Return `▰▰▱▱▱ 12 of 40 files`, or what is left. `most`: what there was to do at first."""
-    if work.kind in ("meaning", "scans"):
-        left = counted(work.passages, "passage") if work.kind == "meaning" else counted(work.total, "page")
-        return f"{bar(100 * (most - work.total) / most if most else 0, 10)} {left} left"
+def work_words(work: Work) -> str:
+    """Return `▰▰▱▱▱ 12 of 40 files`; of what only the rest is known of, that."""
+    if work.kind == "meaning":
+        return f"{counted(work.passages, 'passage')} left"
+    if work.kind == "scans":
+        return f"{counted(work.total, 'page')} left"
     unit = "file" if work.kind == "words" else "passage"
     return f"{bar(100 * work.done / work.total if work.total else 0, 10)} {work.done:,} of {counted(work.total, unit)}"
 

@@ -1,20 +1,21 @@
-"""The rows of the Library's tree: how they are read, and what is said of each; for threads that may wait."""
+"""The rows of the Library: how they are read, and what is said of each; for threads that may wait."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from textual.content import Content
 
 from localmcp.humanize import counted, local_time
+from localmcp.index.federation import shown_name
 from localmcp.library.inventory import Folder, FolderState, Item
 from localmcp.library.walk import below
 from localmcp.schemas import Json
 from localmcp.tui.pane import Row
-from localmcp.tui.passages import inventory_of, short
+from localmcp.tui.passages import inventory_of, look_around, short
 from localmcp.tui.widgets import lines
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
 MOST_BELOW = 1000
 """Rows of a branch that are listed; words in the line find the others."""
-EVERYTHING = 1_000_000
 STATES = {
     "fresh": ("●", "as it was read", "$success"),
     "changed": ("✎", "the file has changed since", "$warning"),
@@ -31,215 +31,169 @@ STATES = {
     "failed": ("✗", "could not be read again; the earlier text is kept", "$error"),
 }
 """State -> mark, words, color."""
-Kind = Literal["collection", "folder", "document", "passage", "unread", "waiting", "file", "trash", "trashed", "more"]
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What a row of the tree is."""
+    """What a row is."""
 
-    kind: Kind
+    kind: str
+    """collection, folder, document, unread (a heading), file (that could not be read), trash, trashed, or empty."""
+    name: str = ""
     collection: str = ""
     origin: str | None = None
     """The mounted file that it is in, which is read-only; None for yours."""
-    name: str = ""
-    """Of a collection or folder."""
     path: str = ""
     """Of a folder, with the separator at its end."""
     documents: int = 0
     item: Item | None = None
-    """The document, also of a passage."""
-    id: str = ""
-    """Of a passage."""
-    line: int = 1
-    """Where a passage begins in its file."""
+    says: str = ""
+    """Of a file why it could not be read, of what is in the trash since when."""
     trashed: tuple[str, ...] = ()
     """Ids in the trash."""
+    depth: int = 0
 
     @property
     def opens(self) -> bool:
         """Whether there are rows below it."""
-        has_passages = self.item is not None and self.item.chunks > 0
-        return self.kind in ("collection", "folder", "unread", "waiting", "trash") or (
-            self.kind == "document" and has_passages
-        )
+        return self.kind in ("collection", "folder", "unread", "trash")
 
 
-@dataclass(frozen=True, slots=True)
-class Branch:
-    """A row with those below it; None = it is closed."""
+def library_rows(workspace: Workspace, words: str, opened: Collection[str]) -> list[Row]:
+    """Return the rows with those below the branches of these keys; with words, of documents only those that fit."""
+    rows: list[Row] = []
 
-    row: Row
-    below: Sequence[Branch] | None = None
+    def add(key: str, title: Content, place: Place) -> None:
+        # With words, every collection is open.
+        is_open = key in opened or (bool(words) and place.kind == "collection")
+        arrow = ("▾ " if is_open else "▸ ") if place.opens else ""
+        rows.append(Row(key, Content(f"{'  ' * place.depth} {arrow}") + title, record=place))
+        if place.opens and is_open:
+            for child in _below(workspace, place, words):
+                add(*child)
+
+    for row in _first_level(workspace):
+        add(*row)
+    return rows
 
 
-def read_tree(workspace: Workspace, words: str, opened: Collection[str]) -> list[Branch]:
-    """Return the tree, with the branches of these keys open; with words, of the documents only those that fit."""
-    reader = _Reader(workspace, words, opened)
-    return [reader.branch(row) for row in reader.first_level()]
+Entry = tuple[str, Content, Place]
+"""The key of a row, its title, and what it is."""
 
 
-class _Reader:
-    """Reads the rows of a tree."""
+def _first_level(workspace: Workspace) -> list[Entry]:
+    """Return the collections of the file, then those of mounted ones, and the trash."""
+    stats: Any = workspace.knowledge.get_stats()
+    rows: list[Entry] = []
+    for collection in stats["collections"]:
+        name, documents = collection["name"], collection["sources"]
+        if documents or workspace.inventory.count_unread(name) or workspace.inventory.count_waiting(name)[1]:
+            place = Place("collection", name, name, documents=documents)
+            rows.append((f"collection {name}", Content.assemble((name, "bold"), (f"  {documents:,}", "$muted")), place))
+    for mount in stats.get("mounts", ()):
+        origin = mount["name"]
+        for name in mount["collections"]:
+            documents = inventory_of(workspace, origin).documents(name, limit=1).total
+            title = Content.assemble((f"{origin}/{name}", "bold"), (f"  {documents:,}", "$muted"),
+                                     ("  read-only", "$warning"))  # fmt: skip
+            if documents:
+                rows.append((f"mount {origin}/{name}", title, Place("collection", name, name, origin, "", documents)))
+    if trashed := tuple(row.uuid for row, _ in workspace.library.trashed()):
+        place = Place("trash", counted(len(trashed), "document"), trashed=trashed)
+        rows.append(("trash", Content(f"Trash  {len(trashed)}"), place))
+    return rows
 
-    def __init__(self, workspace: Workspace, words: str, opened: Collection[str]) -> None:
-        self._workspace, self._words, self._opened = workspace, words, opened
 
-    def branch(self, row: Row) -> Branch:
-        """Return a row with those below it, if it is open."""
-        if row.key not in self._opened:
-            return Branch(row)
-        return Branch(row, [self.branch(child) for child in self._rows_below(row.record)])
-
-    def first_level(self) -> list[Row]:
-        """Return the collections of the file, then those of mounted ones, and the trash."""
-        stats: Any = self._workspace.knowledge.get_stats()
-        rows = [self._collection(row) for row in stats["collections"]]
-        shown = [row for row in rows if row is not None]
-        for mount in stats.get("mounts", ()):
-            inventory = inventory_of(self._workspace, mount["name"])
-            totals = {name: inventory.documents(name, limit=1).total for name in mount["collections"]}
-            shown += [_mounted(mount["name"], name, total) for name, total in totals.items() if total]
-        trashed = self._workspace.library.trashed()
-        ids = tuple(row.uuid for row, _ in trashed)
-        trash = Row("trash", Content(f"Trash  {len(ids)}"), lines("u brings everything back."),
-                    record=Place("trash", trashed=ids))  # fmt: skip
-        return [*shown, trash] if ids else shown
-
-    def _collection(self, stats: Json) -> Row | None:
-        name, documents, inventory = stats["name"], stats["sources"], self._workspace.inventory
-        unread, (passages, pages) = inventory.count_unread(name), inventory.count_waiting(name)
-        if not (documents or unread or pages):
-            return None
-        about = [
-            f"{counted(documents, 'document')} in {counted(stats['chunks'], 'passage')}",
-            f"vectors of {stats['model']}" if stats["model"] else "no vectors: searched by words",
-            f"{counted(unread, 'file')} could not be read" if unread else "",
-            f"{counted(passages, 'passage')} without vectors" if passages else "",
-            f"{counted(pages, 'page')} of scans not recognized" if pages else "",
-        ]
-        title = Content.assemble((name, "bold"), (f"  {documents:,}", "$muted"))
-        text = lines(*filter(None, about), f"\nSearch only here:  collection:{name}")
-        return Row(f"collection {name}", title, text, record=Place("collection", name, name=name, documents=documents))
-
-    # ------------------------------------------------------------ below a row
-
-    def _rows_below(self, place: Place) -> list[Row]:
-        if place.kind == "trash":
-            return [_trashed(row.uuid, row.title, row.uri, since) for row, since in self._workspace.library.trashed()]
-        inventory, name = inventory_of(self._workspace, place.origin), place.collection
-        match place.kind:
-            case "document":
-                assert place.item is not None
-                passages = inventory.passages(place.item.id, limit=MOST_BELOW)
-                rows = [_passage(place, passage) for passage in passages]
-                return [*rows, *_more(place.item.chunks - len(rows))]
-            case "unread":
-                return [
-                    _file(place, f"✗ {short(file.path)}", Content.styled(f"✗ {file.reason}", "$error"))
-                    for file in inventory.unread(name)
-                ]
-            case "waiting":
-                return [_file(place, f"◌ {short(file.title)}", _wait(file)) for file in inventory.waiting(name)]
-            case _:
-                return self._documents(place)
-
-    def _documents(self, place: Place) -> list[Row]:
-        """Return what is right below a collection or folder; with words, every document of it that fits."""
-        inventory, name = inventory_of(self._workspace, place.origin), place.collection
-        folder = None if self._words else place.path
-        page = inventory.documents(name, self._words, folder=folder, limit=MOST_BELOW)
-        rows = [_document(item, place.origin) for item in page.items]
-        if self._words:
-            return [*rows, *_more(page.total - len(rows))]
-        folders = inventory.folders(name, place.path or None)
-        states = inventory.folder_states(name, place.path or None) if folders else {}
-        first = self._first_rows(name) if place.kind == "collection" and place.origin is None else []
-        shown = [_folder(place, folder, states.get(folder.name, FolderState())) for folder in folders]
-        return [*first, *shown, *rows, *_more(page.total - len(rows))]
-
-    def _first_rows(self, name: str) -> list[Row]:
-        """Return the rows for what could not be read, and what waits."""
-        inventory = self._workspace.inventory
-        unread, (passages, pages) = inventory.count_unread(name), inventory.count_waiting(name)
-        waits = [
-            f"{counted(passages, 'passage')} without vectors" if passages else "",
-            f"{counted(pages, 'page')} of scans not recognized" if pages else "",
-        ]
-        rows: list[Row] = []
+def _below(workspace: Workspace, place: Place, words: str) -> list[Entry]:
+    """Return what is right below a branch; with words, every document of a collection that fits."""
+    depth, name, inventory = place.depth + 1, place.collection, inventory_of(workspace, place.origin)
+    if place.kind == "trash":
+        return [
+            (f"trashed {row.uuid}", Content(row.title),
+             Place("trashed", row.title, says=f"{row.uri or ''}\n\nRemoved {local_time(since)[:10]}; enter brings it "
+                   "back.", trashed=(row.uuid,), depth=depth))
+            for row, since in workspace.library.trashed()
+        ]  # fmt: skip
+    if place.kind == "unread":
+        return [
+            (f"file {file.path}", Content.styled(f"✗ {short(file.path)}", "$error"),
+             Place("file", short(file.path), name, says=f"✗ {file.reason}", depth=depth))
+            for file in inventory.unread(name)
+        ]  # fmt: skip
+    page = inventory.documents(name, words, folder=None if words else place.path, limit=MOST_BELOW)
+    rows: list[Entry] = []
+    if not words:
+        unread = inventory.count_unread(name) if place.kind == "collection" and place.origin is None else 0
         if unread:
             says = f"✗ {counted(unread, 'file')} could not be read"
-            rows.append(Row(f"unread {name}", Content.styled(says, "$error"), record=Place("unread", name)))
-        if any(waits):
-            says = ", ".join(filter(None, waits))
-            meanwhile = "They are found by their words meanwhile; the work goes on while localmcp runs."
-            title = Content.styled(f"◌ {says}", "$accent")
-            rows.append(Row(f"waiting {name}", title, lines(says, "", meanwhile), record=Place("waiting", name)))
-        return rows
+            rows.append((f"unread {name}", Content.styled(says, "$error"), Place("unread", says, name, depth=depth)))
+        folders = inventory.folders(name, place.path or None)
+        states = inventory.folder_states(name, place.path or None) if folders else {}
+        rows += [_folder(place, folder, states.get(folder.name, FolderState())) for folder in folders]
+    for item in page.items:
+        mark, _, tone = STATES[item.state]
+        title = Content.assemble((f"{mark} ", tone), item.title, (f"  {item.chunks:,}", "$muted"))
+        inside = Place("document", item.title, item.collection, place.origin, item=item, depth=depth)
+        rows.append((f"document {item.id}", title, inside))
+    if page.total > len(page.items):
+        more = f"… {page.total - len(page.items):,} more: words in the line above find them"
+        rows.append((f"more {name} {place.path}", Content.styled(more, "$muted"), Place("", depth=depth)))
+    return rows
 
 
-def _mounted(origin: str, name: str, documents: int) -> Row:
-    about = f"{counted(documents, 'document')} of the mounted file {origin}, which is read-only."
-    title = Content.assemble((f"{origin}/{name}", "bold"), (f"  {documents:,}", "$muted"), ("  read-only", "$warning"))
-    place = Place("collection", name, origin, name, documents=documents)
-    return Row(f"mount {origin}/{name}", title, lines(about, f"\nSearch only here:  collection:mount:{origin}/{name}"),
-               record=place)  # fmt: skip
-
-
-def _folder(place: Place, folder: Folder, state: FolderState) -> Row:
-    counts = {
-        "✗": (folder.unread, "file", "could not be read", "$error"),
-        "✎": (state.changed, "file", "changed since: r reads them again", "$warning"),
-        "○": (state.missing, "file", "gone: r puts them into the trash", "$foreground"),
-        "◌": (state.waiting, "passage", "without vectors", "$accent"),
-    }
-    marks = [(f"  {mark} {count:,}", tone) for mark, (count, _, _, tone) in counts.items() if count]
+def _folder(place: Place, folder: Folder, state: FolderState) -> Entry:
+    counts = {"✗": (folder.unread, "$error"), "✎": (state.changed, "$warning"), "○": (state.missing, "$foreground")}
+    marks = [(f"  {mark} {count:,}", tone) for mark, (count, tone) in counts.items() if count]
     title = Content.assemble(f"{folder.name}{os.sep}", (f"  {folder.documents:,}", "$muted"), *marks)
-    about = [f"{mark} {counted(count, noun)} {says}" for mark, (count, noun, says, _) in counts.items() if count]
-    text = lines(short(folder.path), "", counted(folder.documents, "document"), *about,
-                 f"\nSearch only here:  path:{short(folder.path)}")  # fmt: skip
-    inside = Place("folder", place.collection, place.origin, folder.name, folder.path, folder.documents)
-    return Row(f"folder {place.origin} {place.collection} {folder.path}", title, text, record=inside)
+    inside = Place(
+        "folder", folder.name, place.collection, place.origin, folder.path, folder.documents, depth=place.depth + 1
+    )
+    return f"folder {place.origin} {place.collection} {folder.path}", title, inside
 
 
-def _document(item: Item, origin: str | None) -> Row:
-    mark, _, tone = STATES[item.state]
-    title = Content.assemble((f"{mark} ", tone), item.title, (f"  {item.chunks:,}", "$muted"))
-    place = Place("document", item.collection, origin, item=item)
-    return Row(f"document {item.id}", title, record=place)
+# ---------------------------------------------------------------- what is said of a row
+
+PREVIEW_PASSAGES = 4
+"""Shown of a document, after the first."""
 
 
-def _passage(place: Place, passage: Any) -> Row:
-    words = passage.heading or passage.beginning
-    title = Content.assemble((f"{passage.position + 1:>3}  ", "$muted"), words)
-    record = Place("passage", place.collection, place.origin, item=place.item, id=passage.id, line=passage.first_line)
-    return Row(f"passage {passage.id}", title, record=record)
+def about_place(workspace: Workspace, place: Place) -> tuple[Content, Json]:
+    """Return what is said of a row now, and of a document its first passages, as `get_context` has them."""
+    match place.kind:
+        case "document":
+            return _about_document(workspace, place)
+        case "collection" if place.origin is None:
+            return _about_collection(workspace, place), {}
+        case "collection":
+            origin = f"{place.origin}/{place.name}"
+            says = f"{counted(place.documents, 'document')} of the mounted file {place.origin}, which is read-only."
+            return lines(says, f"\nSearch only here:  collection:mount:{origin}"), {}
+        case "folder":
+            marks = "✗ could not be read   ✎ changed since: r reads them again   ○ gone: r puts them into the trash"
+            says = [counted(place.documents, "document"), f"\nSearch only here:  path:{short(place.path)}\n", marks]
+            return lines(short(place.path), "", *says), {}
+        case "trash":
+            return Content("u brings everything back; E deletes it for good."), {}
+        case _:
+            return lines(place.name, "", place.says), {}
 
 
-def _file(place: Place, title: str, about: Content) -> Row:
-    return Row(f"{place.kind} {title}", Content(title), lines(title, "", about), record=Place("file", place.collection))
+def _about_collection(workspace: Workspace, place: Place) -> Content:
+    inventory, name = workspace.inventory, place.name
+    stats: Any = workspace.knowledge.get_stats()
+    model, chunks = next(((c["model"], c["chunks"]) for c in stats["collections"] if c["name"] == name), (None, 0))
+    unread, (passages, pages) = inventory.count_unread(name), inventory.count_waiting(name)
+    about = [
+        f"{counted(place.documents, 'document')} in {counted(chunks, 'passage')}",
+        f"vectors of {model}" if model else "no vectors: searched by words",
+        f"{counted(unread, 'file')} could not be read" if unread else "",
+        f"{counted(passages, 'passage')} without vectors: found by their words meanwhile" if passages else "",
+        f"{counted(pages, 'page')} of scans not recognized" if pages else "",
+    ]
+    return lines(*filter(None, about), f"\nSearch only here:  collection:{name}")
 
 
-def _wait(file: Any) -> Content:
-    left = counted(file.pages, "page") if file.pages else counted(file.passages, "passage")
-    return Content(f"{left} to go")
-
-
-def _trashed(identity: str, title: str, path: str | None, since: str) -> Row:
-    about = lines(title, path or "", f"\nRemoved {local_time(since)[:10]}; enter brings it back.")
-    return Row(f"trashed {identity}", Content(title), about, record=Place("trashed", trashed=(identity,), name=title))
-
-
-def _more(left: int) -> list[Row]:
-    title = Content.styled(f"… {left:,} more: words in the line above find them", "$muted")
-    return [Row("more", title, record=Place("more"))] if left > 0 else []
-
-
-# ---------------------------------------------------------------- a document
-
-
-def facts_of(workspace: Workspace, place: Place) -> Content:
-    """Return everything about a document, and why its file is as it is."""
+def _about_document(workspace: Workspace, place: Place) -> tuple[Content, Json]:
     item = place.item
     assert item is not None
     if place.origin:
@@ -250,15 +204,24 @@ def facts_of(workspace: Workspace, place: Place) -> Content:
     parts = [
         Content.styled(f"{mark} {words}", tone), Content(f"✗ {item.why}" if item.why else ""),
         Content(short(item.path) if item.path else ""),
-        Content(f"{counted(item.chunks, 'passage')} in collection {item.collection}"),
         Content.styled(why, "$muted"),
     ]  # fmt: skip
-    return lines(*(part for part in parts if part.plain))
+    about = lines(*(part for part in parts if part.plain))
+    first = inventory_of(workspace, place.origin).passages(item.id, limit=1)
+    if not first:
+        return about, {}
+    around = look_around(workspace, shown_name(first[0].id, place.origin), PREVIEW_PASSAGES)
+    return about, {**around, "targetChunkId": ""}
 
 
-def targets_of_collection(workspace: Workspace, name: str) -> list[str]:
-    """Return what to remove so that every document of a collection goes, and the folders that were added to it."""
-    roots = [root.path for root, collection in workspace.inventory.roots() if collection == name]
-    page = workspace.inventory.documents(name, limit=EVERYTHING)
+def documents_below(workspace: Workspace, collection: str, words: str) -> Sequence[str]:
+    """Return what to remove so that the documents of a collection go: those that hold the words.
+
+    Without words every one goes, and the folders that were added to it.
+    """
+    page = workspace.inventory.documents(collection, words, limit=1_000_000)
+    if words:
+        return [item.id for item in page.items]
+    roots = [root.path for root, name in workspace.inventory.roots() if name == collection]
     outside = [item.id for item in page.items if not any(below(item.path or "", root) for root in roots)]
     return [*roots, *outside]

@@ -27,7 +27,7 @@ def logging_to_file(level: str) -> Generator[Path]:
     path = log_file()
     make_private_folder(path.parent)
     handler = RotatingFileHandler(path, maxBytes=LARGEST, backupCount=1, encoding="utf-8", delay=True)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     root = logging.getLogger()
     before = root.handlers[:], root.level
     root.handlers, root.level = [handler], logging.getLevelNamesMapping()[level.upper()]

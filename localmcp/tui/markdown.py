@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import TYPE_CHECKING
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING, NamedTuple
 
+from markdown_it import MarkdownIt
+from markdown_it.rules_inline import StateInline
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.markdown import CodeBlock, Heading, Markdown
 from rich.style import Style
@@ -31,6 +33,8 @@ TARGET_MARK = "▌"
 MOST_KEPT = 1000
 """Passages whose lines are remembered: drawing Markdown takes 4 ms each."""
 _FENCE = re.compile(r"^\s{0,3}(```+|~~~+)", re.MULTILINE)
+_WIKI_LINK = re.compile(r"\[\[([^\]|\n]{1,200})(?:\|([^\]\n]{0,200}))?\]\]")
+_URL = re.compile(r"https?://[^\s<>\"'“”|)\]]+")
 Spans = Callable[[str], list[tuple[int, int]]]
 """Finds what is marked in a line."""
 
@@ -50,10 +54,43 @@ class _PlainCode(CodeBlock):
         yield Text(str(self.text).rstrip(), style="markdown.code", no_wrap=False)
 
 
+def _wiki_link(state: StateInline, silent: bool) -> bool:
+    """Parse `[[Note]]` and `[[Note|its text]]` as a link to `wiki:Note`."""
+    match = _WIKI_LINK.match(state.src, state.pos)
+    if match is None:
+        return False
+    if not silent:
+        state.push("link_open", "a", 1).attrs["href"] = f"wiki:{match[1]}"
+        state.push("text", "", 0).content = match[2] or match[1]
+        state.push("link_close", "a", -1)
+    state.pos = match.end()
+    return True
+
+
+@cache
+def _parser() -> MarkdownIt:
+    parser = MarkdownIt().enable("strikethrough").enable("table")
+    parser.inline.ruler.before("link", "wiki_link", _wiki_link)
+    return parser
+
+
 class _Document(Markdown):
     elements = {
         **Markdown.elements, "heading_open": _LeftHeading, "fence": _PlainCode, "code_block": _PlainCode,
     }  # fmt: skip
+
+    def __init__(self, markup: str) -> None:
+        super().__init__("")
+        self.parsed = _parser().parse(markup)
+
+
+class Link(NamedTuple):
+    """A link in a line."""
+
+    start: int
+    stop: int
+    target: str
+    """A URL, a path, or `wiki:` and the name of a document."""
 
 
 @dataclass(slots=True)
@@ -63,73 +100,88 @@ class Line:
     text: Text
     passage: int
     """The position of its passage in the document."""
+    links: Sequence[Link] = ()
     has_match: bool = False
 
 
 class PassageRenderer:
-    """Turns passages into lines of a width."""
+    """Turns passages into lines of a width. `spans` finds in a line what is marked; `marked` names it."""
 
     def __init__(self, theme_variables: Mapping[str, str]) -> None:
         accent, muted = (Style.parse(color(theme_variables, name) or "default") for name in ("accent", "muted"))
         bold = Style(bold=True)
         styles = {f"markdown.h{level}": bold + (accent if level < 3 else Style()) for level in range(1, 7)}
         styles |= dict.fromkeys(("markdown.code", "markdown.table.header", "markdown.item.bullet"), accent)
-        styles |= dict.fromkeys(("markdown.link", "markdown.link_url", "markdown.hr", "markdown.table.border"), muted)
-        styles |= {"markdown.block_quote": muted, "markdown.item.number": accent, "markdown.h1.border": muted}
+        styles |= dict.fromkeys(("markdown.hr", "markdown.table.border", "markdown.block_quote"), muted)
+        styles |= {"markdown.link_url": Style(underline=True), "markdown.item.number": accent}
         self._rendered: dict[tuple[object, ...], list[Line]] = {}
         self._console = Console(width=100, force_terminal=True, theme=Theme(styles), _environ={})
         self._match, self._accent = accent + Style(bold=True, underline=True), accent
 
-    def lines(
-        self,
-        passages: Sequence[Json],
-        width: int,
-        text_format: str,
-        target: str,
-        spans: Spans,
-        marked: str,
-    ) -> list[Line]:
-        """Return every line of these passages, a blank one behind each; `target` is the id of the one with a bar.
+    def lines(self, around: Json, width: int, spans: Spans, marked: str = "") -> list[Line]:
+        """Return every line of the `chunks` of a document, a blank one behind each.
 
-        `marked` names what `spans` finds.
+        `targetChunkId` is the id of the one with a bar, `format` says which reader made the text.
         """
         lines: list[Line] = []
-        fence = ""
-        for passage in passages:
-            mark = TARGET_MARK if passage["id"] == target else " "
+        fence, is_markdown = "", around["format"] in FORMATS
+        for passage in around["chunks"]:
+            mark = TARGET_MARK if passage["id"] == around["targetChunkId"] else " "
             key = (passage["id"], width, mark, marked, fence)
             if key not in self._rendered:
                 if len(self._rendered) >= MOST_KEPT:
                     self._rendered.clear()
-                self._rendered[key] = self._passage(passage, width, mark, fence, text_format in FORMATS, spans)
+                content = str(passage["content"]).strip("\n")
+                if is_markdown:
+                    # A code block that began in an earlier passage goes on in this one.
+                    texts = self.markdown(f"{fence}\n{content}" if fence else content, width - 2)
+                else:
+                    wrapped = Text(content, overflow="fold").wrap(self._console, width - 2)
+                    texts = [(text, list[Link]()) for text in wrapped]
+                urls, place = _URL.findall(content), int(passage["chunkIndex"])
+                drawn = [self._line(text, place, mark, [*links, *_bare_urls(text.plain, urls, links)], spans)
+                         for text, links in texts]  # fmt: skip
+                self._rendered[key] = [*drawn, Line(Text(""), place)]
             lines += self._rendered[key]
-            fence = _open_fence(str(passage["content"]), fence) if text_format in FORMATS else ""
+            fence = _open_fence(str(passage["content"]), fence) if is_markdown else ""
         return lines
 
-    def _passage(self, passage: Json, width: int, mark: str, fence: str, is_markdown: bool, spans: Spans) -> list[Line]:
-        content, position = str(passage["content"]).strip("\n"), int(passage["chunkIndex"])
-        if is_markdown:
-            # A code block that began in an earlier passage goes on in this one.
-            texts = self.markdown(f"{fence}\n{content}" if fence else content, width - 2)
-        else:
-            texts = list(Text(content, overflow="fold").wrap(self._console, width - 2))
-        return [*(self._line(text, position, mark, spans) for text in texts), Line(Text(""), position)]
-
-    def markdown(self, content: str, width: int) -> list[Text]:
-        """Return the lines of a Markdown text."""
+    def markdown(self, content: str, width: int) -> list[tuple[Text, list[Link]]]:
+        """Return the lines of a Markdown text, each with its links, of which the terminal is told nothing."""
         options = self._console.options.update(width=max(width, 20))
-        rendered = self._console.render_lines(_Document(content, hyperlinks=False), options, pad=False)
-        return [Text.assemble(*((part.text, part.style or "") for part in line)) for line in rendered]
+        lines: list[tuple[Text, list[Link]]] = []
+        for segments in self._console.render_lines(_Document(content), options, pad=False):
+            text, links = Text(), list[Link]()
+            for words, style, _ in segments:
+                if style is not None and style.link:
+                    links.append(Link(len(text), len(text) + len(words), style.link))
+                text.append(words, style.update_link(None) if style is not None else None)
+            lines.append((text, links))
+        return lines
 
-    def _line(self, text: Text, passage: int, mark: str, spans: Spans) -> Line:
+    def _line(self, text: Text, passage: int, mark: str, links: Sequence[Link], spans: Spans) -> Line:
         matches = spans(text.plain)
         for start, stop in matches:
             text.stylize(self._match, start, stop)
-        return Line(Text.assemble((mark, self._accent), text), passage, bool(matches))
+        shifted = [Link(link.start + 1, link.stop + 1, link.target) for link in links]
+        return Line(Text.assemble((mark, self._accent), text), passage, shifted, bool(matches))
 
-    def strip(self, line: Line, indent: int) -> Strip:
-        """Return a line as it is drawn, that many columns from the left."""
-        return Strip(Text.assemble(" " * indent, line.text).render(self._console, end=""))
+    def strip(self, line: Line, indent: int, link: Link | None = None) -> Strip:
+        """Return a line as it is drawn, that many columns from the left; `link` is highlighted."""
+        text = Text.assemble(" " * indent, line.text)
+        if link is not None:
+            text.stylize("reverse", indent + link.start, indent + link.stop)
+        return Strip(text.render(self._console, end=""))
+
+
+def _bare_urls(line: str, urls: Sequence[str], links: Sequence[Link]) -> list[Link]:
+    """Return the addresses in a line that are no link yet; one that the end of the line cuts is completed."""
+    taken = {link.start for link in links}
+    return [
+        Link(match.start(), match.end(), next((url for url in urls if url.startswith(match[0])), match[0]))
+        for match in _URL.finditer(line)
+        if match.start() not in taken
+    ]
 
 
 def _open_fence(content: str, fence: str) -> str:
@@ -144,20 +196,19 @@ def _shared_renderer(theme_variables: tuple[tuple[str, str], ...]) -> PassageRen
     return PassageRenderer(dict(theme_variables))
 
 
-def _renderer_of(widget: Widget) -> PassageRenderer:
+def renderer_of(widget: Widget) -> PassageRenderer:
+    """Return what draws passages in the colors of the app that shows a widget."""
     return _shared_renderer(tuple(variables_of(widget).items()))
 
 
 def markdown_content(widget: Widget, text: str, width: int) -> Content:
     """Return a Markdown text for a reader of that width."""
-    return Content.from_rich_text(Text("\n").join(_renderer_of(widget).markdown(text, width)))
+    return Content.from_rich_text(Text("\n").join(line for line, _ in renderer_of(widget).markdown(text, width)))
 
 
 def passages_content(widget: Widget, around: Json, sentence: str, spans: Spans, marked: str, width: int) -> Content:
     """Return the passages of `look_around` for a reader of that width, with `sentence` bold."""
-    target = around["targetChunkId"]
-    lines = _renderer_of(widget).lines(around["chunks"], width, around["format"], target, spans, marked)
-    text = Text("\n").join(line.text for line in lines[:-1])
+    text = Text("\n").join(line.text for line in renderer_of(widget).lines(around, width, spans, marked)[:-1])
     # Lines are broken anew, and its marks are gone.
     words = [re.escape(word) for word in re.sub(r"[*_`#|]", " ", sentence).split()]
     if words and (match := re.search(rf"[\s{TARGET_MARK}•│]+".join(words), text.plain)):

@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rich.cells import cell_len
 from textual.content import Content
-from textual.css.styles import RulesMap
-from textual.strip import Strip
-from textual.style import Style
-from textual.visual import RenderOptions, Visual
 
 from localmcp.humanize import counted, headings_of, rank_of, score_parts
 from localmcp.schemas import Json
@@ -21,6 +16,7 @@ from localmcp.visible_text import visible
 if TYPE_CHECKING:
     from localmcp.library.inventory import Inventory
     from localmcp.readers.excerpt import Matcher
+    from localmcp.storage.database import Database
     from localmcp.workspace import Workspace
 
 MATCH = "bold $accent underline"
@@ -52,68 +48,60 @@ def inventory_of(workspace: Workspace, origin: str | None) -> Inventory:
     Raises:
         NotFound: it is no longer mounted.
     """
+<<<<<<< HEAD
     if origin is None:
         return workspace.inventory
     from localmcp.index.federation import Wanted
     from localmcp.library.inventory import Inventory
 
     return next(workspace.federation.look(lambda index, _: Inventory(index.database), origin, Wanted()))
+=======
+    from localmcp.library.inventory import Inventory
+
+    return workspace.inventory if origin is None else Inventory(database_of(workspace, origin))
+
+
+def database_of(workspace: Workspace, origin: str | None) -> Database:
+    """Return a mounted file, or yours for None; raises as `inventory_of`."""
+    if origin is None:
+        return workspace.database
+    return next(workspace.federation.look(lambda index, _: index.database, origin))
+>>>>>>> b1dea13d (Terminal: every pane is a list and a reader; links, tables and the original from the reader; filters by click)
 
 
 # ---------------------------------------------------------------- lines of a list
 
 
-@dataclass(frozen=True, slots=True)
-class HitLines(Visual):
-    """A hit in a list: score and title, place, and the line that answers.
+def hit_title(number: int, hit: Json, matcher: Matcher, columns: int) -> Content:
+    """Return a hit in three lines: its number, score and title, its place, and the line that answers."""
+    heading = headings_of(hit).rpartition(" › ")[2]
+    title = " ".join(hit["sourceTitle"].split())
+    if heading and cell_len(title) + cell_len(heading) + 12 > columns:
+        title = cut(title, max(columns - cell_len(heading) - 12, columns // 2))
+    head = Content.assemble((f"{number + 1:>3} ", "$muted"), (bar(hit["combinedScore"]), "$accent"), " ",
+                            (title, "bold"), (f" › {heading}" if heading else "", "$muted"))  # fmt: skip
+    copies = f"  +{counted(len(hit['alsoIn']), 'place')}" if "alsoIn" in hit else ""
+    fresh = f"  {FRESHNESS[hit['freshness']]}" if hit["freshness"] in ("changed", "missing") else ""
+    origin = f"  {hit['origin']}, read-only" if "origin" in hit else ""
+    place = cut_middle(place_of(hit["citation"]), columns - 4 - len(copies) - len(fresh) - len(origin))
+    where = Content.assemble(
+        "    ", (place, "$secondary"), (copies, "$muted"), (fresh, "$warning"), (origin, "$accent")
+    )
+    return Content("\n").join([head, where, _answer(hit, matcher, columns - 4)])
 
-    It is drawn when its lines come into sight, since most never do, and cut to the width. Without the title it has two
-    lines.
-    """
 
-    number: int
-    hit: Json
-    matcher: Matcher
-    with_title: bool = True
+def further_title(hit: Json, matcher: Matcher, columns: int) -> Content:
+    """Return a further hit of the document above it, in two lines."""
+    where = headings_of(hit).rpartition(" › ")[2] or lines_of(hit["citation"])
+    head = Content.assemble("    ", (bar(hit["combinedScore"]), "$accent"), " ", (where, "$muted"))
+    return Content("\n").join([head, _answer(hit, matcher, columns - 4)])
 
-    def __str__(self) -> str:
-        return str(self.hit["sourceTitle"])
 
-    def render_strips(self, width: int, height: int | None, style: Style, options: RenderOptions) -> list[Strip]:
-        lines = self._lines(max(width - 5, 30))
-        return lines.render_strips(width, height, style, options)[: self.get_height({}, width)]
-
-    def get_optimal_width(self, rules: RulesMap, container_width: int) -> int:
-        return container_width
-
-    def get_height(self, rules: RulesMap, width: int) -> int:
-        return 3 if self.with_title else 2
-
-    def _lines(self, columns: int) -> Content:
-        hit, score = self.hit, Content.styled(bar(self.hit["combinedScore"]), "$accent")
-        text = Content.styled(answering_line(hit, self.matcher, columns), "$foreground")
-        for start, stop in self.matcher.spans(text.plain):
-            text = text.stylize(MATCH, start, stop)
-        best = Content("    ") + text
-        heading = headings_of(hit).rpartition(" › ")[2]
-        if not self.with_title:
-            where = cut_right(heading or lines_of(hit["citation"]), columns - 6)
-            return Content("\n").join([Content.assemble("    ", score, " ", (where, "$muted")), best])
-        title = " ".join(hit["sourceTitle"].split())
-        if heading and cell_len(title) + cell_len(heading) + 9 > columns:
-            title = cut_right(title, max(columns - cell_len(heading) - 9, columns // 2))
-        head = Content.assemble((f"{self.number + 1:>3} ", "$muted"), score, " ", (title, "bold"))
-        head += Content.styled(f" › {heading}" if heading else "", "$muted")
-        return Content("\n").join([head, self._place(columns), best])
-
-    def _place(self, columns: int) -> Content:
-        hit = self.hit
-        copies = f"  +{counted(len(hit['alsoIn']), 'place')}" if "alsoIn" in hit else ""
-        fresh = f"  {FRESHNESS[hit['freshness']]}" if hit["freshness"] in ("changed", "missing") else ""
-        origin = f"  {hit['origin']}, read-only" if "origin" in hit else ""
-        place = cut_middle(place_of(hit["citation"]), columns - len(copies) - len(fresh) - len(origin))
-        parts = ("    ", (place, "$secondary"), (copies, "$muted"), (fresh, "$warning"), (origin, "$accent"))
-        return Content.assemble(*parts)
+def _answer(hit: Json, matcher: Matcher, columns: int) -> Content:
+    text = Content.styled(answering_line(hit, matcher, columns), "$foreground")
+    for start, stop in matcher.spans(text.plain):
+        text = text.stylize(MATCH, start, stop)
+    return Content("    ") + text
 
 
 def answering_line(hit: Json, matcher: Matcher, columns: int) -> str:
@@ -128,16 +116,17 @@ def answering_line(hit: Json, matcher: Matcher, columns: int) -> str:
 
 
 def running_text(text: str) -> str:
-    """Return a passage as one paragraph without headings, rules and marks, if anything is left."""
+    """Return a passage as one paragraph without headings, rules and marks, if anything is left.
+
+    Of a table, `| Flour | 400 g |` is `Flour · 400 g`.
+    """
     shown = [line.strip() for line in text.splitlines() if line[:1] != "#" and line.strip("|:-= ")]
-    words = " ".join(_cells(line) if line.endswith("|") else line.removeprefix("- ") for line in shown)
+    for number, line in enumerate(shown):
+        if line.endswith("|"):
+            cells = (cell.replace("\\|", "|").strip() for cell in _BETWEEN_CELLS.split(line))
+            shown[number] = " · ".join(filter(None, cells))
+    words = " ".join(line.removeprefix("- ") for line in shown)
     return " ".join(words.replace("**", "").split()) or " ".join(text.split())
-
-
-def _cells(row: str) -> str:
-    """Return a row of a table: `| Flour | 400 g |` as `Flour · 400 g`."""
-    cells = (cell.replace("\\|", "|").strip() for cell in _BETWEEN_CELLS.split(row))
-    return " · ".join(filter(None, cells))
 
 
 # ---------------------------------------------------------------- pieces
@@ -149,14 +138,9 @@ def bar(score: float, width: int = 5) -> str:
     return "▰" * full + "▱" * (width - full)
 
 
-def cut_right(text: str, columns: int) -> str:
+def cut(text: str, columns: int) -> str:
     """Return the beginning of a text that does not fit."""
-    return text if cell_len(text) <= columns else text[: max(columns - 1, 1)].rstrip() + "…"
-
-
-def cut_left(text: str, columns: int) -> str:
-    """Return the end of a path that does not fit."""
-    return text if cell_len(text) <= columns else "…" + text[-max(columns - 1, 1) :]
+    return Content(text).truncate(max(columns, 2), ellipsis=True).plain
 
 
 def cut_middle(text: str, columns: int) -> str:

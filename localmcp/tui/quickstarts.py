@@ -13,8 +13,8 @@ from localmcp.schemas import Json
 from localmcp.tui.commands import Command, Run, form_of, start
 from localmcp.tui.forms import PATH
 from localmcp.tui.markdown import markdown_content
-from localmcp.tui.pane import ListPane, Row
-from localmcp.tui.rules import answer_of, left_out
+from localmcp.tui.pane import FoundPane, Row
+from localmcp.tui.rules import left_out
 
 MOST_LISTED, MOST_FOUND = 1000, 50
 EMPTY = (
@@ -26,7 +26,7 @@ EMPTY = (
 NOTHING_FITS = "[b]Nothing fits[/b]\n\n[$muted]Other words, or an empty line to see them all.[/]"
 
 
-class QuickstartsPane(ListPane):
+class QuickstartsPane(FoundPane):
     TITLE, LIST_TITLE = "Quick starts", "Quick starts"
     PLACEHOLDER = "Words of a title; typing errors are forgiven"
     NEED_ROW = ("remove",)
@@ -36,12 +36,10 @@ class QuickstartsPane(ListPane):
     def find(self, text: str) -> list[Row]:
         if not self.session.exists:
             return []
-        items: list[Json] = answer_of(self.session, "listQuickstarts", limit=MOST_LISTED)["quickstarts"]
+        items: list[Json] = self.session.read("listQuickstarts", limit=MOST_LISTED)["quickstarts"]
         if text:
             by_name = {item["name"]: item for item in items}
-            hits: list[Json] = answer_of(self.session, "searchQuickstarts", displayName=text, limit=MOST_FOUND)[
-                "results"
-            ]
+            hits: list[Json] = self.session.read("searchQuickstarts", displayName=text, limit=MOST_FOUND)["results"]
             items = [by_name.get(hit["name"], hit) for hit in hits]
         return [_row(item) for item in items]
 
@@ -52,7 +50,7 @@ class QuickstartsPane(ListPane):
         def show(guide: Json) -> None:
             self.reader.show(guide["displayName"], partial(markdown_content, self, guide["markdown"]))
 
-        self.ask("guide", lambda: answer_of(self.session, "showQuickstart", name=row.key), show)
+        self.ask("guide", lambda: self.session.read("showQuickstart", name=row.key), show)
 
     def action_remove(self) -> None:
         if row := self.chosen:

@@ -1,10 +1,11 @@
-"""The reader: a whole document over the screen, with its outline and a search inside."""
+"""The reader: a whole document over the screen, with its outline, its links, its tables, and a search inside."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 from textual import on
@@ -21,15 +22,17 @@ from textual.strip import Strip
 from textual.widgets import Footer, Input, OptionList
 from textual.widgets.option_list import Option
 
-from localmcp.index.federation import shown_name
+from localmcp.index.federation import shown_name, split_name
 from localmcp.library.inventory import Item
+from localmcp.library.links import documents_linking_to, linked_document
 from localmcp.readers.excerpt import Matcher
 from localmcp.readers.outline import BEGINNING
 from localmcp.schemas import Json
-from localmcp.tui.editor import open_in_editor
-from localmcp.tui.markdown import Line, PassageRenderer
-from localmcp.tui.passages import citation_text, inventory_of, look_around, place_of
-from localmcp.tui.theme import variables_of
+from localmcp.tui.dialogs import ChoiceScreen, TextScreen, ask_screen
+from localmcp.tui.editor import open_in_editor, open_original
+from localmcp.tui.markdown import Line, Link, renderer_of
+from localmcp.tui.passages import citation_text, database_of, inventory_of, look_around, place_of, short
+from localmcp.tui.table import open_tables
 from localmcp.tui.widgets import Asking, Choices, Quiet, TextLine
 
 DRAWN = 20
@@ -38,7 +41,7 @@ COLUMN = 100
 """Columns of text at most: longer lines are hard to follow."""
 LEAD = 3
 """Lines above the one that is shown."""
-NEED_TEXT = {"find", "match", "edge", "cite", "copy", "edit"}
+NEED_TEXT = {"find", "match", "edge", "cite", "copy", "edit", "original", "link", "follow", "linking", "tables"}
 """Keys that wait for the document, which may have been removed meanwhile."""
 
 
@@ -56,24 +59,28 @@ class ReadingView(ScrollView, can_focus=True):
         Quiet("j", "scroll_down", "Down"), Quiet("k", "scroll_up", "Up"), Quiet("space", "page_down", "Page down"),
     ]  # fmt: skip
 
+    lines: list[Line]
+    indent = 0
+    link: tuple[int, Link] | None = None
+    """The line with the link that is highlighted, and the link."""
+
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self.lines: list[Line] = []
-        self.renderer: PassageRenderer | None = None
-        self.indent = 0
+        self.lines = []
 
     def put(self, lines: list[Line], indent: int) -> None:
         """Replace the text."""
-        self.lines, self.indent = lines, indent
+        self.lines, self.indent, self.link = lines, indent, None
         self.virtual_size = Size(max(self.size.width - 1, 1), len(lines))
         self.refresh()
 
     def render_line(self, y: int) -> Strip:
         number = y + round(self.scroll_offset.y)
         width, style = self.size.width, self.rich_style
-        if self.renderer is None or number >= len(self.lines):
+        if number >= len(self.lines):
             return Strip.blank(width, style)
-        strip = self.renderer.strip(self.lines[number], self.indent)
+        link = self.link[1] if self.link is not None and self.link[0] == number else None
+        strip = renderer_of(self).strip(self.lines[number], self.indent, link)
         return strip.adjust_cell_length(width).apply_style(style)
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
@@ -83,24 +90,33 @@ class ReadingView(ScrollView, can_focus=True):
         elif new_value < old_value and new_value < 2 * self.size.height:
             self.post_message(NearEdge(False))
 
+    def show_line(self, line: int) -> None:
+        """Scroll until a line is near the top."""
+        self.scroll_to(y=max(line - LEAD, 0), animate=False, force=True)
+
 
 class ReaderScreen(Screen[None], Asking):  # pyright: ignore[reportIncompatibleMethodOverride]
     """A document, from one of its passages on."""
 
-    HELP = "A whole document. The passage that was found has a bar at its left."
+    HELP = "A whole document. The passage that was found has a bar at its left; tab goes from link to link."
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,q", "close", "Back"), Binding("slash", "find", "Find"), Binding("n", "match(1)", "Next"),
-        Quiet("N,p", "match(-1)", "Previous match"), Quiet("g,home", "edge(0)", "Beginning", priority=True),
-        Quiet("G,end", "edge(-1)", "End", priority=True), Binding("t", "outline", "Outline"),
-        Binding("y", "cite", "Cite"), Quiet("Y", "copy", "Copy passage"),
-        Binding("o", "edit", "Edit"),
+        Binding("escape,q,backspace", "close", "Back"), Binding("slash", "find", "Find"),
+        Binding("n", "match(1)", "Next"), Quiet("N,p", "match(-1)", "Previous match"),
+        Quiet("g,home", "edge(0)", "Beginning", priority=True), Quiet("G,end", "edge(-1)", "End", priority=True),
+        Binding("c", "outline", "Outline"), Binding("tab", "link(1)", "Link"),
+        Quiet("shift+tab", "link(-1)", "Previous link"), Quiet("enter", "follow", "Follow the link"),
+        Binding("b", "linking", "What links here"), Binding("t", "tables", "Table"), Binding("y", "cite", "Cite"),
+        Quiet("Y", "copy", "Copy passage"), Binding("o", "original", "Open"), Quiet("e", "edit", "Edit"),
     ]  # fmt: skip
     view = query_one(ReadingView)
     outline = query_one("#outline", Choices)
 
-    def __init__(self, chunk_id: str, matcher: Matcher | None = None, freshness: str = "fresh") -> None:
+    def __init__(
+        self, chunk_id: str, matcher: Matcher | None = None, freshness: str = "fresh", heading: str = ""
+    ) -> None:
+        """`heading`: where to begin instead, as a link names it."""
         super().__init__()
-        self.target, self.matcher, self.freshness = chunk_id, matcher, freshness
+        self.target, self.matcher, self.freshness, self._heading = chunk_id, matcher, freshness, heading
         self.about: Json = {}
         self.passages: list[Json] = []
         self.headings: list[tuple[str, int]] = []
@@ -128,28 +144,31 @@ class ReaderScreen(Screen[None], Asking):  # pyright: ignore[reportIncompatibleM
     def _read(self) -> tuple[Json, list[Json], list[tuple[str, int]]]:
         """Return the document, its passages and its headings."""
         about = self.session.look(lambda w: look_around(w, self.target, 0))
-        look, source_id = self.session.look, about["sourceId"]
         passages: list[Json] = []
         offset: int | None = 0
         while offset is not None:
-            page: Any = look(lambda w, offset=offset: w.knowledge.get_document(source_id, offset))
+            page = self.session.read("get_document", sourceId=about["sourceId"], offset=offset)
             passages += page["chunks"]
             offset = page.get("nextOffset")
-        outline = look(lambda w: w.knowledge.get_document(source_id, outline=True)).get("outline", ())
+        outline = self.session.read("get_document", sourceId=about["sourceId"], outline=True).get("outline", ())
         return about, passages, [(e["heading"], e["offset"]) for e in outline if e["heading"] != BEGINNING]
 
     def _show(self, read: tuple[Json, list[Json], list[tuple[str, int]]]) -> None:
         self.about, self.passages, self.headings = read
         self.refresh_bindings()
-        self.view.renderer = PassageRenderer(variables_of(self))
         self.outline.set_options(Option(Content(text), id=str(n)) for n, (text, _) in enumerate(self.headings))
         if len(self.headings) > 2 and self.size.width >= COLUMN + 30:
             self.outline.remove_class("hidden")
+        place = self._place_of(self._heading)
+        if place is None:
+            place = next((n for n, passage in enumerate(self.passages) if passage["id"] == self.target), 0)
         # The width of the text is known after the outline has its place.
-        self.call_after_refresh(self._go_to, self._position_of(self.target))
+        self.call_after_refresh(self._go_to, place)
 
-    def _position_of(self, chunk_id: str) -> int:
-        return next((n for n, passage in enumerate(self.passages) if passage["id"] == chunk_id), 0)
+    def _place_of(self, heading: str) -> int | None:
+        """Return the passage with a heading, which links write with hyphens and without signs."""
+        wanted = _slug(heading)
+        return next((place for text, place in self.headings if wanted and _slug(text) == wanted), None)
 
     # ------------------------------------------------------------ drawing
 
@@ -158,33 +177,38 @@ class ReaderScreen(Screen[None], Asking):  # pyright: ignore[reportIncompatibleM
         """Draw what is beyond the first or the last passage."""
         first, last = self._drawn.start, self._drawn.stop
         if message.at_end and last < len(self.passages):
-            self._draw(range(first, last + DRAWN))
+            self._draw_to(last + DRAWN)
         elif not message.at_end and first > 0:
             before, offset = len(self.view.lines), self.view.scroll_offset.y
             self._draw(range(first - DRAWN, last))
             self.view.scroll_to(y=offset + len(self.view.lines) - before, animate=False, force=True)
+
+    def _draw_to(self, last: int) -> None:
+        """Draw further passages below; the highlighted link stays."""
+        link = self.view.link
+        self._draw(range(self._drawn.start, last))
+        self.view.link = link
 
     def on_resize(self) -> None:
         """Break the lines anew; the passage at the top stays there."""
         if self._drawn:
             passage = self.view.lines[self._top_line].passage
             self._draw()
-            self._show_line(self._lines_of(passage)[0])
+            self.view.show_line(self._lines_of(passage)[0])
 
     def _draw(self, drawn: range | None = None) -> None:
         """Draw those passages; None = the same ones again."""
-        view, drawn = self.view, self._drawn if drawn is None else drawn
-        self._drawn = drawn = range(max(drawn.start, 0), min(drawn.stop, len(self.passages)))
-        if view.renderer is None:
-            return
+        drawn = self._drawn if drawn is None else drawn
+        self._drawn = range(max(drawn.start, 0), min(drawn.stop, len(self.passages)))
         beside = 0 if self.outline.has_class("hidden") else self.outline.outer_size.width
         available = max(self.size.width - 4 - beside, 24)
         width = min(available, COLUMN)
-        passages = self.passages[drawn.start : drawn.stop]
-        lines = view.renderer.lines(passages, width, self.about["format"], self.target, self._spans, self.term)
-        view.put(lines, (available - width) // 2)
-        view.border_title = Content(f"{self.about['sourceTitle']} — {place_of(self.about['citation'])}")
-        view.border_subtitle = f"whole document, {len(self.passages):,} passages"
+        chunks = self.passages[self._drawn.start : self._drawn.stop]
+        around = {**self.about, "chunks": chunks, "targetChunkId": self.target}
+        lines = renderer_of(self).lines(around, width, self._spans, self.term)
+        self.view.put(lines, (available - width) // 2)
+        self.view.border_title = Content(f"{self.about['sourceTitle']} — {place_of(self.about['citation'])}")
+        self.view.border_subtitle = f"whole document, {len(self.passages):,} passages"
 
     def _spans(self, line: str) -> list[tuple[int, int]]:
         if self.term:
@@ -211,10 +235,7 @@ class ReaderScreen(Screen[None], Asking):  # pyright: ignore[reportIncompatibleM
         self._draw(None if position in self._drawn else range(position - DRAWN // 2, position + DRAWN))
         lines = self._lines_of(position)
         matches = [n for n in lines if self.term and self.view.lines[n].has_match]
-        self.call_after_refresh(self._show_line, (matches or lines)[0])
-
-    def _show_line(self, line: int) -> None:
-        self.view.scroll_to(y=max(line - LEAD, 0), animate=False, force=True)
+        self.call_after_refresh(self.view.show_line, (matches or lines)[0])
 
     # ------------------------------------------------------------ moving
 
@@ -264,7 +285,7 @@ class ReaderScreen(Screen[None], Asking):  # pyright: ignore[reportIncompatibleM
         places = [n for n, line in enumerate(self.view.lines) if line.has_match]
         ahead = [n for n in places if (n > here if step > 0 else n < here)]
         if ahead:
-            self._show_line(ahead[0] if step > 0 else ahead[-1])
+            self.view.show_line(ahead[0] if step > 0 else ahead[-1])
         elif self.term:
             self._go_to_match(self._drawn.stop if step > 0 else self._drawn.start - 1, step)
 
@@ -272,6 +293,75 @@ class ReaderScreen(Screen[None], Asking):  # pyright: ignore[reportIncompatibleM
         """Go to the beginning (0) or the end (-1) of the document."""
         self._go_to(place % len(self.passages))
         self.call_after_refresh(self.view.scroll_end if place else self.view.scroll_home, animate=False)
+
+    # ------------------------------------------------------------ links
+
+    def action_link(self, step: int) -> None:
+        """Highlight the next or previous link, from the top of the screen on."""
+        self.view.focus()
+        lines, links = self.view.lines, list[tuple[int, Link]]()
+        for number, line in enumerate(lines):
+            for link in line.links:
+                # What the end of a line breaks is one link.
+                is_rest = links and links[-1][0] == number - 1 and links[-1][1].target == link.target and link.start < 3
+                if not is_rest:
+                    links.append((number, link))
+        here = self.view.link or (round(self.view.scroll_offset.y) - (step > 0), Link(0, 0, ""))
+        ahead = [place for place in links if (place[:2] > here if step > 0 else place[:2] < here)]
+        if not ahead:
+            later = range(self._drawn.stop, len(self.passages)) if step > 0 else ()
+            further = next((n for n in later if re.search(r"\]\(|\[\[|://", self.passages[n]["content"])), None)
+            if further is None:
+                self.app.notify("No link is further on." if step > 0 else "No link is before this one.")
+                return
+            self._draw_to(further + 1)
+            self.action_link(step)
+            return
+        self.view.link = place = ahead[0] if step > 0 else ahead[-1]
+        top = round(self.view.scroll_offset.y)
+        if not top <= place[0] < top + self.view.scrollable_content_region.height:
+            self.view.show_line(place[0])
+        self.view.refresh()
+
+    def action_follow(self) -> None:
+        """Open the document that the highlighted link leads to; of an address, show it, to be copied."""
+        if self.view.link is None:
+            return
+        target = self.view.link[1].target
+        if re.match(r"(?!wiki:)[a-zA-Z][a-zA-Z0-9+.-]+:", target):
+            self.app.push_screen(TextScreen("Address of the link", Content(target)))
+            return
+        heading = target.partition("#")[2]
+        if target.startswith("#"):
+            place = self._place_of(heading)
+            if place is not None:
+                self._go_to(place)
+            return
+        origin, path = self.about.get("origin"), self.about["citation"].get("path")
+
+        def show(item: Item | None) -> None:
+            if item is None:
+                self.app.notify(f"No document of the library is {target.removeprefix('wiki:')}.", severity="warning")
+            else:
+                open_document(self, item, origin, heading)
+
+        self.look("link", lambda workspace: linked_document(inventory_of(workspace, origin), path, target), show)
+
+    def action_linking(self) -> None:
+        """List the documents that link here, to open one."""
+        origin, source_id = self.about.get("origin"), split_name(self.about["sourceId"])[1]
+
+        def show(items: list[Item]) -> None:
+            if not items:
+                self.app.notify("No document links here.")
+                return
+            rows = [
+                Content.assemble((f" {i.title}  ", "bold"), (short(i.path or i.collection), "$muted")) for i in items
+            ]
+            screen = ChoiceScreen("These link here", rows, says="enter opens it")
+            ask_screen(self, screen, lambda number: open_document(self, items[number], origin))
+
+        self.look("linking", lambda workspace: documents_linking_to(database_of(workspace, origin), source_id), show)
 
     # ------------------------------------------------------------ actions
 
@@ -299,8 +389,7 @@ class ReaderScreen(Screen[None], Asking):  # pyright: ignore[reportIncompatibleM
     def _with_citation(self, use: Callable[[Json], object]) -> None:
         """Hand over the citation of the passage at the top."""
         chunk_id = self._top["id"]
-        look = self.session.look
-        self.ask("citation", lambda: look(lambda w: look_around(w, chunk_id, 0)["citation"]), use)
+        self.look("citation", lambda workspace: look_around(workspace, chunk_id, 0)["citation"], use)
 
     def action_cite(self) -> None:
         title = self.about["sourceTitle"]
@@ -310,11 +399,24 @@ class ReaderScreen(Screen[None], Asking):  # pyright: ignore[reportIncompatibleM
         self.copy(self._top["content"], "The passage is copied.")
 
     def action_edit(self) -> None:
-        self._with_citation(lambda citation: open_in_editor(self, citation, self.freshness))
+        self._with_citation(partial(open_in_editor, self, freshness=self.freshness))
+
+    def action_original(self) -> None:
+        self._with_citation(partial(open_original, self, freshness=self.freshness))
+
+    def action_tables(self) -> None:
+        open_tables(self, self.about["sourceId"])
 
 
-def open_document(widget: Asking, item: Item, origin: str | None = None) -> None:
-    """Open a document where it was left, or at its beginning. `origin`: the mounted file that it is in."""
+def _slug(heading: str) -> str:
+    return re.sub(r"\W+", "-", heading.casefold()).strip("-")
+
+
+def open_document(widget: Asking, item: Item, origin: str | None = None, heading: str = "") -> None:
+    """Open a document at a heading, or where it was left, or at its beginning.
+
+    `origin`: the mounted file that it is in.
+    """
     session = widget.session
 
     def first_passage() -> str:
@@ -325,7 +427,7 @@ def open_document(widget: Asking, item: Item, origin: str | None = None) -> None
 
     def show(chunk_id: str) -> None:
         if chunk_id:
-            widget.app.push_screen(ReaderScreen(chunk_id, None, item.state))
+            widget.app.push_screen(ReaderScreen(chunk_id, None, item.state, heading))
         else:
             widget.app.notify(f"{item.title} has no text.")
 

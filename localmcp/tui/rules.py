@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, ClassVar
 
@@ -13,9 +14,9 @@ from localmcp.index.federation import never_changed
 from localmcp.schemas import Json
 from localmcp.tui.commands import Command, Run, form_of, start
 from localmcp.tui.forms import PATH
-from localmcp.tui.pane import ListPane, Row
+from localmcp.tui.pane import FoundPane, Row
 from localmcp.tui.passages import bar
-from localmcp.tui.session import Failed, Session
+from localmcp.tui.session import Failed
 from localmcp.tui.tools import tool_schema
 from localmcp.tui.widgets import Quiet, facts, lines
 
@@ -42,7 +43,7 @@ NONE_FITS = (
 )
 
 
-class RulesPane(ListPane):
+class RulesPane(FoundPane):
     TITLE, LIST_TITLE = "Rules", "Rules"
     PLACEHOLDER = "Describe a task: which rules would it get?"
     NEED_ROW = ("edit", "copy")
@@ -66,12 +67,12 @@ class RulesPane(ListPane):
         self._note = ""
         if text and not self.retired:
             return self._find_for_task(text)
-        listed = answer_of(self.session, "listRules", retired=self.retired, words=text or None, limit=MOST_LISTED)
+        listed = self.session.read("listRules", retired=self.retired, words=text or None, limit=MOST_LISTED)
         return [_row(rule, rule["category"]) for rule in sorted(listed["rules"], key=lambda r: r["category"])]
 
     def _find_for_task(self, task: str) -> list[Row]:
         """Return the rules of the tool's answer, then those that were nearly relevant."""
-        ask = partial(answer_of, self.session, "getRelevantRules", taskDescription=task, maxResults=20)
+        ask = partial(self.session.read, "getRelevantRules", taskDescription=task, maxResults=20)
         answer = ask()
         self._note = answer.get("error") or " ".join(answer.get("notices", []))
         if not answer["success"]:
@@ -81,15 +82,18 @@ class RulesPane(ListPane):
         parts = {GIVEN: answer["rules"], STANDING: standing, NOT_GIVEN: [r for r in near if r["id"] not in known]}
         return [_row(rule, title) for title, rules in parts.items() for rule in rules]
 
+    def show_rows(self, rows: Sequence[Row]) -> None:
+        super().show_rows(rows)
+        self.list.border_title = "Retired rules" if self.retired else self.LIST_TITLE
+
     def nothing(self) -> str:
-        self.say_aside("retired" if self.retired else "")
         note = self._note.replace("[", r"\[")
         return f"[$warning]{note}[/]" if note else NO_RETIRED if self.retired else NONE_FITS if self.text else EMPTY
 
     def action_open(self) -> None:
         """Enter: change it; on a narrow screen read it first."""
-        if self.is_narrow:
-            super().action_open()
+        if self.screen.has_class("-narrow"):
+            self.action_read()
         else:
             self.action_edit()
 
@@ -144,18 +148,11 @@ class RulesPane(ListPane):
     def action_retired(self) -> None:
         self.retired = not self.retired
         self.list.highlighted = None  # none of these rules is among those
-        self.say_aside("retired" if self.retired else "")
         self.reload()
 
     def action_copy(self) -> None:
         if row := self.chosen:
             self.copy(row.record["rule_text"], "The rule is copied.")
-
-
-def answer_of(session: Session, tool: str, **arguments: Any) -> Json:
-    """Return the answer of a tool that only looks."""
-    answer = session.draft(tool, **arguments).answer
-    return answer.value if answer is not None else {}
 
 
 def _save(tool: str, run: Run, **fixed: Any) -> Json:

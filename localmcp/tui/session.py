@@ -1,4 +1,4 @@
-"""The open file, its model, and background work, kept off the thread that draws."""
+"""The open file, its model, and background work, kept off the thread that draws; and the messages about them."""
 
 from __future__ import annotations
 
@@ -38,19 +38,15 @@ log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 0.4
 """How often the file is asked whether it changed: what another process adds is seen within a second."""
-CLOSING_SECONDS = 1.0
-"""How long closing waits for a job to stop."""
 REFRESH = "Refresh"
 """Title of looking at all files again."""
-MOST_SEARCHES, MOST_POSITIONS = 100, 500
 
 
 @dataclass
 class Answered(Message):
     """A question that a widget asked in a thread has its answer."""
 
-    question: Interruption
-    group: str
+    question: Question
     then: Callable[[Any], object]
     answer: Any
     bubble = False
@@ -83,11 +79,6 @@ class ModelChanged(Message):
 
 
 @dataclass
-class StateChanged(Message):
-    """A question takes long, or is answered."""
-
-
-@dataclass
 class JobMoved(Message):
     """A job begins, or has moved on; `progress` is None until it is known."""
 
@@ -113,19 +104,30 @@ class WorksChanged(Message):
     works: list[background.Work]
 
 
+@dataclass(slots=True)
+class Question:
+    """A question that a widget asked and that has no answer yet."""
+
+    group: str
+    interruption: Interruption
+    asked_at: float
+    """By the monotonic clock."""
+
+
 # ---------------------------------------------------------------- the session
 
 
 class SearchMemory:
-    """Lists in a file of the state directory; one that cannot be read or written is ignored."""
+    """Searches and places in documents, in a file of the state directory; one that cannot be used is ignored."""
+
+    recent: list[str]
+    """Search lines, the latest first."""
+    saved: list[str]
+    positions: dict[str, int]
+    """Source id -> the passage at the top of the reader."""
 
     def __init__(self) -> None:
         self._path = state_directory() / "tui_searches.json"
-        self.recent: list[str] = []
-        """The latest first."""
-        self.saved: list[str] = []
-        self.positions: dict[str, int] = {}
-        """Source id -> the passage at the top of the reader."""
         self._load()
 
     def _load(self) -> None:
@@ -139,7 +141,7 @@ class SearchMemory:
     def remember(self, line: str) -> None:
         """Put a search first among the recent ones."""
         self._load()
-        self.recent = [line, *(earlier for earlier in self.recent if earlier != line)][:MOST_SEARCHES]
+        self.recent = [line, *(earlier for earlier in self.recent if earlier != line)][:100]
         self._write()
 
     def toggle_saved(self, line: str) -> bool:
@@ -154,7 +156,7 @@ class SearchMemory:
         """Keep which passage of a document is at the top of the reader."""
         self._load()
         self.positions.pop(source_id, None)
-        self.positions = dict([*self.positions.items(), (source_id, passage)][-MOST_POSITIONS:])
+        self.positions = dict([*self.positions.items(), (source_id, passage)][-500:])
         self._write()
 
     def _write(self) -> None:
@@ -180,8 +182,8 @@ class Session:
         """Title of the work in the background; empty when there is none."""
         self.works: list[background.Work] = []
         """Background work on the file, in any process."""
-        self.awaited: set[Interruption] = set()
-        """Questions that take long."""
+        self.questions: list[Question] = []
+        """Without an answer yet, of all widgets."""
         self._workspace: Workspace | None = None
         self._error: BaseException | None = None
         self._ready, self._closed, self._stops_job = threading.Event(), threading.Event(), threading.Event()
@@ -248,18 +250,18 @@ class Session:
         return ""
 
     def close(self) -> None:
-        """Close the file, once the work that was asked to stop has stopped."""
+        """Close the file, once the work that was asked to stop has stopped, or a second later."""
         self._closed.set()
-        if self._one_job.acquire(timeout=CLOSING_SECONDS):
+        if self._one_job.acquire(timeout=1.0):
             self._one_job.release()
         if self._workspace is not None:
             self._workspace.close()
 
-    # ------------------------------------------------------------ asking
+    # ------------------------------------------------------------ the tools
 
     @property
     def scope(self) -> Scope:
-        """The person at the machine."""
+        """The scope of the person at the machine, who may see everything."""
         from localmcp.tools import Scope
 
         return Scope(caller="tui")
@@ -268,7 +270,11 @@ class Session:
         """Call a tool through the registry; arguments that are None are left out."""
         return self.workspace.registry.call(tool, without_none(arguments), self.scope)
 
-    def draft(self, tool: str, *, lean: bool = False, **arguments: Any) -> CallRecord:
+    def read(self, tool: str, **arguments: Any) -> Any:
+        """Return the answer of a tool that only looks, without a line in the log of calls."""
+        return self.draft(tool, **arguments)[0].value
+
+    def draft(self, tool: str, *, lean: bool = False, **arguments: Any) -> tuple[Answer, CallRecord]:
         """Call a tool while the person types: `keep` logs the call once the answer is used.
 
         `lean`: as a language model gets it.
@@ -289,7 +295,7 @@ class Session:
             raise
         except Exception as error:
             raise (registry.explain(error) or error) from error
-        return CallRecord(tool, values, self.scope, started, time.perf_counter() - clock, None, answer)
+        return answer, CallRecord(tool, values, self.scope, started, time.perf_counter() - clock, None, answer)
 
     def keep(self, draft: CallRecord) -> None:
         """Log a draft as a call: the person uses its answer."""
@@ -307,46 +313,34 @@ class Session:
 
     def _watch(self, workspace: Workspace) -> None:
         """Tell the app whenever the file or the work on it changes, and once when it cannot be read."""
+        from localmcp.library.background import work_on
+
+        database = workspace.database
         seen: tuple[dict[str, int], int] | None = None
         problem = ""
         while not self._closed.is_set():
             try:
-                now = self._look_at_file(workspace, seen)
-                if now is not None and (now != seen or problem):
-                    self._post(FileChanged(now[0]))
-                seen, problem = now, ""
-                self._look_at_works(workspace)
+                if database.is_open or self.exists:
+                    now = database.counters(), self.path.stat().st_ino
+                    if seen is not None and seen[1] != now[1]:
+                        # Another file took its place: the connections still read the old one.
+                        database.close()
+                        now = database.counters(), now[1]
+                    workspace.upkeep.start()
+                    if now != seen or problem:
+                        self._post(FileChanged(now[0]))
+                    seen = now
+                    with database.read() as connection:
+                        works = work_on(connection)
+                    if works != self.works:
+                        self.works = works
+                        self._post(WorksChanged(works))
+                problem = ""
             except Exception as error:
                 if str(error) != problem:
                     self._post(Failed(error))
                 problem = str(error)
             self._closed.wait(LOOK_SECONDS)
-
-    def _look_at_file(
-        self, workspace: Workspace, seen: tuple[dict[str, int], int] | None
-    ) -> tuple[dict[str, int], int] | None:
-        """Return the counters of the file and which file it is; None while there is none, since looking makes none."""
-        database = workspace.database
-        if not database.is_open and not self.exists:
-            return None
-        counters, identity = database.counters(), self.path.stat().st_ino
-        if seen is not None and seen[1] != identity:
-            # Another file took its place: the connections still read the old one.
-            database.close()
-            counters = database.counters()
-        workspace.upkeep.start()
-        return counters, identity
-
-    def _look_at_works(self, workspace: Workspace) -> None:
-        if not workspace.database.is_open:
-            return
-        from localmcp.library.background import work_on
-
-        with workspace.database.read() as connection:
-            works = work_on(connection)
-        if works != self.works:
-            self.works = works
-            self._post(WorksChanged(works))
 
     # ------------------------------------------------------------ work in the background
 
@@ -359,6 +353,12 @@ class Session:
         self.do(REFRESH, lambda tell: self.workspace.library.refresh(confirm_removals=confirmed, progress=tell))
 
     def _do(self, title: str, work: Job, then: Callable[[Any], object] | None) -> None:
+        def tell(progress: Progress | None) -> None:
+            if self._stops_job.is_set() or self._closed.is_set():
+                raise Interrupted(f"{title} was stopped.")
+            if progress is not None:
+                self._post(JobMoved(title, progress))
+
         with self._one_job:
             if self._closed.is_set():
                 return
@@ -367,7 +367,7 @@ class Session:
             self._post(JobMoved(title))
             result, failure = None, None
             try:
-                result = work(partial(self._on_progress, title))
+                result = work(tell)
             except Exception as error:
                 failure = error
             self.job = ""
@@ -385,12 +385,6 @@ class Session:
             background.stop(self.workspace.database, work.job_id)
         else:
             self.workspace.upkeep.stop()
-
-    def _on_progress(self, title: str, progress: Progress | None) -> None:
-        if self._stops_job.is_set() or self._closed.is_set():
-            raise Interrupted(f"{title} was stopped.")
-        if progress is not None:
-            self._post(JobMoved(title, progress))
 
 
 def _start_thread(work: Callable[[], object]) -> None:

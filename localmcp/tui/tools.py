@@ -17,13 +17,14 @@ from localmcp.schemas import Json, mapping_of
 from localmcp.tools import Answer
 from localmcp.tui.commands import Command, CommandPane, Run, form_of, start, thing
 from localmcp.tui.pane import Row
-from localmcp.tui.passages import bar, short
+from localmcp.tui.passages import bar
 from localmcp.tui.session import Session
 from localmcp.tui.widgets import lines
 
 if TYPE_CHECKING:
     from localmcp.hub.server import McpServer
     from localmcp.tools import Tool
+    from localmcp.workspace import Workspace
 
 LOOK_SECONDS = 1.0
 """How often the servers are looked at while the pane is in front."""
@@ -95,16 +96,6 @@ def _import_servers(run: Run) -> Json:
     theirs, problems = read_present_clients()
     report = take_over(theirs, dry_run=run.dry_run)
     return {"changed": report["changed"], "problems": problems, "servers": report["servers"]}
-
-
-def _providers(run: Run) -> Json:
-    from localmcp.own_tools.problems import Problem, describe_provider
-
-    listed = [describe_provider(provider) for provider in run.session.workspace.providers]
-    rows = [{key: p[key] for key in ("name", "state", "tools")} | {"configured in": short(p["where"])} for p in listed]
-    says = [f"{provider['name']}: {provider['says']}" for provider in listed if provider["says"]]
-    problems = [str(Problem(**problem)) for provider in listed for problem in provider["problems"]]
-    return {"providers": rows, "notes": says, "problems": problems}
 
 
 def split_command(text: str) -> list[str]:
@@ -202,10 +193,9 @@ def _tool(tool: Tool, score: float | None = None) -> Row:
 
 def _call(name: str, run: Run) -> Answer:
     """Call a tool as an assistant does: its text is what a language model reads."""
-    draft = run.session.draft(name, lean=True, **run.values)
-    run.session.keep(draft)
-    assert draft.answer is not None
-    return draft.answer
+    answer, record = run.session.draft(name, lean=True, **run.values)
+    run.session.keep(record)
+    return answer
 
 
 CONNECT = "Connect an assistant"
@@ -224,8 +214,6 @@ COMMANDS = {
                 warning="It runs that command on this machine."),
         Command("Import servers from assistants", "What they have configured comes into localmcp.", _import_servers,
                 "localmcp connect --import", has_preview=True),
-        Command("Where tools come from", "Your own commands, scripts and queries, and their problems.", _providers,
-                "localmcp tools providers", shows=True),
     ),
 }  # fmt: skip
 
@@ -251,14 +239,15 @@ class ToolsPane(CommandPane):
             self.reload()
 
     def find(self, text: str) -> list[Row]:
-        tools = {tool.name: tool for tool in self.session.look(lambda w: w.registry.tools())}
         if not text:
-            listed = sorted(tools.values(), key=lambda tool: (not tool.mark.visible, tool.name.lower()))
+            listed = sorted(
+                self.session.look(_listed_tools), key=lambda tool: (not tool.mark.visible, tool.name.lower())
+            )
             return [*super().find(""), *map(_tool, listed)]
         words = text.casefold().split()
         commands = [row for row in super().find(text) if all(word in str(row.title).casefold() for word in words)]
-        found = self.session.draft("tool_search", query=text, max_results=50).answer
-        hits: list[Json] = found.value["tools"] if found is not None else []
+        tools = {tool.name: tool for tool in self.session.look(lambda w: w.registry.tools())}
+        hits: list[Json] = self.session.read("tool_search", query=text, max_results=50)["tools"]
         return [*commands, *(_tool(tools[hit["name"]], hit["score"]) for hit in hits if hit["name"] in tools)]
 
     def run_command(self, row: Row, command: Command) -> None:
@@ -270,8 +259,7 @@ class ToolsPane(CommandPane):
         def finish(answer: Any) -> None:
             self.answers[row.key] = answer
             self.highlighted()
-            if self.is_narrow:
-                self.read_over(command.title, self.reader.text)
+            self.uncover_reader()
 
         start(self, command, finish, failed=finish)
 
@@ -279,3 +267,11 @@ class ToolsPane(CommandPane):
         """Turn answers between the text that a model reads, and JSON."""
         self.as_json = not self.as_json
         self.highlighted()
+
+
+def _listed_tools(workspace: Workspace) -> list[Tool]:
+    """Return every tool that is known, the visible ones first; looking starts no server."""
+    own = [tool for provider in workspace.own_tools.providers for tool in provider.tools()]
+    theirs = [tool for server in workspace.mcp_servers.reachable() for tool in server.tools()]
+    tools = [*workspace.registry.tools(for_listing=True), *own, *theirs]
+    return sorted(tools, key=lambda tool: (not tool.mark.visible, tool.name.lower()))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from inspect import isawaitable
 from itertools import accumulate
-from typing import Any, ClassVar, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
 from textual import events
 from textual.app import ComposeResult
@@ -26,18 +27,24 @@ from textual.widgets.option_list import Option
 
 from localmcp.errors import Interrupted, LocalMCPError
 from localmcp.storage.interruption import Interruption
-from localmcp.tui.session import Answered, Failed, Session, StateChanged, session_of
+from localmcp.tui.session import Answered, Failed, Question, Session, session_of
 from localmcp.visible_text import visible
+
+if TYPE_CHECKING:
+    from localmcp.workspace import Workspace
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 DEBOUNCE_SECONDS = 0.03
 """After a key, before a question is asked; the next key stops it."""
-PATIENCE_SECONDS = 0.25
-"""Before the screen says that something is waited for."""
 Quiet = partial(Binding, show=False)
 """A key that is in the help alone."""
+MOVES: list[BindingType] = [
+    Quiet("j", "cursor_down", "Down"), Quiet("k", "cursor_up", "Up"),
+    Quiet("g", "first", "First"), Quiet("G", "last", "Last"),
+]  # fmt: skip
+"""Letters that move in a list as arrows do."""
 
 
 # ---------------------------------------------------------------- questions
@@ -63,10 +70,10 @@ class Asking(ErrorGuard, Widget):
         """The session of the app."""
         return session_of(self)
 
-    @cached_property
-    def questions(self) -> dict[str, Interruption]:
-        """The questions without an answer yet, by group."""
-        return {}
+    def question(self, group: str) -> Question | None:
+        """Return the question of a group that has no answer yet."""
+        name = f"{id(self)}:{group}"
+        return next((question for question in self.session.questions if question.group == name), None)
 
     def ask(
         self, group: str, work: Callable[[], T], then: Callable[[T], object],
@@ -77,31 +84,20 @@ class Asking(ErrorGuard, Widget):
         `failed` gets an error of localmcp; without it, the error line does.
         """
         self.forget(group)
-        question = self.questions[group] = Interruption()
-        self.set_timer(PATIENCE_SECONDS, partial(self._wait, group, question))
-        self.run_worker(
-            partial(self._work, group, question, work, then, failed),
-            thread=True, exclusive=True, group=f"{self.id or type(self).__name__}:{group}", exit_on_error=False,
-        )  # fmt: skip
+        question = Question(f"{id(self)}:{group}", Interruption(), time.monotonic())
+        self.session.questions.append(question)
+        work_and_tell = partial(self._work, question, work, then, failed)
+        self.run_worker(work_and_tell, thread=True, exclusive=True, group=question.group, exit_on_error=False)
 
-    def _wait(self, group: str, question: Interruption) -> None:
-        """Say that something is waited for, if the answer is not there yet."""
-        if self.questions.get(group) is question:
-            self.session.awaited.add(question)
-            self.app.post_message(StateChanged())
-
-    def _end(self, group: str) -> Interruption | None:
-        """Take a question from the open ones."""
-        question = self.questions.pop(group, None)
-        if question in self.session.awaited:
-            self.session.awaited.discard(question)
-            self.app.post_message(StateChanged())
-        return question
+    def look(self, group: str, work: Callable[[Workspace], T], then: Callable[[T], object]) -> None:
+        """Ask the workspace in the person's scope, without a line in the log of calls."""
+        self.ask(group, lambda: self.session.look(work), then)
 
     def forget(self, group: str) -> None:
         """Stop the question of a group, and drop its answer."""
-        if question := self._end(group):
-            question.stop()
+        if question := self.question(group):
+            self.session.questions.remove(question)
+            question.interruption.stop()
 
     def ask_after_typing(self, group: str, ask: Callable[[], object]) -> None:
         """Ask once the person pauses; the question before is stopped, and its error is over."""
@@ -112,20 +108,20 @@ class Asking(ErrorGuard, Widget):
         self._typing = self.set_timer(DEBOUNCE_SECONDS, ask)
 
     def _work(
-        self, group: str, question: Interruption, work: Callable[[], Any], then: Callable[[Any], object],
+        self, question: Question, work: Callable[[], Any], then: Callable[[Any], object],
         failed: Callable[[LocalMCPError], object] | None,
     ) -> None:  # fmt: skip
         try:
-            with question:
+            with question.interruption:
                 answer = visible_value(work())
         except Exception as error:
-            log.debug("a question of %s failed", group, exc_info=True)
+            log.debug("a question failed", exc_info=True)
             then, answer = self._show_failure, error
             if failed is not None and isinstance(error, LocalMCPError):
                 error.message, error.hint = visible_value(error.message), visible_value(error.hint)
                 then = failed
-        if not question.stopped and self.is_attached:
-            self.post_message(Answered(question, group, then, answer))
+        if not question.interruption.stopped and self.is_attached:
+            self.post_message(Answered(question, then, answer))
 
     def _show_failure(self, error: Exception) -> None:
         if not isinstance(error, Interrupted):
@@ -133,8 +129,8 @@ class Asking(ErrorGuard, Widget):
 
     async def on_answered(self, message: Answered) -> None:
         """Hand an answer over, unless a later question has taken its place."""
-        if self.questions.get(message.group) is message.question:
-            self._end(message.group)
+        if message.question in self.session.questions:
+            self.session.questions.remove(message.question)
             shown = message.then(message.answer)
             if isawaitable(shown):
                 await shown
@@ -146,8 +142,10 @@ class Asking(ErrorGuard, Widget):
 
     def on_unmount(self) -> None:
         """Stop every question of a widget that is gone."""
-        for group in list(self.questions):
-            self.forget(group)
+        for question in [*self.session.questions]:
+            if question.group.startswith(f"{id(self)}:"):
+                self.session.questions.remove(question)
+                question.interruption.stop()
 
 
 # ---------------------------------------------------------------- safe text
@@ -157,8 +155,6 @@ def visible_value(value: Any) -> Any:
     """Copy an answer with every text in it made safe to draw; lines stay lines. Other objects stay as they are."""
     if isinstance(value, str):
         return visible(value, newlines=True)
-    if value is None or isinstance(value, int | float):
-        return value
     if isinstance(value, dict):
         return {key: visible_value(item) for key, item in cast("dict[Any, Any]", value).items()}
     if isinstance(value, list | tuple):
@@ -215,10 +211,7 @@ class TextLine(Input):
 class Choices(OptionList):
     """A list in which letters move as well as arrows."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Quiet("j", "cursor_down", "Down"), Quiet("k", "cursor_up", "Up"),
-        Quiet("g", "first", "First"), Quiet("G", "last", "Last"),
-    ]  # fmt: skip
+    BINDINGS: ClassVar[list[BindingType]] = MOVES
 
     async def _on_click(self, event: events.Click) -> None:
         """Highlight at the first click where a reader beside the list shows the row; open at the second."""

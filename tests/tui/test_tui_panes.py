@@ -17,7 +17,6 @@ from localmcp.doctor.check import Check
 from localmcp.doctor.examination import Examination, examine
 from localmcp.errors import LocalMCPError
 from localmcp.tools import Scope
-from localmcp.tui.file import speed_words
 from localmcp.workspace import Workspace
 
 
@@ -206,8 +205,6 @@ async def test_a_tool_runs_from_its_form_and_its_answer_turns(tui: RunningTui, s
     await tui.press("ctrl+r")
     await tui.until(lambda: "Tools/list_sources" in tui.pane.answers, "the answer")
     await tui.until(lambda: "2 of 5 documents" in tui.text() or "Roses" in tui.text(), "its text")
-    if size[0] < 100:
-        await tui.press("escape")
     await tui.press("v", "y")
     assert '"count": 2' in tui.pane.reader.text.plain and '"count": 2' in tui.app.clipboard
 
@@ -256,15 +253,7 @@ async def test_a_form_that_is_being_saved_is_not_saved_twice(tui: RunningTui) ->
     assert len(saved) == 1
 
 
-async def test_where_tools_come_from(tui: RunningTui) -> None:
-    await tui.go("tools")
-    await tui.press("slash")
-    await tui.type("where tools")
-    await tui.press("enter")
-    await tui.until(lambda: "queries" in tui.text() and "commands" in tui.text(), "the providers")
-
-
-# ---------------------------------------------------------------- activity, doctor
+# ---------------------------------------------------------------- activity, checks
 
 
 async def test_calls_of_an_assistant_appear_by_themselves(tui: RunningTui) -> None:
@@ -313,15 +302,12 @@ async def test_calls_of_the_window_itself_are_shown_on_demand(tui: RunningTui) -
     await tui.until(lambda: own in tui.text())
 
 
-async def test_the_checks_look_at_the_open_file_and_the_last_searches(tmp_path: Path) -> None:
+async def test_the_checks_look_at_the_open_file(tmp_path: Path) -> None:
     async with open_tui(make_library(tmp_path), (160, 45), examine=examine) as tui:
-        await tui.type("bees")
-        await tui.press("escape", "y")
         await tui.go("file")
         await tui.press(*"/check the file", "enter")
         await tui.until(lambda: "✓ integrity" in tui.text())
         assert "chunks" in tui.text()
-        assert "The last 1 search: half below" in tui.text()
 
 
 async def test_what_is_wrong_comes_first_with_the_command_that_repairs_it(tmp_path: Path) -> None:
@@ -333,8 +319,3 @@ async def test_what_is_wrong_comes_first_with_the_command_that_repairs_it(tmp_pa
         await tui.until(lambda: "1 problem" in tui.text() and "$ localmcp trash empty" in tui.text(), "the report")
         text = tui.pane.reader.text.plain
         assert text.index("✗ space") < text.index("✓ model") and "4.2 MB" in text
-
-
-def test_speeds_in_words() -> None:
-    assert speed_words([]) == "No searches yet."
-    assert speed_words([float(n) for n in range(100)]) == "The last 100 searches: half below 50 ms, 95 % below 95 ms"

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from folders import write
+from screen_checks import commands_of_text
 from tui_driver import RunningTui, make_library, open_tui
 
 from localmcp.tui.reader import ReaderScreen
@@ -72,15 +73,8 @@ async def test_a_text_is_found_where_nothing_is_drawn_yet(tui: RunningTui) -> No
 
 
 async def test_a_heading_of_the_outline_leads_to_its_passage(tui: RunningTui) -> None:
-    await tui.press("t", "g", "j", "j", "enter")
+    await tui.press("c", "g", "j", "j", "enter")
     assert "The lamp of chapter 2." in tui.text()
-
-
-async def test_the_outline_has_headings_that_share_a_passage(tmp_path: Path) -> None:
-    async with open_tui(make_library(tmp_path)) as tui:
-        await tui.type("consumer lags")
-        await tui.press("enter", "enter")
-        assert [text for text, _ in reader(tui).headings] == ["Kafka lag", "Fix"]
 
 
 async def test_the_place_is_kept_when_a_document_is_left(tui: RunningTui) -> None:
@@ -109,12 +103,12 @@ async def test_the_editor_is_opened_at_the_passage_or_the_error_line_says_why_no
     monkeypatch.setattr(tui.app, "suspend", contextlib.nullcontext)
     monkeypatch.setattr("subprocess.run", lambda command, check: started.append(command))
     path = tmp_path / "docs" / "lamps.md"
-    await tui.press("g", "o")
+    await tui.press("g", "e")
     assert started == [["vim", "+1", str(path)]]
-    await tui.press("G", "o")
+    await tui.press("G", "e")
     assert int(started[1][1]) > 300
     path.unlink()
-    await tui.press("o")
+    await tui.press("e")
     assert "no longer there" in tui.error() and len(started) == 2
 
 
@@ -125,7 +119,7 @@ async def test_keys_do_nothing_in_a_document_that_another_process_has_removed(tu
     tui.app.push_screen(ReaderScreen(passage))
     await tui.settle()
     assert tui.error()
-    await tui.press("Y", "y", "o", "G", "g", "n", "t", "slash", "x", "enter")
+    await tui.press("Y", "y", "o", "e", "b", "t", "tab", "G", "g", "n", "c", "slash", "x", "enter")
     await tui.press("escape", "escape")
     assert tui.app.screen is tui.app.screen_stack[0]
 
@@ -157,12 +151,6 @@ async def test_a_document_is_shown_as_its_reader_wrote_it(
         assert hidden not in tui.text()
 
 
-async def test_why_the_editor_cannot_be_opened_is_told_over_the_reader(tui: RunningTui, tmp_path: Path) -> None:
-    (tmp_path / "docs" / "lamps.md").unlink()
-    await tui.press("o")
-    await tui.until(lambda: "no longer there" in str([*tui.app._notifications]), "the reason")
-
-
 async def test_a_digit_leaves_the_reader_for_the_pane_and_keeps_the_place(tui: RunningTui) -> None:
     await tui.press("G", "2")
     assert tui.app.screen is tui.app.screen_stack[0] and tui.app.pane.id == "library"
@@ -175,3 +163,88 @@ async def test_the_passage_stays_in_sight_when_the_lines_are_broken_anew(tui: Ru
     await tui.pilot.resize_terminal(60, 34)
     await tui.settle()
     assert reader(tui)._top["chunkIndex"] == before
+
+
+# ---------------------------------------------------------------- links and tables
+
+
+@pytest.fixture
+async def wiki(tmp_path: Path) -> AsyncIterator[RunningTui]:
+    """Reading a note with links, found by its word."""
+    file = make_library(tmp_path)
+    note = """# Hub
+
+The okapi note: [[Kafka lag]], [[Bees|the hive]], [soil](../docs/soil.txt), [roses](<../other/roses.md#prune>),
+[[Nowhere]], [below](#below), [away](https://example.org/%1b[2J) and https://example.org/bare?x=1.
+
+```
+[[ -f x ]] && echo
+```
+
+## Below
+
+Here.
+"""
+    write(tmp_path / "docs" / "hub.md", note)
+    write(tmp_path / "docs" / "code.md", "# Code\n\n`[[Soil]]` and [a link](bees.md).\n")
+    async with open_tui(file, (140, 34)) as tui:
+        tui.app.session.workspace.library.refresh()
+        await tui.type("okapi")
+        await tui.press("enter", "enter")
+        yield tui
+
+
+async def test_links_are_gone_through_by_tab_and_followed_by_enter(wiki: RunningTui) -> None:
+    tui, titles = wiki, list[str]()
+    for number in range(1, 9):
+        await tui.press("tab")
+        target = reader(tui).view.link[1].target
+        await tui.press("enter")
+        if number in (1, 2, 3, 4):
+            await tui.until(lambda: reader(tui).about and reader(tui)._drawn, "the document")
+            titles.append(reader(tui).about["sourceTitle"])
+            await tui.press("backspace")
+        elif number == 5:
+            assert "No document of the library is Nowhere." in str([*tui.app._notifications])
+        elif number > 6:
+            assert target.startswith("https://example.org/")
+            assert "Address of the link" in tui.text() and commands_of_text(tui.app) == []
+            await tui.press("y", "escape")
+            assert tui.app.clipboard.startswith("https://example.org/")
+        assert reader(tui).about["sourceTitle"] == "Hub"
+    assert titles == ["Kafka lag", "Bees", "soil", "Roses"]
+    await tui.press("tab")
+    assert "No link is further on." in str([*tui.app._notifications])
+    assert "[[ -f x ]]" in tui.text(), "what is in code is no link"
+
+
+async def test_documents_that_link_here_are_listed(wiki: RunningTui) -> None:
+    tui = wiki
+    await tui.press("tab", "tab", "enter")
+    await tui.until(lambda: "A hive has one queen" in tui.text(), "the document")
+    await tui.press("b")
+    await tui.until(lambda: "These link here" in tui.text(), "the list")
+    assert "Code" in tui.text() and "Hub" in tui.text()
+    await tui.press("enter")
+    await tui.until(lambda: "a link" in tui.text() and "whole document" in tui.text(), "the first of them")
+    await tui.press("b")
+    assert "No document links here." in str([*tui.app._notifications])
+
+
+async def test_a_table_of_a_document_is_shown_and_sorted(tmp_path: Path) -> None:
+    file = make_library(tmp_path)
+    write(tmp_path / "docs" / "tools.csv", "tool,price\nsaw,12\nhammer,8\n[b]rake[/b],100\nquokka,\n")
+    async with open_tui(file, (120, 30)) as tui:
+        tui.app.session.workspace.library.refresh()
+        await tui.type("quokka")
+        await tui.press("enter", "enter", "t")
+        await tui.until(lambda: "4 rows" in tui.text(), "the table")
+        await tui.press("right", "s")
+        await tui.until(lambda: "price ▲" in tui.text(), "the order")
+        shown = tui.text()
+        assert shown.index("hammer") < shown.index("saw") < shown.index("[b]rake[/b]") < shown.index("quokka")
+        await tui.press("s")
+        await tui.until(lambda: "price ▼" in tui.text(), "the other order")
+        assert tui.text().index("[b]rake[/b]") < tui.text().index("saw")
+        await tui.press("y", "escape", "escape")
+        assert tui.app.clipboard == "100"

@@ -30,7 +30,7 @@ async def test_panes_of_a_file_with_documents(home: Path, size: str) -> None:
             await tui.press("x")
         assert_screen(f"search-{size}", tui)
         await tui.go("library")
-        await tui.press("enter", "down", "down", "enter")
+        await tui.press("enter", "down", "down")
         assert_screen(f"library-{size}", tui)
         await tui.press("question_mark")
         assert_screen(f"help-{size}", tui)

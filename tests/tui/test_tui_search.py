@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +14,7 @@ from folders import write
 from textual import events
 from tui_driver import RunningTui, make_library, open_tui
 
-from localmcp.tools import CallRecord
+from localmcp.tui.editor import viewer_command
 from localmcp.tui.session import SearchMemory
 
 
@@ -26,13 +28,13 @@ async def test_passages_come_while_typing_and_the_last_key_wins(tui: RunningTui)
     await tui.pilot.press(*"kafkaaa", "backspace", "backspace")
     await tui.settle()
     assert tui.pane.hits[0]["sourceTitle"] == "Kafka lag"
-    assert tui.pane.result["query"] == "kafka"
+    assert tui.pane.found.result["query"] == "kafka"
 
 
 async def test_every_line_of_a_pasted_text_is_searched(tui: RunningTui) -> None:
     tui.app.post_message(events.Paste("\nThe consumer\n  lags\r\nbehind\n"))
     await tui.settle()
-    assert tui.pane.result["query"] == "The consumer lags behind"
+    assert tui.pane.found.result["query"] == "The consumer lags behind"
     assert tui.pane.hits[0]["sourceTitle"] == "Kafka lag"
 
 
@@ -68,20 +70,11 @@ async def test_a_source_that_is_not_there_is_told_and_forgotten_when_typing_goes
 
 async def test_the_mode_turns_from_hybrid_to_keyword_to_semantic(tui: RunningTui) -> None:
     await tui.type("bees")
-    seen = [tui.pane.result["mode"]]
+    seen = [tui.pane.found.result["mode"]]
     for _ in range(3):
         await tui.press("ctrl+t")
-        seen.append(tui.pane.result["mode"])
+        seen.append(tui.pane.found.result["mode"])
     assert seen == ["hybrid", "keyword", "semantic", "hybrid"]
-
-
-async def test_a_repaired_spelling_is_said_and_can_be_taken_over(tui: RunningTui) -> None:
-    await tui.type("bees queeen tag:x")
-    tui.pane.type_query("bees queeen path:docs")
-    await tui.settle()
-    assert "'queeen' was searched as 'queen'." in tui.text()
-    await tui.press("escape", "a")
-    assert tui.pane.line.value == "bees queen path:docs"
 
 
 async def test_why_a_passage_was_found(tui: RunningTui) -> None:
@@ -91,42 +84,6 @@ async def test_why_a_passage_was_found(tui: RunningTui) -> None:
     assert "meaning + 0.3 × " in text
     assert "matched: queen" in text
     assert "as it was read" in text
-
-
-async def test_citation_and_text_are_copied(tui: RunningTui) -> None:
-    await tui.type("queen")
-    await tui.press("escape", "y")
-    assert tui.app.clipboard.startswith("Bees (")
-    assert tui.app.clipboard.endswith("bees.md:3)")
-    await tui.press("Y")
-    assert "A hive has one queen." in tui.app.clipboard
-
-
-async def test_the_editor_opens_at_the_line(tui: RunningTui, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("VISUAL", " ")
-    monkeypatch.setenv("EDITOR", "no-such-editor --wait")
-    await tui.type("queen")
-    await tui.press("escape", "o")
-    # A terminal of the test's own cannot be handed over, which is told as every other obstacle.
-    assert "editor" in tui.error()
-    (tmp_path / "docs" / "bees.md").unlink()
-    await tui.press("r")
-    await tui.press("o")
-    assert "no longer there" in tui.error()
-
-
-@pytest.mark.skipif(os.name == "nt", reason="no such names there")
-async def test_the_editor_opens_a_file_with_control_characters_in_its_name(
-    tui: RunningTui, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("VISUAL", raising=False)
-    monkeypatch.setenv("EDITOR", "no-such-editor --wait")
-    place = tmp_path / "docs" / "bell\x07 and\nline.md"
-    place.write_text("The quokka sleeps in a hammock.\n")
-    tui.app.session.workspace.library.add_paths([place])
-    await tui.type("quokka")
-    await tui.press("escape", "o")
-    assert "editor" in tui.error()
 
 
 async def test_a_changed_file_is_marked(tui: RunningTui, tmp_path: Path) -> None:
@@ -153,25 +110,6 @@ async def test_nothing_found_empties_the_list(tui: RunningTui) -> None:
     assert "A hive has" not in tui.text()
 
 
-def _turned(draft: CallRecord) -> CallRecord:
-    """The same answer, its last passage first."""
-    assert draft.answer is not None
-    value = {**draft.answer.value, "results": draft.answer.value["results"][::-1]}
-    return replace(draft, answer=replace(draft.answer, value=value))
-
-
-async def test_a_better_answer_is_highlighted_unless_the_person_has_moved(tui: RunningTui) -> None:
-    await tui.type("bees")
-    first, second = (hit["id"] for hit in tui.pane.hits[:2])
-    tui.pane.show_result(tui.pane.asked, _turned(tui.pane.draft))
-    assert tui.pane.hit["id"] != first
-    await tui.press("escape", "j")
-    moved = tui.pane.hit["id"]
-    tui.pane.show_result(tui.pane.asked, _turned(tui.pane.draft))
-    assert tui.pane.hit["id"] == moved
-    assert {first, second} <= {hit["id"] for hit in tui.pane.hits}
-
-
 async def test_more_passages_come_when_the_last_is_reached(tmp_path: Path) -> None:
     file = make_library(tmp_path)
     for number in range(45):
@@ -191,21 +129,6 @@ async def test_more_passages_come_when_the_last_is_reached(tmp_path: Path) -> No
         await tui.until(lambda: tui.app.stats["totalSources"] > before, "the change")
         await tui.settle()
         assert (len(tui.pane.hits), tui.pane.hit["id"]) == (45, last), "the person stays where they were"
-
-
-async def test_passages_are_grouped_by_document_and_unfold(tmp_path: Path) -> None:
-    file = make_library(tmp_path)
-    sections = "".join(f"# Part {n}\n\nThe zebra of part {n} runs. {'It runs far. ' * 60}\n\n" for n in range(4))
-    write(tmp_path / "docs" / "zebras.md", sections)
-    async with open_tui(file) as tui:
-        tui.app.session.workspace.library.refresh()
-        await tui.type("zebra runs")
-        assert "more passages of this document" in tui.text()
-        await tui.press("escape", "right")
-        assert "more passages of this document" not in tui.text()
-        assert len({hit["sourceId"] for hit in tui.pane.hits}) < len(tui.pane.rows)
-        await tui.press("left")
-        assert "more passages of this document" in tui.text()
 
 
 async def test_filters_are_set_and_cleared_from_a_list(tui: RunningTui) -> None:
@@ -245,7 +168,7 @@ async def test_more_like_this_searches_by_the_passage(tui: RunningTui) -> None:
     await tui.type("queen")
     await tui.press("escape", "l")
     assert tui.pane.line.value == "like Bees"
-    assert tui.pane.result["mode"] == "semantic"
+    assert tui.pane.found.result["mode"] == "semantic"
     assert tui.pane.hits[0]["sourceTitle"] == "Bees"
 
 
@@ -296,15 +219,95 @@ async def test_a_job_that_ends_leaves_the_focus_where_the_person_is(tui: Running
     assert tui.pane.line.value == "bees"
 
 
-async def test_folded_passages_stay_highlighted_when_the_file_changes(tmp_path: Path) -> None:
-    file = make_library(tmp_path)
-    write(tmp_path / "docs" / "lamps.md", "\n".join(f"# Lamp {n}\n\n{'The lamp burns on. ' * 60}" for n in range(4)))
-    async with open_tui(file) as tui:
-        tui.app.session.workspace.library.refresh()
-        await tui.type("lamp burns")
-        await tui.press("escape", "down")
-        folded = tui.pane.chosen.key
-        assert folded.startswith("more ")
-        tui.pane.file_changed({})
-        await tui.settle()
-        assert tui.pane.chosen.key == folded
+async def test_a_repaired_spelling_is_said(tui: RunningTui) -> None:
+    await tui.type("bees queeen path:docs")
+    assert "'queeen' was searched as 'queen'." in tui.text()
+
+
+async def test_citation_and_text_are_copied(tui: RunningTui) -> None:
+    await tui.type("queen")
+    await tui.press("escape", "y")
+    assert tui.app.clipboard.startswith("Bees (") and tui.app.clipboard.endswith("bees.md:3)")
+    await tui.press("Y")
+    assert "A hive has one queen." in tui.app.clipboard
+
+
+async def test_a_better_answer_is_highlighted_unless_the_person_has_moved(tui: RunningTui) -> None:
+    await tui.type("bees")
+    first = tui.pane.hits[0]["id"]
+    tui.pane.show_found(replace(tui.pane.found, hits=tui.pane.hits[::-1]))
+    assert tui.pane.hit["id"] != first
+    await tui.press("escape", "j")
+    moved = tui.pane.hit["id"]
+    tui.pane.show_found(replace(tui.pane.found, hits=tui.pane.hits[::-1]))
+    assert tui.pane.hit["id"] == moved
+
+
+async def test_passages_of_a_document_stand_below_its_best_one(tui: RunningTui, tmp_path: Path) -> None:
+    sections = "".join(f"# Part {n}\n\nThe zebra of part {n} runs. {'It runs far. ' * 60}\n\n" for n in range(3))
+    write(tmp_path / "docs" / "zebras.md", sections)
+    tui.app.session.workspace.library.refresh()
+    await tui.type("zebra runs")
+    sources = [row.record["sourceId"] for row in tui.pane.rows]
+    assert len(set(sources)) < len(sources)
+    assert sources == sorted(sources, key=sources.index)
+
+
+async def test_the_editor_and_the_original_say_why_they_cannot_be_opened(
+    tui: RunningTui, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VISUAL", " ")
+    monkeypatch.setenv("EDITOR", "no-such-editor --wait")
+    await tui.type("queen")
+    await tui.press("escape", "e")
+    # A terminal of the test's own cannot be handed over, which is told as every other obstacle.
+    assert "editor" in tui.error()
+    (tmp_path / "docs" / "bees.md").unlink()
+    await tui.press("r")
+    for key in "eo":
+        await tui.press("escape", key)
+        assert "no longer there" in tui.error()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no such names there")
+async def test_a_file_with_control_characters_in_its_name_is_opened(
+    tui: RunningTui, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[list[str]] = []
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr(subprocess, "Popen", lambda command, **_: started.append(command))
+    place = tmp_path / "docs" / "bell\x07 and\nline.md"
+    place.write_text("The quokka sleeps in a hammock.\n")
+    write(tmp_path / "docs" / "quokka.py", "# The quokka of a program.\n")
+    tui.app.session.workspace.library.add_paths([place, tmp_path / "docs" / "quokka.py"])
+    await tui.type("quokka hammock")
+    await tui.press("escape", "o")
+    assert started == [["xdg-open", str(place)]]
+    # What the system might run is left to the editor.
+    tui.pane.type_query("quokka program")
+    await tui.settle()
+    await tui.press("escape", "o")
+    assert "might run as a program" in tui.error() and len(started) == 1
+
+
+def test_a_pdf_is_opened_at_its_page_where_the_viewer_takes_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
+    default = subprocess.CompletedProcess([], 0, "org.kde.Okular.desktop\n")
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: default)
+    assert viewer_command("/a.pdf", 7) == ["okular", "--page=7", "/a.pdf"]
+    assert viewer_command("/a.pdf", None) == ["xdg-open", "/a.pdf"]
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert viewer_command("/a.pdf", 7) == ["open", "/a.pdf"]
+
+
+async def test_filters_below_the_line_are_set_by_a_click(tui: RunningTui) -> None:
+    await tui.type("bees")
+    chips = tui.text().splitlines()[5]
+    await tui.pilot.click("#chips", offset=(chips.index("mode") - 1, 0))
+    await tui.settle()
+    assert tui.pane.mode == "keyword"
+    await tui.pilot.click("#chips", offset=(chips.index("collection") - 1, 0))
+    await tui.settle()
+    await tui.press("down", "enter")
+    assert tui.pane.line.value == "bees collection:garden"
