@@ -11,7 +11,7 @@ from textual.content import Content
 
 from localmcp.humanize import local_time, size
 from localmcp.tui.commands import told
-from localmcp.tui.dialogs import TextScreen, confirm
+from localmcp.tui.dialogs import TextScreen
 from localmcp.tui.pane import FoundPane, Row
 from localmcp.tui.passages import cut
 from localmcp.tui.widgets import facts, lines
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 SHOWN = 200
 """The latest calls that are listed."""
 LOOK_SECONDS = 1.0
-CUT = "…"
-"""Marks arguments that were not kept whole."""
 EMPTY = (
     "[b]No calls yet[/b]\n\n"
     "Every call of an assistant shows here: what was asked, which documents it was given, how it ended.\n\n"
@@ -37,14 +35,13 @@ class ActivityPane(FoundPane):
     TITLE = "Activity"
     PLACEHOLDER, LIST_TITLE = "Only calls that hold…", "Calls"
     FOLLOWS_TOP = True
-    NEED_ROW = ("again", "copy")
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("r", "again", "Run again"), Binding("e", "errors", "Errors only"),
-        Binding("s", "statistics", "Totals"), Binding("m", "mine", "Mine"), Binding("y", "copy", "Copy"),
+        Binding("e", "errors", "Errors only"), Binding("s", "statistics", "Totals"), Binding("m", "mine", "Mine"),
+        Binding("y", "copy", "Copy"),
     ]  # fmt: skip
     HELP = """\
-    Calls of assistants, of the command line and of this window (m), the latest first, live. r runs one again; the line
-    and e choose among them; s shows what they add up to by tool and by key.
+    Calls of assistants, of the command line and of this window (m), the latest first, live. The line and e
+    choose among them; s shows what they add up to by tool and by key.
     """
 
     with_own = only_errors = False
@@ -88,24 +85,6 @@ class ActivityPane(FoundPane):
             "totals", lambda: self.session.look(lambda w: w.activity.stats().as_json()),
             lambda totals: self.app.push_screen(TextScreen("What the calls add up to", told(totals))),
         )  # fmt: skip
-
-    def action_again(self) -> None:
-        """Run the call once more; if it changes something, ask first."""
-        entry: LogEntry | None = self.chosen.record if self.chosen is not None else None
-        if entry is None:
-            return
-        if entry.arguments is None or CUT in json.dumps(entry.arguments, ensure_ascii=False):
-            self.app.notify("Its arguments were not kept whole, so it cannot run again.", severity="warning")
-        elif self.session.workspace.registry.get(entry.tool).mark.read_only:
-            self._run(entry)
-        else:
-            confirm(self, f"Run {entry.tool} again?", "It changes something.", "Run", lambda: self._run(entry))
-
-    def _run(self, entry: LogEntry) -> None:
-        def show(answer: Any) -> None:
-            self.app.push_screen(TextScreen(f"{entry.tool}, run again", told(answer, as_json=True)))
-
-        self.ask("again", lambda: self.session.call(entry.tool, **(entry.arguments or {})), show)
 
     def action_copy(self) -> None:
         if row := self.chosen:

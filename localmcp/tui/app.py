@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -32,16 +32,15 @@ from localmcp.tui.session import (
     Failed,
     FileChanged,
     JobEnded,
-    JobMoved,
-    ModelChanged,
     Opened,
     Session,
-    WorksChanged,
+    StateChanged,
 )
 from localmcp.tui.widgets import ErrorGuard, Quiet
 from localmcp.visible_text import visible
 
 if TYPE_CHECKING:
+    from localmcp.library import background
     from localmcp.workspace import Workspace
 
 log = logging.getLogger(__name__)
@@ -95,6 +94,8 @@ class LocalMcpApp(ErrorGuard, theme.ThemedApp[None]):
             dict.pop(ANSI_SEQUENCES_KEYS, f"\x1b{digit}", None)  # type: ignore[arg-type]
         self.session = Session(opener, path, self.post_message)
         self.stats: dict[str, Any] = {}
+        self.shown: tuple[Sequence[background.Work], bool] = (), True
+        """The work in the background, and whether the model was loading, when they were looked at last."""
         self.unexpected: list[float] = []
         self._requested_theme = theme_name
         self.stylesheet.set_variables(self.get_css_variables())
@@ -112,6 +113,7 @@ class LocalMcpApp(ErrorGuard, theme.ThemedApp[None]):
 
     def on_mount(self) -> None:
         self.top.show_file(str(self.session.path))
+        self.show_state()
         # The state says it where somebody waits for an answer.
         self.top.set_interval(PATIENCE_SECONDS, self.show_state)
         if self._requested_theme != self.theme:
@@ -164,10 +166,16 @@ class LocalMcpApp(ErrorGuard, theme.ThemedApp[None]):
         elif not self.session.exists:
             self.pane.file_changed({})
 
-    @on(ModelChanged)
-    def model_changed(self) -> None:
+    @on(StateChanged)
+    def state_changed(self) -> None:
+        """Show the work in the background, and what its end or the model changes."""
+        session, had_works, was_loading = self.session, bool(self.shown[0]), self.shown[1]
+        self.shown = session.works, session.model_loading
         self.show_state()
-        if isinstance(self.pane, SearchPane):
+        self.job_strip.show(session.job, session.progress, session.works)
+        if had_works and not session.works:
+            self._reload_panes({})
+        elif was_loading and not session.model_loading and isinstance(self.pane, SearchPane):
             self.pane.model_changed()
 
     def show_state(self) -> None:
@@ -211,19 +219,9 @@ class LocalMcpApp(ErrorGuard, theme.ThemedApp[None]):
 
     # ------------------------------------------------------------ work in the background
 
-    @on(JobMoved)
-    def job_moved(self, message: JobMoved) -> None:
-        self.job_strip.show(message.title, message.progress)
-
-    @on(WorksChanged)
-    def works_changed(self, message: WorksChanged) -> None:
-        self.job_strip.show_works(message.works)
-        if not message.works:
-            self._reload_panes({})
-
     @on(JobEnded)
     def job_ended(self, message: JobEnded) -> None:
-        self.job_strip.clear()
+        self.state_changed()
         if isinstance(message.error, Interrupted):
             self.notify("What was done stays; the next refresh goes on.", title=f"{message.title} stopped")
         elif isinstance(message.error, NeedsConfirmation) and message.title != REFRESH:

@@ -37,12 +37,6 @@ def _status(run: Run) -> Json | str:
     return {**about, **run.session.read("get_stats")}
 
 
-def _optimize(run: Run) -> Any:
-    from localmcp.doctor.rebuild import optimize
-
-    return optimize(run.session.workspace.database, lambda _step: run.tell(None))
-
-
 def _adopt(run: Run) -> str:
     """Allow changes to a file that another machine made; say what was dropped of it."""
     from localmcp.storage.adoption import adopt
@@ -97,14 +91,6 @@ def _restore(path: str, run: Run) -> Any:
     from localmcp.doctor.backups import restore
 
     return restore(run.session.path, Path(path))
-
-
-def _verify_chosen(run: Run) -> Json | Content:
-    return _verify(run.values["file"], run)
-
-
-def _restore_chosen(run: Run) -> Any:
-    return _restore(run.values["file"], run)
 
 
 def backups_of(session: Session) -> list[Row]:
@@ -174,8 +160,6 @@ COMMANDS = {
     "This file": (
         Command("Size, contents, model", "What is in the file, in which languages, and what takes the space.",
                 _status, "localmcp status", shows=True),
-        Command("Optimize", "Faster searches and a smaller file.", _optimize, "localmcp optimize", is_long=True,
-                warning="It rewrites indexes; searches go on meanwhile."),
         Command("Allow changes", "A file from another machine is read-only until it is adopted.", _adopt,
                 "localmcp adopt FILE", form_of(file=PATH), warning="Its API keys and watched folders are dropped; "
                 "documents, rules and quick starts stay."),
@@ -187,9 +171,6 @@ COMMANDS = {
     "Backups": (
         Command("Make a backup", "A checked copy beside the file, named by the time.", _back_up, "localmcp backup",
                 is_long=True),
-        Command("Restore a backup", "What is in the file now is kept beside it.", _restore_chosen,
-                "localmcp restore FILE", form_of(file=PATH), warning="The file gets the content of the backup.",
-                is_long=True),
     ),
     "Packs": (
         Command("Give a pack away", "One file with documents and vectors, without keys, log and your folders.", _pack,
@@ -197,8 +178,6 @@ COMMANDS = {
                     file={"title": "New file", "description": "Its path, such as ~/team.localmcp"},
                     title={"optional": True}, collection={"title": "Only collection", "optional": True},
                 ), is_long=True),
-        Command("Check a pack or backup", "Whether it is whole and holds what its manifest says.", _verify_chosen,
-                "localmcp verify FILE", form_of(file=PATH), is_long=True),
         Command("Mount a pack", "It stays where it is, read-only, and is searched together with yours.", _mount,
                 "localmcp mount FILE", form_of(file=PATH)),
         Command("Merge another file", "Its documents, quick starts and rules come into yours.", _merge,

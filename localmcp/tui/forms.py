@@ -126,15 +126,6 @@ class FormScreen(ModalScreen[Any], Asking):  # pyright: ignore[reportIncompatibl
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+r", "run", "Save or run"), Binding("escape", "dismiss", "Cancel"),
     ]  # fmt: skip
-    DEFAULT_CSS = """
-    FormScreen .field { height: auto; }
-    FormScreen .name { width: 20; padding: 0 1 0 0; text-align: right; color: $muted; }
-    FormScreen .name { text-wrap: nowrap; text-overflow: ellipsis; }
-    FormScreen Input, FormScreen Select, FormScreen TextArea { width: 1fr; }
-    FormScreen Input, FormScreen SelectCurrent { background: $panel; }
-    FormScreen TextArea { height: 3; border: none; background: $panel; padding: 0; }
-    FormScreen .says { padding: 0 0 0 20; height: auto; color: $muted; }
-    """
 
     def __init__(
         self, title: str, schema: Json, save: Callable[[Json], Any], values: Mapping[str, Any] | None = None,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class TopLine(Horizontal):
     """The file at the left; at the right what it holds, and whether everything is ready."""
 
-    state = "◌ opening", "$muted"
+    state = "", ""
     """Words and their color."""
     holdings = ""
 
@@ -93,37 +93,21 @@ TITLES = {
 class JobStrip(Static):
     """The job of this window, and background work here and in other processes; hidden without any."""
 
-    _job: Content | None = None
-    _works: Sequence[Work] = ()
-
-    def show(self, title: str, progress: Progress | None = None) -> None:
-        """Show the job of this window, and its progress once that is known."""
-        words = f"{progress_words(progress)}  " if progress is not None else ""
-        self._job = Content.assemble(
-            ("◌ ", "bold $accent"), (title, "bold"), f"  {words}", ("ctrl+x stops it", "$muted")
-        )
-        self._draw()
-
-    def clear(self) -> None:
-        """Remove the job of this window."""
-        self._job = None
-        self._draw()
-
-    def show_works(self, works: Sequence[Work]) -> None:
-        """Show the background work, here and in other processes."""
-        self._works = works
-        self._draw()
-
-    def _draw(self) -> None:
+    def show(self, job: str, progress: Progress | None, works: Sequence[Work]) -> None:
+        """Show the job of this window with its progress, and the work of all processes."""
+        lines: list[Content] = []
+        if job:
+            words = f"{progress_words(progress)}  " if progress is not None else ""
+            stops = ("ctrl+x stops it", "$muted")
+            lines.append(Content.assemble(("◌ ", "bold $accent"), (job, "bold"), f"  {words}", stops))
         # The job of this window has a line of its own, which says more.
-        works = [work for work in self._works if self._job is None or not work.is_ours]
-        lines = [*([self._job] if self._job else []), *map(self._line, works)][:3]
-        self.update(Content("\n").join(lines))
+        lines += [self._line(work, bool(job)) for work in works if not (job and work.is_ours)]
+        self.update(Content("\n").join(lines[:3]))
         self.set_class(bool(lines), "-on")
 
-    def _line(self, work: Work) -> Content:
+    def _line(self, work: Work, has_job: bool) -> Content:
         who = "" if work.is_ours else f" · process {work.process}" if work.process else " · another process"
-        stops = "  ctrl+x stops it" if can_stop(work) and self._job is None else ""
+        stops = "  ctrl+x stops it" if can_stop(work) and not has_job else ""
         title = (TITLES.get(work.kind, work.kind), "bold")
         return Content.assemble(
             ("◌ ", "bold $accent"), title, (who, "$muted"), f"  {work_words(work)}", (stops, "$muted")

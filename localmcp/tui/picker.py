@@ -16,7 +16,7 @@ from localmcp.schemas import Json
 from localmcp.tui import theme
 from localmcp.tui.frame import first_line
 from localmcp.tui.search import SearchPane
-from localmcp.tui.session import Failed, FileChanged, ModelChanged, Opened, Session
+from localmcp.tui.session import Failed, FileChanged, Opened, Session, StateChanged
 
 if TYPE_CHECKING:
     from localmcp.workspace import Workspace
@@ -74,7 +74,7 @@ class PickerApp(theme.ThemedApp[Json]):
         self.session.close()
 
     @on(Opened)
-    @on(ModelChanged)
+    @on(StateChanged)
     @on(FileChanged)
     def look_again(self) -> None:
         self.picker.reload()

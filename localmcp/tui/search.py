@@ -490,7 +490,7 @@ def chips_of(line: str, by_date: bool, mode: str, remarks: str) -> Content:
     values = {name: ", ".join(filters.get(name, ())) for name in names}
     values |= {"order": "by date" if by_date else "", "mode": mode}
     parts = [
-        Content.styled(f" {name} {value} ", "bold $accent" if value else "$muted").stylize(
+        Content.styled(f" {f'{name} {value}'.rstrip()} ", "bold $accent" if value else "$muted").stylize(
             Style.from_meta({"filter": name})
         )
         for name, value in values.items()

@@ -74,16 +74,8 @@ class FileChanged(Message):
 
 
 @dataclass
-class ModelChanged(Message):
-    """The embedding model is ready, or cannot be used."""
-
-
-@dataclass
-class JobMoved(Message):
-    """A job begins, or has moved on; `progress` is None until it is known."""
-
-    title: str
-    progress: Progress | None = None
+class StateChanged(Message):
+    """The model is ready or cannot be used, or work in the background has moved on: the session has it."""
 
 
 @dataclass
@@ -95,13 +87,6 @@ class JobEnded(Message):
     error: BaseException | None
     then: Callable[[Any], object] | None = None
     """Called with the result; None: the result is a report, which is shown."""
-
-
-@dataclass
-class WorksChanged(Message):
-    """The background work on the file, of any process, has changed."""
-
-    works: list[background.Work]
 
 
 @dataclass(slots=True)
@@ -180,6 +165,8 @@ class Session:
         """Why there is no model; empty when there is one."""
         self.job = ""
         """Title of the work in the background; empty when there is none."""
+        self.progress: Progress | None = None
+        """Of the job; None until it is known."""
         self.works: list[background.Work] = []
         """Background work on the file, in any process."""
         self.questions: list[Question] = []
@@ -217,7 +204,7 @@ class Session:
             log.warning("no model: %s", error)
             self.model_problem = str(error)
         self.model_loading = False
-        self._post(ModelChanged())
+        self._post(StateChanged())
 
     @property
     def is_open(self) -> bool:
@@ -334,7 +321,7 @@ class Session:
                         works = work_on(connection)
                     if works != self.works:
                         self.works = works
-                        self._post(WorksChanged(works))
+                        self._post(StateChanged())
                 problem = ""
             except Exception as error:
                 if str(error) != problem:
@@ -357,14 +344,15 @@ class Session:
             if self._stops_job.is_set() or self._closed.is_set():
                 raise Interrupted(f"{title} was stopped.")
             if progress is not None:
-                self._post(JobMoved(title, progress))
+                self.progress = progress
+                self._post(StateChanged())
 
         with self._one_job:
             if self._closed.is_set():
                 return
             self._stops_job.clear()
-            self.job = title
-            self._post(JobMoved(title))
+            self.job, self.progress = title, None
+            self._post(StateChanged())
             result, failure = None, None
             try:
                 result = work(tell)

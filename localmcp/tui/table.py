@@ -9,7 +9,6 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.content import Content
-from textual.getters import query_one
 from textual.screen import Screen
 from textual.widgets import DataTable, Footer
 
@@ -26,7 +25,6 @@ class TableScreen(Screen[None], Asking):  # pyright: ignore[reportIncompatibleMe
         Binding("escape,q,backspace", "dismiss", "Back"), Binding("s", "sort", "Sort by this column"),
         Binding("y", "copy", "Copy cell"),
     ]  # fmt: skip
-    table = query_one("#table", DataTable[Any])
 
     def __init__(self, described: Json) -> None:
         """`described`: an item of the answer of `list_tables`."""
@@ -36,6 +34,11 @@ class TableScreen(Screen[None], Asking):  # pyright: ignore[reportIncompatibleMe
         self._rows: list[list[Any]] = []
         self._sorted_by = (-1, False)
         """A column, and whether the largest are first."""
+
+    @property
+    def table(self) -> DataTable[Any]:
+        """The rows that are shown."""
+        return self.query_one(DataTable)
 
     def compose(self) -> ComposeResult:
         yield DataTable(classes="framed", id="table", zebra_stripes=True)

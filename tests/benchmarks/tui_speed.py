@@ -200,7 +200,7 @@ async def results_after_typing(file: Path, model: str, rounds: int) -> dict[str,
 
 async def _one_query(pane: Any, pilot: Any, painting: Painting, query: str) -> tuple[float, float]:
     """Set the line, and wait for the passages."""
-    painting.expect(lambda: pane.result.get("query") == query)
+    painting.expect(lambda: pane.found.result.get("query") == query)
     took, cpu = await timed(painting, lambda: setattr(pane.line, "value", query))
     # The preview, and quiet before the next query.
     await pilot.pause(0.15)
@@ -216,21 +216,21 @@ async def browsing(file: Path, model: str) -> dict[str, list[float]]:
     async with app.run_test(size=(120, 34)) as pilot:
         await pilot.press("escape", "2")
         pane: Any = app.pane
-        while not pane.tree_view.root.children:
+        while not pane.rows:
             await pilot.pause(0.02)
-        painting = Painting(app, pane.tree_view)
+        painting = Painting(app, pane.list)
         for words in ("note", "/", "0"):
-            before = pane._branches
-            painting.expect(lambda before=before: pane._branches is not before)
+            before = pane.rows
+            painting.expect(lambda before=before: pane.rows is not before)
             built.append((await timed(painting, lambda words=words: setattr(pane.line, "value", words)))[0])
             await pilot.pause(0.1)
-        pane.tree_view.focus()
+        pane.list.focus()
         for _ in range(50):
-            line = pane.tree_view.cursor_line
-            painting.expect(lambda line=line: pane.tree_view.cursor_line != line)
-            moved.append((await timed(painting, pane.tree_view.action_cursor_down))[0])
+            line = pane.list.highlighted
+            painting.expect(lambda line=line: pane.list.highlighted != line)
+            moved.append((await timed(painting, pane.list.action_cursor_down))[0])
             await pilot.pause(0.02)
-        most = sum(1 for _ in pane.tree_view.nodes())
+        most = len(pane.rows)
     return {"filter": built, "line": moved, "rows built": [float(most)]}
 
 

@@ -22,7 +22,7 @@ from tui_driver import RunningTui, open_tui  # noqa: E402
 from localmcp.config import Settings  # noqa: E402
 from localmcp.doctor.examination import examine  # noqa: E402
 from localmcp.tools import Scope  # noqa: E402
-from localmcp.tui.pane import ListPane  # noqa: E402
+from localmcp.tui.pane import Pane  # noqa: E402
 
 MOST_KEYS = 20
 
@@ -89,7 +89,7 @@ async def do(tui: RunningTui, task: Task) -> None:
     while len(tui.app.screen_stack) > 1:
         await tui.press("escape")
     tui.app.clear_notifications()
-    for pane in tui.app.switcher.query(ListPane):
+    for pane in tui.app.switcher.query(Pane):
         pane.line.clear()
     await tui.press("alt+1")
     tui.pane.mode, tui.pane.by_date = "hybrid", False

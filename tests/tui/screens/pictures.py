@@ -37,7 +37,7 @@ async def draw(settings: Settings, keys: list[str], theme: str) -> str:
     async with app.run_test(size=SIZE) as pilot:
         while app.session.model_loading or not app.stats:
             await pilot.pause(0.05)
-        app.top.where = "~/notes.localmcp"
+        app.top.show_file("~/notes.localmcp")
         for key in keys:
             if key[0] in "+/" and len(key) > 1:
                 app.pane.line.value = key[1:]  # type: ignore[attr-defined]
