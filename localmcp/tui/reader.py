@@ -232,7 +232,10 @@ class ReaderScreen(Screen[None], Asking):  # pyright: ignore[reportIncompatibleM
         if not self.passages:
             return
         self.target = self.passages[position]["id"]
-        self._draw(None if position in self._drawn else range(position - DRAWN // 2, position + DRAWN))
+        if position in self._drawn:
+            self._draw_to(self._drawn.stop)
+        else:
+            self._draw(range(position - DRAWN // 2, position + DRAWN))
         lines = self._lines_of(position)
         matches = [n for n in lines if self.term and self.view.lines[n].has_match]
         self.call_after_refresh(self.view.show_line, (matches or lines)[0])
@@ -306,8 +309,11 @@ class ReaderScreen(Screen[None], Asking):  # pyright: ignore[reportIncompatibleM
                 is_rest = links and links[-1][0] == number - 1 and links[-1][1].target == link.target and link.start < 3
                 if not is_rest:
                     links.append((number, link))
-        here = self.view.link or (round(self.view.scroll_offset.y) - (step > 0), Link(0, 0, ""))
-        ahead = [place for place in links if (place[:2] > here if step > 0 else place[:2] < here)]
+        top, height = round(self.view.scroll_offset.y), self.view.scrollable_content_region.height
+        current = self.view.link
+        if current is None or not top <= current[0] < top + height:
+            current = top - (step > 0), Link(0, 0, "")
+        ahead = [place for place in links if (place > current if step > 0 else place < current)]
         if not ahead:
             later = range(self._drawn.stop, len(self.passages)) if step > 0 else ()
             further = next((n for n in later if re.search(r"\]\(|\[\[|://", self.passages[n]["content"])), None)
@@ -318,8 +324,7 @@ class ReaderScreen(Screen[None], Asking):  # pyright: ignore[reportIncompatibleM
             self.action_link(step)
             return
         self.view.link = place = ahead[0] if step > 0 else ahead[-1]
-        top = round(self.view.scroll_offset.y)
-        if not top <= place[0] < top + self.view.scrollable_content_region.height:
+        if not top <= place[0] < top + height:
             self.view.show_line(place[0])
         self.view.refresh()
 
