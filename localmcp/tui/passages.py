@@ -48,14 +48,6 @@ def inventory_of(workspace: Workspace, origin: str | None) -> Inventory:
     Raises:
         NotFound: it is no longer mounted.
     """
-<<<<<<< HEAD
-    if origin is None:
-        return workspace.inventory
-    from localmcp.index.federation import Wanted
-    from localmcp.library.inventory import Inventory
-
-    return next(workspace.federation.look(lambda index, _: Inventory(index.database), origin, Wanted()))
-=======
     from localmcp.library.inventory import Inventory
 
     return workspace.inventory if origin is None else Inventory(database_of(workspace, origin))
@@ -65,8 +57,9 @@ def database_of(workspace: Workspace, origin: str | None) -> Database:
     """Return a mounted file, or yours for None; raises as `inventory_of`."""
     if origin is None:
         return workspace.database
-    return next(workspace.federation.look(lambda index, _: index.database, origin))
->>>>>>> b1dea13d (Terminal: every pane is a list and a reader; links, tables and the original from the reader; filters by click)
+    from localmcp.index.federation import Wanted
+
+    return next(workspace.federation.look(lambda index, _: index.database, origin, Wanted()))
 
 
 # ---------------------------------------------------------------- lines of a list
