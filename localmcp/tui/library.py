@@ -75,11 +75,11 @@ class LibraryPane(FoundPane):
     # ------------------------------------------------------------ the rows
 
     def file_changed(self, counters: dict[str, int]) -> None:
-        """Read the rows again, which looks at each file, when documents have changed; else what is said of one."""
+        """Read the rows again, which looks at each file, when documents have changed, not for each vector."""
         if not counters or counters.get("content") != self._generation:
             self._generation = counters.get("content")
             self.reload()
-        elif self.chosen is not None:
+        if self.chosen is not None:
             self.show_row(self.chosen)
 
     def reload(self) -> None:

@@ -131,7 +131,8 @@ class Pane(Vertical, Asking):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Offer what is done to a row only where there is one, and the way to the list only beside it."""
         if action == "list":
-            return self.screen.focused in (self.line, self.reader)
+            focused = self.screen.focused
+            return focused is self.line or (focused is self.reader and not self.has_class("-nothing"))
         return self.chosen is not None if action in self.NEED_ROW else True
 
     # ------------------------------------------------------------ rows

@@ -220,7 +220,8 @@ class SearchPane(Pane):
     def show_found(self, found: Found) -> None:
         """Show the answer; of the same search, the passage that the person moved to stays highlighted."""
         self.found = found
-        self._show(hit_rows(found, self.list.scrollable_content_region.width))
+        # Each row has a column of padding at both ends.
+        self._show(hit_rows(found, max(self.list.scrollable_content_region.width - 2, 30)))
 
     def _show_refusal(self, asked: Asked, error: LocalMCPError) -> None:
         """Show why there is no answer, instead of passages that answered something else."""
