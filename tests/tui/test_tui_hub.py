@@ -15,6 +15,7 @@ from tui_driver import RunningTui, make_library, open_tui, settings_of
 from localmcp.config import config_directory, state_directory
 from localmcp.errors import InvalidInput
 from localmcp.index.vector_queue import Lease, is_alive
+from localmcp.library import background
 from localmcp.library.background import Work
 from localmcp.tui.frame import work_words
 from localmcp.tui.tools import difference_lines, split_command
@@ -164,15 +165,16 @@ async def test_work_of_another_process_is_in_the_strip_until_it_ends(
         await tui.until(lambda: "Making vectors" not in tui.text(), "its end")
 
 
-async def test_leaving_asks_only_while_something_would_stop(tmp_path: Path) -> None:
+async def test_leaving_asks_only_while_something_would_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    works = [Work("meaning", 0, 900, 9, os.getppid())]
+    monkeypatch.setattr(background, "work_on", lambda _connection: [*works])
     async with open_tui(make_library(tmp_path)) as tui:
-        tui.app.session.works = [Work("meaning", 0, 900, 9, os.getppid())]
+        await tui.until(lambda: tui.app.session.works, "the work of another process")
         assert not tui.app.check_action("stop_job", ())
-        tui.app.session.works = [Work("meaning", 0, 900, 9, os.getpid())]
-        assert tui.app.check_action("stop_job", ())
+        works[:] = [Work("meaning", 0, 900, 9, os.getpid())]
+        await tui.until(lambda: tui.app.check_action("stop_job", ()), "that of this one")
         await tui.press("ctrl+q")
-        assert "Leave while this is running?" in tui.text()
-        assert "the rest follows" in tui.text()
+        assert "Leave while this is running?" in tui.text() and "the rest follows" in tui.text()
         await tui.press("n")
 
 
