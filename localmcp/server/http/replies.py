@@ -100,9 +100,10 @@ def has_many_values(body: bytes, most: int) -> bool:
     while values and count <= most:
         value = values.pop()
         count += 1
-        if isinstance(value, dict | list):
-            inner: Any = cast(Json, value).values() if isinstance(value, dict) else value
-            values.extend(inner)
+        if isinstance(value, dict):
+            values.extend(cast(Json, value).values())
+        elif isinstance(value, list):
+            values.extend(cast("list[Any]", value))
     return count > most
 
 
