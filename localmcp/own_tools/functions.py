@@ -9,7 +9,6 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import Future
 from contextvars import copy_context
 from dataclasses import replace
-from functools import cached_property
 from typing import Any, cast, get_type_hints
 
 from localmcp.errors import InvalidInput
@@ -42,9 +41,9 @@ class FunctionTool(MethodTool):
         if lacking := what_lacks(function):
             raise InvalidInput(f"{self.mark.name} cannot be a tool: {lacking}.")
 
-    @cached_property
-    def _model(self) -> Any:
-        return _JsonModel(super()._model)
+    def _fit(self, arguments: Json) -> Any:
+        """As JSON has them, so that a date, a path or an enumeration may come as text."""
+        return self._model.model_validate_json(json.dumps(arguments))
 
     @property
     def output_schema(self) -> Json | None:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -53,19 +52,6 @@ class FunctionTool(MethodTool):
 
     def call(self, arguments: Json) -> Answer:
         return as_answer(self.method(**self._checked(arguments)))
-
-
-class _JsonModel:
-    """Takes arguments as JSON has them, so that a date, a path or an enumeration may come as text."""
-
-    def __init__(self, model: Any) -> None:
-        self._model = model
-
-    def model_validate(self, arguments: Json) -> Any:
-        return self._model.model_validate_json(json.dumps(arguments))
-
-    def model_json_schema(self) -> Json:
-        return self._model.model_json_schema()
 
 
 def hidden_mark(name: str, keywords: tuple[str, ...]) -> ToolMark:

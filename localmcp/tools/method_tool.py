@@ -133,11 +133,15 @@ class MethodTool(Tool):
             certain = certain and plain
         return accepted if certain and self._required <= accepted.keys() else self._validated(accepted)
 
+    def _fit(self, arguments: Json) -> Any:
+        """Return the arguments as pydantic takes them."""
+        return self._model.model_validate(arguments)
+
     def _validated(self, accepted: Json) -> Json:
         from pydantic import ValidationError
 
         try:
-            model = self._model.model_validate(accepted)
+            model = self._fit(accepted)
         except ValidationError as error:
             problems = cast("list[Json]", error.errors(include_url=False, include_context=True))
             raise InvalidInput(self._complaint(problems)) from None
