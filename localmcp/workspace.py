@@ -39,10 +39,9 @@ from localmcp.records.records import Records
 from localmcp.records.retriever import Retriever
 from localmcp.rules import rulebook
 from localmcp.rules.catalog import RuleCatalog
-from localmcp.rules.editing import RuleEditor
+from localmcp.rules.files import RuleFiles
 from localmcp.rules.finder import RuleFinder
-from localmcp.rules.import_export import RuleFiles
-from localmcp.rules.learning import RuleLearner, generalize_by_model
+from localmcp.rules.learning import RuleLearner
 from localmcp.storage.database import Database
 from localmcp.tables.table_tools import TableTools
 from localmcp.tool_search.ask import Router
@@ -105,10 +104,9 @@ class Workspace:
         )
         self.rules = RuleCatalog(self.database, self.index, self.rule_finder)
         self.rule_exchange = RuleFiles(self.rules)
-        self.rule_care = RuleEditor(self.rules)
         self.library.restorers = {"rule": rulebook.restore_version, "quick start": store.restore_version}
         self.library.after_restoring = {"rule": self.rules.embed_missing_or_say}
-        self.rule_memory = RuleLearner(self.rules, partial(generalize_by_model, self._open_language_model))
+        self.rule_memory = RuleLearner(self.rules, self._open_language_model)
         self.retriever = Retriever(self.database, self.index, self.embedder, self.milvus)
         self.collections = Collections(self.database, self.milvus)
         self.records = Records(self.database, self.embedder, self.milvus, self.library.remove)
@@ -131,7 +129,6 @@ class Workspace:
             self.quickstarts,
             self.rule_finder,
             self.rules,
-            self.rule_care,
             self.rule_memory,
             self.rule_exchange,
             self.retriever,

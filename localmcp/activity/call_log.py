@@ -60,7 +60,7 @@ class Activity:
         try:
             noted = note(record)
         except Exception:
-            log.warning("a call of %s could not be noted", record.tool, exc_info=True)
+            log.warning("a call could not be noted", exc_info=True)
             return
         # An inner call is noted before its outer one, in the same thread, after the outer one began.
         recent: list[tuple[float, Json]] = getattr(self._recent, "calls", [])

@@ -65,7 +65,7 @@ def note(record: CallRecord) -> Json:
     blocks = (answer.content or ({"text": answer.text},)) if answer else ()
     origin = call_origin.get()
     return {
-        "tool": record.tool[:100],
+        "tool": mask_text(record.tool[:200])[:100],
         "via": record.via and record.via[:100],
         "caller": record.scope.caller[:100],
         "collections": _collections_of(record),

@@ -197,6 +197,10 @@ class ApiKeys:
         """Return whether `verify` has seen this key before, so that it needs no bcrypt check now."""
         return self._digest(key) in self._verified
 
+    def has_beginning_of(self, key: str) -> bool:
+        """Return whether any key begins as this one does; a guess does so once in 10^14 times."""
+        return bool(self._trusted_rows("prefix = ?", key[:PREFIX_LENGTH]))
+
     def read(self, key_id: str) -> KeyInfo | None:
         """Return what the key of that id opens now; asking is no use of it. None if it is gone."""
         return next((info for info, _ in self._trusted_rows("id = ?", key_id)), None)

@@ -15,9 +15,8 @@ from localmcp.cli.values import write_new
 from localmcp.errors import InvalidInput
 from localmcp.humanize import counted
 from localmcp.rules.catalog import RuleCatalog
-from localmcp.rules.editing import RuleEditor
+from localmcp.rules.files import rule_files_in
 from localmcp.rules.finder import RuleFinder
-from localmcp.rules.import_export import rule_files_in
 from localmcp.rules.learning import RuleLearner
 from localmcp.schemas import Json
 
@@ -65,9 +64,8 @@ tool_command(
 )  # fmt: skip
 tool_command(
     rules, "list", RuleCatalog.list_rules, "List the rules, newest first.",
-    columns=("id", "rule_text", "category", "context", "project", "globs"),
+    columns=("id", "rule_text", "category", "context", "project", "globs", "made_by"),
 )  # fmt: skip
-tool_command(rules, "stats", RuleCatalog.stats, "Count rules by category and project, and how often they were applied.")
 
 
 def _without_empty_globs(_session: Session, changes: Json) -> Json:
@@ -75,18 +73,14 @@ def _without_empty_globs(_session: Session, changes: Json) -> Json:
 
 
 tool_command(
-    rules, "edit", RuleEditor.edit_rule, prepare=_without_empty_globs, arguments={"id": "ID"},
+    rules, "edit", RuleCatalog.edit_rule, prepare=_without_empty_globs, arguments={"id": "ID"},
     help="Change a rule; what is left out stays, and an empty text takes a project or files away.",
     spelled={"rule_text": "--text", "globs": "--glob", "alwaysApply": "--always/--not-always"},
 )  # fmt: skip
 tool_command(
-    rules, "retire", RuleEditor.retire_rule, "Take a rule out of use; it can be restored.", arguments={"id": "ID"}
+    rules, "retire", RuleCatalog.retire_rule, "Take a rule out of use; it can be restored.", arguments={"id": "ID"}
 )
-tool_command(rules, "restore", RuleEditor.restore_rule, "Bring a retired rule back into use.", arguments={"id": "ID"})
-tool_command(
-    rules, "merge", RuleEditor.merge_rules, "Merge rule SOURCE into TARGET, which says the same.",
-    arguments={"source": "SOURCE", "target": "TARGET"},
-)  # fmt: skip
+tool_command(rules, "restore", RuleCatalog.restore_rule, "Bring a retired rule back into use.", arguments={"id": "ID"})
 
 
 @rules.command("import")

@@ -290,7 +290,7 @@ class Merge:
             if any(len(str(rule[name] or "")) > LONGEST_RULE for name in columns[:4]):
                 self._report.skip("a rule is too long to be one")
                 continue
-            rule |= {"globs": _json(rule["globs"]), "always_apply": bool(rule["always_apply"])}
+            rule |= {"globs": _json(rule["globs"]), "always_apply": rule["always_apply"] == 1}
             sql = "select category, context from rules where rule_text = ? and project is ? and retired_at is null"
             own = self._own(sql, rule["rule_text"], rule["project"])
             if own is None:

@@ -1,34 +1,36 @@
-"""The rules a person keeps: added unless one says the same, embedded, listed and counted."""
+"""The rules a person keeps: added unless one says the same, changed, retired, listed, and embedded."""
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Sequence
+from contextlib import suppress
 from heapq import merge
 from itertools import islice
-from typing import Annotated, Any, Literal, NotRequired
+from typing import Annotated, Any, Literal, NotRequired, cast
 
 import apsw
 from typing_extensions import TypedDict
 
-from localmcp.arrays import Vectors, np
-from localmcp.errors import AccessDenied, InvalidInput, LocalMCPError, ModelMismatch, ModelUnavailable, NotFound
+from localmcp.arrays import np
+from localmcp.errors import FileUnavailable, InvalidInput, LocalMCPError, ModelMismatch
 from localmcp.humanize import quoted
 from localmcp.index.collections import ensure_model
+from localmcp.index.federation import never_changed
 from localmcp.index.index import Index
 from localmcp.models import Embedder
 from localmcp.rules import rulebook
 from localmcp.rules.finder import RuleFinder
 from localmcp.rules.globs import is_pattern
-from localmcp.rules.rulebook import CATEGORIES, GENERAL, Rule, RuleDraft, Selection
-from localmcp.storage.database import Database, fetch_all, fetch_one
-from localmcp.tools import Answer, Param, hidden_change, hidden_tool, integer_or_string
+from localmcp.rules.rulebook import ALWAYS_ONCE_SEEN, CATEGORIES, GENERAL, Rule, RuleDraft, Selection, require_rule
+from localmcp.storage.database import Database, fetch_one
+from localmcp.tools import Answer, Param, current_scope, hidden_change, hidden_tool, integer_or_string
 
-SAME_RULE = 0.9
-"""Cosine of two rules that say the same."""
-ALIKE_RULE, ALIKE_WORDS = 0.75, 85
-"""Or this cosine, when the words (rapidfuzz token set ratio, 0..100) are nearly the same."""
 EMBEDDED_AT_ONCE = 256
 LONGEST_RULE, LONGEST_CONTEXT = 2_000, 1_000
+HOLDS_ONCE_SEEN = "It holds for every task once the person has seen it: `localmcp rules list`, or the pane Rules."
+
+OnDuplicate = Literal["ask", "count", "add"]
 
 
 class ShownRule(TypedDict):
@@ -45,6 +47,8 @@ class ShownRule(TypedDict):
     project: NotRequired[str]
     globs: NotRequired[list[str]]
     always_apply: NotRequired[bool]
+    made_by: NotRequired[str]
+    """The assistant that wrote it: `stdio`, or the id of a key; absent where the person did."""
     retired_at: NotRequired[str]
     origin: NotRequired[str]
     """The mounted file that it is in, which is also said in its id: `team:5`."""
@@ -61,11 +65,6 @@ class RuleAnswer(TypedDict):
     notice: NotRequired[str]
 
 
-def lean_rule_answer(answer: Any) -> Answer:
-    """Return the answer of `addRule` for a language model: the message, which names the rule."""
-    return Answer(answer, " ".join(filter(None, (answer["message"], answer.get("notice")))), whole_text=True)
-
-
 class RuleList(TypedDict):
     """The answer of `listRules`."""
 
@@ -75,22 +74,36 @@ class RuleList(TypedDict):
     notices: NotRequired[list[str]]
 
 
-class RuleStats(TypedDict):
-    """The answer of `ruleStats`."""
+class UseAnswer(TypedDict):
+    """The answer of `reportRuleUse`."""
 
-    rules: int
-    retired: int
-    withEmbedding: int
-    instructions: int
-    uses: int
-    notUseful: int
-    categories: dict[str, int]
-    projects: dict[str, int]
-    mostApplied: list[ShownRule]
-    neverApplied: int
+    success: bool
+    recorded: list[int]
+    weights: dict[str, float]
 
 
-OnDuplicate = Literal["ask", "count", "add"]
+def lean_rule_answer(answer: Any) -> Answer:
+    """Return the answer of `addRule` for a language model: the message, which names the rule."""
+    return Answer(answer, " ".join(filter(None, (answer["message"], answer.get("notice")))), whole_text=True)
+
+
+def own_rule_id(name: str, value: Any) -> Any:
+    """Return the number of a rule to be changed, also from text; never of a mounted one (`team:5`)."""
+    if _is_mounted(value):
+        raise never_changed(f"Rule {value}", value.rpartition(":")[0])
+    return integer_or_string(name, value)
+
+
+def own_rule_ids(name: str, value: Any) -> Any:
+    """Return the same for a list, without mounted rules: reports about those are not kept."""
+    if not isinstance(value, list):
+        return value
+    rule_ids = cast("list[Any]", value)
+    return [item for item in rule_ids if not _is_mounted(item)] or [own_rule_id(name, item) for item in rule_ids]
+
+
+def _is_mounted(rule_id: Any) -> bool:
+    return isinstance(rule_id, str) and ":" in rule_id and rule_id.rpartition(":")[2].isdecimal()
 
 
 class RuleCatalog:
@@ -141,100 +154,176 @@ class RuleCatalog:
             InvalidInput: there is nothing in the rule.
             FileUnavailable: the file cannot be written.
         """
-        check_draft(draft)
-        embedder, notice = self._model_or_notice()
-        if on_duplicate != "add" and (twin := self._find_twin(draft, embedder)):
-            return self._met_twin(*twin, draft, on_duplicate)
-        rule = self.store([draft])[0]
-        answer: RuleAnswer = {
-            "success": True,
-            "message": f"Rule {rule.id} added ({rule.category}).",
-            "rule": shown_rule(rule),
-        }
-        return {**answer, "notice": notice} if notice else answer
-
-    def nearest_category(self, text: str) -> str:
-        """Return the one of the nine categories that a text is nearest to; best-practices without a model."""
-        embedder = self.model()
-        if embedder is None:
-            return "best-practices"
-        [vector] = embedder.embed_passages([text])
-        return self.finder.nearest_category(vector)
-
-    def _met_twin(self, twin: Rule, similarity: float, draft: RuleDraft, on_duplicate: OnDuplicate) -> RuleAnswer:
+        _check_draft(draft)
+        twin, cosine = (None, 0.0) if on_duplicate == "add" else self._find_twin(draft)
+        if twin is None:
+            [rule] = self.store([draft])
+            return self._answer(rule.id, f"Rule {rule.id} added ({rule.category}).")
         if on_duplicate == "ask":
             return {
                 "success": False,
                 "message": f"Rule {twin.id} says nearly the same: “{twin.rule_text.rstrip('.')}”. "
                 "Call again with onDuplicate count (count it instead) or add.",
                 "duplicate": shown_rule(twin),
-                "similarity": round(similarity, 4),
+                "similarity": round(cosine, 4),
             }
         with self.database.write() as connection:
             rulebook.count_instruction(connection, twin.id, draft)
-            rule = require_rule(connection, twin.id)
-        return {
-            "success": True,
-            "message": f"Counted towards rule {rule.id}, which says the same.",
-            "rule": shown_rule(rule),
-            "similarity": round(similarity, 4),
-        }
+        counted = self._answer(twin.id, f"Counted towards rule {twin.id}, which says the same.", embed=False)
+        return {**counted, "similarity": round(cosine, 4)}
 
-    def store(self, drafts: Sequence[RuleDraft]) -> list[Rule]:
-        """Store rules in one transaction, with vectors if the model is there.
-
-        Embedding is done before the transaction begins.
-        """
-        vectors = self._embedded(drafts)
-        with self.database.write() as connection:
-            rules = [rulebook.add_rule(connection, draft) for draft in drafts]
-            if vectors is not None:
-                model_id = ensure_model(connection, self._embedder.get().identity)
-                self._store_vectors(connection, model_id, [rule.id for rule in rules], vectors)
-        return rules
-
-    def _embedded(self, drafts: Sequence[RuleDraft]) -> Vectors | None:
-        """Return the vectors of drafts; None without a model."""
-        embedder = self.model()
-        if embedder is None or not drafts:
-            return None
-        texts = [draft.embedded for draft in drafts]
-        starts = range(0, len(texts), EMBEDDED_AT_ONCE)
-        parts = [embedder.embed_passages(texts[start : start + EMBEDDED_AT_ONCE]) for start in starts]
-        return np.concatenate(parts).astype("<f4")
-
-    def _store_vectors(self, connection: apsw.Connection, model_id: int, ids: Sequence[int], vectors: Vectors) -> None:
-        try:
-            collection = rulebook.claim_model(connection, model_id)
-        except ModelMismatch:
-            # Rules of another model are there: this one waits for `reembed` like they do.
-            return
-        embeddings = {rule_id: vector.tobytes() for rule_id, vector in zip(ids, vectors, strict=True)}
-        rulebook.store_vectors(connection, collection, model_id, embeddings)
-
-    def _model_or_notice(self) -> tuple[Embedder | None, str]:
-        try:
-            return self._embedder.get(), ""
-        except LocalMCPError as error:
-            return None, f"Stored without an embedding, and not found until `localmcp rules reembed`: {error.message}"
-
-    def _find_twin(self, draft: RuleDraft, embedder: Embedder | None) -> tuple[Rule, float] | None:
-        """Return the rule in force that says nearly the same as a draft, if any, and their similarity."""
+    def _find_twin(self, draft: RuleDraft) -> tuple[Rule | None, float]:
+        """Return the rule in force that says nearly the same as a draft, if any, and their cosine."""
         with self.database.read() as connection:
             same = rulebook.find_same(connection, draft.rule_text, draft.project)
-        if same:
+        embedder = self.model()
+        if same or embedder is None:
             return same, 1.0
-        if embedder is None:
-            return None
         from rapidfuzz import fuzz
 
         embedded = embedder.embed_passages([draft.embedded])[0].astype("<f4")
-        for rule, cosine in self.finder.find_similar_rules(embedded, 3, ALIKE_RULE):
+        for rule, cosine in self.finder.find_similar_rules(embedded, 3, 0.75):
             # Rules with opposite meaning use the same words: "tabs, not spaces".
             alike = fuzz.token_set_ratio(rule.rule_text.lower(), draft.rule_text.lower())
-            if rule.project == draft.project and (cosine >= SAME_RULE or alike >= ALIKE_WORDS):
+            if rule.project == draft.project and (cosine >= 0.9 or alike >= 85):
                 return rule, cosine
-        return None
+        return None, 0.0
+
+    def store(self, drafts: Sequence[RuleDraft]) -> list[Rule]:
+        """Store rules in one transaction, with vectors if the model is there; those of another model's wait for it.
+
+        Embedding is done before the transaction begins.
+        """
+        vectors = self._embed([draft.embedded for draft in drafts]) if drafts and self.model() else None
+        with self.database.write() as connection:
+            rules = [rulebook.add_rule(connection, draft) for draft in drafts]
+            if vectors is not None:
+                with suppress(ModelMismatch):
+                    self._store_vectors(connection, rules, vectors)
+        return rules
+
+    # ------------------------------------------------------------ changing
+
+    @hidden_change(
+        "editRule",
+        title="Change a rule",
+        keywords=("rule", "update", "correct", "rephrase", "weight", "importance"),
+        examples=(
+            "change rule {id} to {rule_text}",
+            "change the text of rule {id} to {rule_text}",
+            "change rule {id} text to {rule_text}",
+            "set the weight of rule {id} to {weight}",
+            "change the category of rule {id} to {category}",
+            "set rule {id} weight to {weight}",
+            "make rule {id} more important {weight=1.5}",
+            "make rule {id} less important {weight=0.5}",
+            "change rule {id} category to {category}",
+        ),
+        idempotent=True,
+        accepts={"id": own_rule_id},
+    )
+    def edit_rule(
+        self,
+        id: Annotated[int, Param("Id of the rule")],  # noqa: A002
+        rule_text: Annotated[str | None, Param("Other words", min_length=1, max_length=LONGEST_RULE)] = None,
+        category: Annotated[str | None, Param("Another category")] = None,
+        context: Annotated[str | None, Param("When it matters: tasks, other words", max_length=LONGEST_CONTEXT)] = None,
+        project: Annotated[str | None, Param("Only this project; empty = every one")] = None,
+        globs: Annotated[list[str] | None, Param("Files it is about; an empty list = any")] = None,
+        alwaysApply: Annotated[bool | None, Param("Holds for every task")] = None,
+        weight: Annotated[float | None, Param("Importance, 1 = ordinary", minimum=0, maximum=2)] = None,
+    ) -> RuleAnswer:
+        """Change a rule; what is left out stays."""
+        if all(value is None for value in (rule_text, category, context, project, globs, alwaysApply, weight)):
+            raise InvalidInput("Nothing to change: give at least one of the fields besides id.")
+        with self.database.write() as connection:
+            rule = require_rule(connection, id)
+            draft = RuleDraft(
+                rule_text.strip() if rule_text else rule.rule_text,
+                category.strip().lower() if category else rule.category,
+                rule.context if context is None else context.strip(),
+                project=rule.project if project is None else project or None,
+                globs=tuple(rule.globs if globs is None else globs),
+                always_apply=bool(rule.always_apply) if alwaysApply is None else alwaysApply,
+                weight=rule.weight if weight is None else weight,
+            )
+            _check_draft(draft)
+            rulebook.change_rule(connection, rule, draft)
+        return self._answer(id, f"Rule {id} changed.")
+
+    @hidden_change(
+        "retireRule",
+        title="Retire a rule",
+        keywords=("rule", "disable", "archive", "obsolete"),
+        examples=("retire rule {id}", "rule {id} no longer holds"),
+        idempotent=True,
+        accepts={"id": own_rule_id},
+    )
+    def retire_rule(self, id: Annotated[int, Param("Id of the rule")]) -> RuleAnswer:  # noqa: A002
+        """Take a rule out of use; it can be restored."""
+        with self.database.write() as connection:
+            if require_rule(connection, id).retired_at is None:
+                rulebook.retire_rule(connection, id)
+        return self._answer(id, f"Rule {id} is retired.", embed=False)
+
+    @hidden_change(
+        "restoreRule",
+        title="Restore a retired rule",
+        keywords=("rule", "enable", "undo"),
+        examples=("restore rule {id}", "put rule {id} back"),
+        idempotent=True,
+        accepts={"id": own_rule_id},
+    )
+    def restore_rule(self, id: Annotated[int, Param("Id of the rule")]) -> RuleAnswer:  # noqa: A002
+        """Bring a retired rule back into use."""
+        with self.database.write() as connection:
+            rule = require_rule(connection, id)
+            if rule.retired_at is not None:
+                rulebook.restore_rule(connection, rule)
+        return self._answer(id, f"Rule {id} is in force again.")
+
+    @hidden_change(
+        "deleteRule",
+        title="Delete a rule",
+        keywords=("rule", "remove", "forget"),
+        examples=("delete rule {id}", "forget rule {id}"),
+        destructive=True,
+        idempotent=True,
+        accepts={"id": own_rule_id},
+    )
+    def delete_rule(self, id: Annotated[int, Param("Id of the rule")]) -> RuleAnswer:  # noqa: A002
+        """Put a rule into the trash, with the record of its use; to set it aside, retire it instead."""
+        with self.database.write() as connection:
+            rule = require_rule(connection, id)
+            rulebook.delete_rule(connection, rule)
+        return {"success": True, "message": f"Rule {id} is in the trash: “{rule.rule_text}”."}
+
+    @hidden_change(
+        "reportRuleUse",
+        title="Report that rules were applied",
+        keywords=("rule", "applied", "useful", "feedback", "not useful"),
+        examples=(
+            "rule {ruleIds} was applied|useful",
+            "rule {ruleIds} was not useful|helpful {useful=false}",
+            "rule {ruleIds} did not help {useful=false}",
+        ),
+        accepts={"ruleIds": own_rule_ids},
+    )
+    def report_use(
+        self,
+        ruleIds: Annotated[list[int], Param("Rules of one task", min_length=1, max_length=100)],
+        useful: Annotated[bool, Param("false: they did not fit the task")] = True,
+        task: Annotated[str, Param("What was done", max_length=10_000)] = "",
+    ) -> UseAnswer:
+        """Report which rules a task applied, or which did not help: those that are applied come first next time, and
+        those applied together are suggested together."""
+        with self.database.write() as connection:
+            ids = [require_rule(connection, row_id).id for row_id in dict.fromkeys(ruleIds)]
+            rulebook.record_use(connection, ids, uuid.uuid4().hex, task, useful)
+            weights = {str(row_id): round(require_rule(connection, row_id).weight, 2) for row_id in ids}
+        return {"success": True, "recorded": ids, "weights": weights}
+
+    # ------------------------------------------------------------ listing
 
     @hidden_tool(
         "listRules",
@@ -258,60 +347,35 @@ class RuleCatalog:
             if rulebook.is_hidden(connection):
                 return {"count": 0, "total": 0, "rules": []}
             mounted = [] if retired else self.finder.mounted.list_rules(connection, selection, offset + limit)
-            passed = 0 if mounted else offset
-            rules = rulebook.select_rules(connection, selection, offset + limit - passed, passed)
+            own = rulebook.select_rules(connection, selection, offset + limit)
             total = rulebook.count_rules(connection, selection) + sum(number for _, number in mounted)
             notices = rulebook.unknown_category(connection, selection.category) if not total else []
-        if mounted:
-            newest = merge(
-                rules, *(mounted_rules for mounted_rules, _ in mounted), key=lambda rule: rule.inserted_at, reverse=True
-            )
-            rules = list(islice(newest, offset, offset + limit))
+        newest = merge(own, *(rules for rules, _ in mounted), key=lambda rule: rule.inserted_at, reverse=True)
+        rules = list(islice(newest, offset, offset + limit))
+        self._note_seen(rules)
         result: RuleList = {"count": len(rules), "total": total, "rules": [shown_rule(rule) for rule in rules]}
         return {**result, "notices": notices} if notices else result
 
-    @hidden_tool(
-        "ruleStats",
-        title="Count the rules",
-        keywords=("rules", "statistics", "usage"),
-        examples=("how many rules do I have", "which rules are used most"),
-    )
-    def stats(self) -> RuleStats:
-        """Count rules by category and project, and how often they were applied."""
-        with self.database.read() as connection:
-            if rulebook.is_hidden(connection):
-                raise AccessDenied("The rules are outside what this caller may see.")
-            used = fetch_all(
-                connection,
-                """
-                select rule_id from rule_uses join rules on rules.id = rule_id
-                where useful = 1 and retired_at is null group by 1 order by count(*) desc, 1 limit 5
-                """,
-            )
-            most = rulebook.load_rules(connection, [row[0] for row in used])
-            return {
-                "rules": rulebook.count_rules(connection, Selection()),
-                "retired": rulebook.count_rules(connection, Selection(retired=True)),
-                "withEmbedding": _count(connection, "rules where embedding is not null and retired_at is null"),
-                "instructions": _count(connection, "user_instructions"),
-                "uses": _count(connection, "rule_uses where useful = 1"),
-                "notUseful": _count(connection, "rule_uses where useful = 0"),
-                "categories": _count_by(connection, "category"),
-                "projects": _count_by(connection, "project"),
-                "mostApplied": [shown_rule(rule) for rule in most.values()],
-                "neverApplied": _count(connection, "rules where last_applied is null and retired_at is null"),
-            }
+    def _note_seen(self, rules: Sequence[Rule]) -> None:
+        """Let the rules hold that an assistant wrote for every task, if it is the person who sees them here."""
+        waiting = [rule.id for rule in rules if rule.always_apply == ALWAYS_ONCE_SEEN and rule.origin is None]
+        if waiting and current_scope().trusted:
+            # In a file that is write-protected they wait on.
+            with suppress(FileUnavailable), self.database.write() as connection:
+                rulebook.let_seen_rules_hold(connection, waiting)
 
     # ------------------------------------------------------------ vectors
 
     def model(self) -> Embedder | None:
         """Return the embedding model; None when it is not there."""
-        return self._model_or_notice()[0]
+        with suppress(LocalMCPError):
+            return self._embedder.get()
+        return None
 
-    def latest_instruction(self, rule_id: int) -> int:
-        """Return the id of the last instruction that was counted towards a rule."""
-        with self.database.read() as connection:
-            return fetch_one(connection, "select max(id) from user_instructions where rule_id = ?", (rule_id,))
+    def nearest_category(self, text: str) -> str:
+        """Return the one of the nine categories that a text is nearest to; best-practices without a model."""
+        embedder = self.model()
+        return self.finder.nearest_category(embedder.embed_passages([text])[0]) if embedder else "best-practices"
 
     def embed_missing(self, *, again: bool = False) -> int:
         """Embed the rules that the model at hand has not read, or all `again`; returns how many.
@@ -319,7 +383,7 @@ class RuleCatalog:
         Raises:
             ModelUnavailable: there is no model.
         """
-        embedder = self._embedder.get()
+        self._embedder.get()
         with self.database.write() as connection:
             if again or self._is_foreign(connection):
                 rulebook.forget_all_vectors(connection)
@@ -329,14 +393,34 @@ class RuleCatalog:
                 waiting = rulebook.rules_without_vector(connection, EMBEDDED_AT_ONCE)
             if not waiting:
                 return done
-            texts = [rulebook.embedded_text(rule.category, rule.context, rule.rule_text) for rule in waiting]
-            vectors = embedder.embed_passages(texts).astype("<f4")
+            vectors = self._embed([rule.embedded for rule in waiting])
             with self.database.write() as connection:
-                model_id = ensure_model(connection, embedder.identity)
-                collection = rulebook.claim_model(connection, model_id)
-                ready = {rule.id: vector.tobytes() for rule, vector in zip(waiting, vectors, strict=True)}
-                rulebook.store_vectors(connection, collection, model_id, ready)
+                self._store_vectors(connection, waiting, vectors)
             done += len(waiting)
+
+    def embed_missing_or_say(self) -> str:
+        """Embed what was changed; all of the rules only when asked, since that may take long. Return why it was not."""
+        reason = "the vectors of the rules come from another model."
+        try:
+            self._embedder.get()
+            with self.database.read() as connection:
+                foreign = self._is_foreign(connection)
+            if not foreign:
+                self.embed_missing()
+                return ""
+        except LocalMCPError as error:
+            reason = error.message
+        return f"Not found until `localmcp rules reembed`: {reason}"
+
+    def _embed(self, texts: Sequence[str]) -> list[bytes]:
+        embed, starts = self._embedder.get().embed_passages, range(0, len(texts), EMBEDDED_AT_ONCE)
+        rows = np.concatenate([embed(texts[start : start + EMBEDDED_AT_ONCE]) for start in starts]).astype("<f4")
+        return [row.tobytes() for row in rows]
+
+    def _store_vectors(self, connection: apsw.Connection, rules: Sequence[Rule], vectors: Sequence[bytes]) -> None:
+        model_id = ensure_model(connection, self._embedder.get().identity)
+        ids = (rule.id for rule in rules)
+        rulebook.store_vectors(connection, model_id, dict(zip(ids, vectors, strict=True)))
 
     def _is_foreign(self, connection: apsw.Connection) -> bool:
         """Return whether another model than the one at hand made the rules' vectors."""
@@ -345,32 +429,28 @@ class RuleCatalog:
             return False
         return not rulebook.is_bound_to(connection, collection, self._embedder.get().identity)
 
-    def embed_missing_or_say(self) -> str:
-        """Embed what was changed; all of the rules only when asked, since that may take long."""
-        try:
-            with self.database.read() as connection:
-                foreign = self._is_foreign(connection)
-            if not foreign:
-                self.embed_missing()
-                return ""
-            return "Not found until `localmcp rules reembed`: the vectors of the rules come from another model."
-        except ModelUnavailable as error:
-            return f"Not found until `localmcp rules reembed`: {error.message}"
-
-    def answer(self, rule_id: int, message: str) -> RuleAnswer:
-        """Status of a rule."""
+    def _answer(self, rule_id: int, message: str, *, embed: bool = True) -> RuleAnswer:
+        """Return the status of a rule, with what keeps it from being found or from holding; `embed` what is missing."""
+        notice = self.embed_missing_or_say() if embed else ""
         with self.database.read() as connection:
-            return {"success": True, "message": message, "rule": shown_rule(require_rule(connection, rule_id))}
+            rule = require_rule(connection, rule_id)
+        notices = [notice, HOLDS_ONCE_SEEN if rule.always_apply == ALWAYS_ONCE_SEEN else ""]
+        answer: RuleAnswer = {"success": True, "message": message, "rule": shown_rule(rule)}
+        return {**answer, "notice": " ".join(filter(None, notices))} if any(notices) else answer
+
+    def latest_instruction(self, rule_id: int) -> int:
+        """Return the id of the last instruction that was counted towards a rule."""
+        with self.database.read() as connection:
+            return fetch_one(connection, "select max(id) from user_instructions where rule_id = ?", (rule_id,))
 
 
 def shown_rule(rule: Rule) -> ShownRule:
     """Return a rule as lists show it; what is usual is left out."""
-    always = bool(rule.always_apply) or None
-    unusual = {"project": rule.project, "globs": rule.globs or None, "always_apply": always}
-    return rule.as_json({"weight": round(rule.weight, 2)}, **unusual, retired_at=rule.retired_at, origin=rule.origin)
+    always, weight = bool(rule.always_apply) or None, {"weight": round(rule.weight, 2)}
+    return rule.as_json(weight, always_apply=always, made_by=rule.made_by, retired_at=rule.retired_at)
 
 
-def check_draft(draft: RuleDraft) -> None:
+def _check_draft(draft: RuleDraft) -> None:
     """Refuse what cannot be a rule.
 
     Raises:
@@ -380,39 +460,6 @@ def check_draft(draft: RuleDraft) -> None:
         raise InvalidInput(f"rule_text is {draft.rule_text!r}, but must say something.")
     if len(draft.category) > 40:
         raise InvalidInput(f"category: '{draft.category[:40]}…' is too long; usual are {', '.join(CATEGORIES)}.")
-    check_globs(draft.globs)
-
-
-def check_globs(globs: Sequence[str]) -> None:
-    """Refuse a text that is no pattern.
-
-    Raises:
-        InvalidInput: names the field and the value.
-    """
-    if unreadable := next((glob for glob in globs if not is_pattern(glob)), None):
+    if unreadable := next((glob for glob in draft.globs if not is_pattern(glob)), None):
         hint = "Write patterns as in .gitignore, such as src/**/*.py, with / between folders."
         raise InvalidInput(f"globs: '{quoted(unreadable)}' is no pattern.", hint=hint)
-
-
-def require_rule(connection: apsw.Connection, rule_id: int) -> Rule:
-    """Return the rule of that id.
-
-    Raises:
-        NotFound: there is none that the caller may see.
-    """
-    rules = {} if rulebook.is_hidden(connection) else rulebook.load_rules(connection, [rule_id])
-    if rule_id not in rules:
-        raise NotFound(f"There is no rule {rule_id}.", hint="listRules shows them with their ids.")
-    return rules[rule_id]
-
-
-def _count(connection: apsw.Connection, rows: str) -> int:
-    return fetch_one(connection, f"select count(*) from {rows}")
-
-
-def _count_by(connection: apsw.Connection, column: str) -> dict[str, int]:
-    sql = f"""
-        select {column}, count(*) from rules where {column} is not null and retired_at is null
-        group by 1 order by 2 desc, 1
-    """
-    return dict(fetch_all(connection, sql))

@@ -1,4 +1,4 @@
-"""Rules in files: CLAUDE.md, AGENTS.md, .cursorrules, .mdc, Copilot, Markdown, JSON Lines."""
+"""Rules in files: CLAUDE.md, AGENTS.md, .cursorrules, .mdc, Copilot, Markdown, JSON Lines; read and written."""
 
 from __future__ import annotations
 
@@ -7,12 +7,18 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Annotated, Any, Literal, NotRequired, cast
 
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from typing_extensions import TypedDict
 
+from localmcp.errors import AccessDenied, InvalidInput, NotFound
+from localmcp.files import expand_home
+from localmcp.rules import rulebook
+from localmcp.rules.catalog import RuleCatalog
 from localmcp.rules.markdown import markdown_rules, one_line, says_enough, split_files
-from localmcp.rules.rulebook import GENERAL, Rule, RuleDraft
+from localmcp.rules.rulebook import GENERAL, Rule, RuleDraft, Selection, digest_of
+from localmcp.tools import Param, current_scope, hidden_change, hidden_tool
 
 Format = Literal["jsonl", "claude", "agents", "cursorrules", "mdc", "copilot", "markdown"]
 KNOWN_FILES = (
@@ -45,6 +51,7 @@ FILE_NAMES: dict[Format, str] = {
     "claude": "CLAUDE.md",
     "agents": "AGENTS.md",
     "cursorrules": ".cursorrules",
+    "mdc": ".cursor/rules/rules-{}.mdc",
     "copilot": ".github/copilot-instructions.md",
     "markdown": "rules.md",
 }
@@ -52,6 +59,7 @@ OTHER_FORMS = (".json", ".csv", ".tsv", ".yaml", ".yml", ".toml", ".xml", ".html
 """Read as Markdown, a whole table would become one rule."""
 MOST_BYTES = 5_000_000
 MOST_NAMED = 5
+IMPORTED_AT_ONCE = 200
 
 
 class ImportProblem(TypedDict):
@@ -59,6 +67,32 @@ class ImportProblem(TypedDict):
 
     where: str
     problem: str
+
+
+class RuleImport(TypedDict):
+    """What an import did; `known` were there already."""
+
+    added: int
+    known: int
+    files: list[str]
+    skipped: list[ImportProblem]
+    message: NotRequired[str]
+
+
+class ExportedFile(TypedDict):
+    """A file as text."""
+
+    name: str
+    text: str
+
+
+class RuleExport(TypedDict):
+    """The answer of `exportRules`."""
+
+    count: int
+    format: str
+    files: list[ExportedFile]
+    notices: NotRequired[list[str]]
 
 
 @dataclass(slots=True)
@@ -77,16 +111,108 @@ class Unreadable(Exception):
         self.line = line
 
 
+class RuleFiles:
+    """Imports and exports rules."""
+
+    def __init__(self, catalog: RuleCatalog) -> None:
+        self._catalog = catalog
+
+    @hidden_change(
+        "importRules",
+        title="Import rules",
+        keywords=("rules", "CLAUDE.md", "AGENTS.md", "cursorrules", "copilot", "load"),
+        examples=("import the rules from {path}",),
+        idempotent=True,
+    )
+    def import_rules(
+        self,
+        path: Annotated[str | None, Param("File, or project folder; only for the person at the machine")] = None,
+        text: Annotated[str | None, Param("The rules themselves", max_length=5_000_000)] = None,
+        format: Annotated[Format, Param("Form of text")] = "markdown",  # noqa: A002
+        project: Annotated[str | None, Param("They hold in this project only")] = None,
+    ) -> RuleImport:
+        """Import rules from CLAUDE.md, AGENTS.md, .cursorrules, .cursor/rules/*.mdc, Copilot instructions, Markdown
+        lists or JSON Lines. Known rules are left as they are; what cannot be read is reported with its line."""
+        if (path is None) == (text is None):
+            raise InvalidInput("Give either path or text.")
+        if text is not None:
+            return self._import([("text", read_text(text, Path(FILE_NAMES[format]).name, "text"))], project)
+        if not current_scope().trusted:
+            raise AccessDenied("Files are imported by the person at the machine; hand over text instead.")
+        return self.import_paths([Path(path or "")], project)
+
+    def import_paths(self, paths: Iterable[Path], project: str | None = None) -> RuleImport:
+        """Import files, and the rule files of project folders; raises what `rule_files_in` raises."""
+        files = [file for path in paths for file in rule_files_in(path)]
+        return self._import([(str(file), read_file(file)) for file in files], project)
+
+    def _import(self, readings: list[tuple[str, Reading]], project: str | None) -> RuleImport:
+        drafts = [
+            replace(draft, project=draft.project or project) for _, reading in readings for draft in reading.drafts
+        ]
+        distinct = {(digest_of(draft.rule_text), draft.project): draft for draft in reversed(drafts)}
+        with self._catalog.database.read() as connection:
+            fresh = [
+                draft
+                for draft in reversed(distinct.values())
+                if rulebook.find_same(connection, draft.rule_text, draft.project) is None
+            ]
+        for start in range(0, len(fresh), IMPORTED_AT_ONCE):
+            self._catalog.store(fresh[start : start + IMPORTED_AT_ONCE])
+        skipped = [problem for _, reading in readings for problem in reading.problems]
+        nothing = "no rules in it: a rule is a list item, such as “- Use tabs.”"
+        skipped += [{"where": name, "problem": nothing} for name, reading in readings if reading == Reading()]
+        known, names = len(drafts) - len(fresh), [name for name, _ in readings]
+        return {"added": len(fresh), "known": known, "files": names, "skipped": skipped}
+
+    @hidden_tool(
+        "exportRules",
+        title="Export rules",
+        keywords=("rules", "CLAUDE.md", "AGENTS.md", "cursorrules", "copilot", "save"),
+        examples=("export the rules as {format}",),
+    )
+    def export_rules(
+        self,
+        format: Annotated[Format, Param("Form")] = "jsonl",  # noqa: A002
+        category: Annotated[str | None, Param("Only this category")] = None,
+        project: Annotated[str | None, Param("This project's and general ones")] = None,
+        which: Annotated[Literal["inForce", "retired", "all"], Param("Which rules")] = "inForce",
+    ) -> RuleExport:
+        """Return the rules as files that can be imported again."""
+        retired = {"inForce": False, "retired": True, "all": None}[which]
+        selection = Selection(category.strip().lower() if category else None, project or None, retired)
+        with self._catalog.database.read() as connection:
+            hidden = rulebook.is_hidden(connection)
+            rules = [] if hidden else rulebook.select_rules(connection, selection)
+            notices = [] if hidden or rules else rulebook.unknown_category(connection, selection.category)
+        files: list[ExportedFile] = [
+            {"name": name, "text": text} for name, text in write_rules(rules[::-1], format).items()
+        ]
+        result: RuleExport = {"count": len(rules), "format": format, "files": files}
+        return {**result, "notices": notices} if notices else result
+
+
 # ---------------------------------------------------------------- reading
 
 
-def find_rule_files(place: Path) -> list[Path]:
-    """Return the file itself, or the rule files that a project folder holds."""
-    if place.is_file():
-        return [place]
-    return list(
-        dict.fromkeys(path for pattern in KNOWN_FILES for path in sorted(place.glob(pattern)) if path.is_file())
-    )
+def rule_files_in(path: Path) -> list[Path]:
+    """Return the file itself, or the rule files of a project folder.
+
+    Raises:
+        NotFound: there is no such path, or the folder holds no rule files.
+    """
+    place = expand_home(path)
+    try:
+        if place.is_file():
+            return [place]
+        if not place.exists():
+            raise NotFound(f"There is no file or folder {place}.")
+    except OSError as error:
+        raise NotFound(f"There is no file or folder {str(place)[:200]}: {error.strerror}.") from error
+    found = (file for pattern in KNOWN_FILES for file in sorted(place.glob(pattern)) if file.is_file())
+    if rule_files := list(dict.fromkeys(found)):
+        return rule_files
+    raise NotFound(f"{place} holds no rule files.", hint=f"Looked for are {', '.join(KNOWN_FILES)}.")
 
 
 def read_file(path: Path) -> Reading:
@@ -118,33 +244,22 @@ def read_text(text: str, file_name: str, shown: str) -> Reading:
         description, globs, always = _options(front)
     except Unreadable as error:
         return _unreadable(f"{shown}:{error.line}", str(error))
+    reading, short = Reading(), list[str]()
     # Files for one assistant hold nothing but rules, be it in running text.
-    prose = file_name.endswith((".mdc", "rules"))
-    items = list(markdown_rules(body, prose))
-    drafts = [
-        RuleDraft(
-            rule,
-            category or GENERAL,
-            " › ".join(part for part in (description, context) if part),
-            origin=f"{shown}:{line + first}",
-            globs=rule_globs or globs,
-            always_apply=always,
-        )
-        for text, category, context, line in items
-        if says_enough(text)
-        for rule, rule_globs in [split_files(text)]
-    ]
-    return Reading(drafts, _too_short(shown, [(text, line + first) for text, _, _, line in items]))
-
-
-def _too_short(shown: str, items: Sequence[tuple[str, int]]) -> list[ImportProblem]:
-    """Return one problem that names the first items of a file (text, line) that are no more than a name."""
-    short = [(text, line) for text, line in items if not says_enough(text)]
-    if not short:
-        return []
-    named = ", ".join(f"“{text}” (line {line})" for text, line in short[:MOST_NAMED])
-    others = f" and {len(short) - MOST_NAMED} more" if len(short) > MOST_NAMED else ""
-    return [{"where": shown, "problem": f"left out, because two words are seldom a rule: {named}{others}"}]
+    for item, category, context, line in markdown_rules(body, prose=file_name.endswith((".mdc", "rules"))):
+        if not says_enough(item):
+            short.append(f"“{item}” (line {line + first})")
+            continue
+        rule, own_globs = split_files(item)
+        context = " › ".join(part for part in (description, context) if part)
+        origin, patterns = f"{shown}:{line + first}", own_globs or globs
+        draft = RuleDraft(rule, category or GENERAL, context, "", origin, None, patterns, always)
+        reading.drafts.append(draft)
+    if short:
+        others = f" and {len(short) - MOST_NAMED} more" if len(short) > MOST_NAMED else ""
+        problem = f"left out, because two words are seldom a rule: {', '.join(short[:MOST_NAMED])}{others}"
+        reading.problems.append({"where": shown, "problem": problem})
+    return reading
 
 
 def split_front_matter(text: str) -> tuple[dict[str, Any], str, int]:
@@ -195,47 +310,39 @@ def _split_patterns(text: str) -> list[str]:
     return [part.strip() for part in re.split(r",(?![^{]*\})", text) if part.strip()]
 
 
+class _Row(BaseModel):
+    """A line of a JSON Lines file."""
+
+    model_config = ConfigDict(strict=True)
+
+    rule_text: str = Field(min_length=1)
+    category: str | None = None
+    context: str | None = None
+    project: str | None = None
+    globs: list[str] | None = None
+    always_apply: bool = False
+    weight: float = Field(1.0, ge=0, le=2)
+
+
 def _read_jsonl(text: str, shown: str) -> Reading:
     reading = Reading()
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip():
             continue
+        where = f"{shown}:{number}"
         try:
-            reading.drafts.append(_draft_of_row(json.loads(line), f"{shown}:{number}"))
-        except json.JSONDecodeError as error:
-            problem = f"not JSON: {error.msg} at column {error.colno}"
-            reading.problems.append({"where": f"{shown}:{number}", "problem": problem})
-        except (ValueError, TypeError) as error:
-            reading.problems.append({"where": f"{shown}:{number}", "problem": str(error)})
+            row = _Row.model_validate_json(line)
+        except ValidationError as error:
+            first = error.errors()[0]
+            field_name = ".".join(map(str, first["loc"])) or "the line"
+            reading.problems.append({"where": where, "problem": f"{field_name}: {first['msg'].lower()}"})
+            continue
+        category, context = (row.category or "").strip().lower() or GENERAL, (row.context or "").strip()
+        globs, project = tuple(row.globs or ()), row.project or None
+        if rule := row.rule_text.strip():
+            draft = RuleDraft(rule, category, context, "", where, project, globs, row.always_apply, row.weight)
+            reading.drafts.append(draft)
     return reading
-
-
-def _draft_of_row(row: Any, origin: str) -> RuleDraft:
-    if not isinstance(row, dict):
-        raise TypeError('a line must be an object such as {"rule_text": "…", "category": "…", "context": "…"}')
-    table = cast("dict[str, Any]", row)
-    for name in ("rule_text", "category", "context", "project"):
-        if not isinstance(table.get(name) or "", str):
-            raise TypeError(f"{name} is {table[name]!r}, but must be text")
-    rule_text = (table.get("rule_text") or "").strip()
-    if not rule_text:
-        raise ValueError("rule_text is missing")
-    globs: Any = table.get("globs") or []
-    weight: Any = table.get("weight", 1.0)
-    if not isinstance(globs, list) or not all(isinstance(glob, str) for glob in cast("list[Any]", globs)):
-        raise TypeError(f"globs is {globs!r}, but must be a list of texts")
-    if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 <= weight <= 2:
-        raise ValueError(f"weight is {weight!r}, but must be a number from 0 to 2")
-    return RuleDraft(
-        rule_text,
-        (table.get("category") or "").strip().lower() or GENERAL,
-        (table.get("context") or "").strip(),
-        origin=origin,
-        project=table.get("project") or None,
-        globs=tuple(cast("list[str]", globs)),
-        always_apply=table.get("always_apply") is True,
-        weight=float(weight),
-    )
 
 
 # ---------------------------------------------------------------- writing
@@ -294,5 +401,5 @@ def _write_mdc(rules: Sequence[Rule]) -> dict[str, str]:
         globs = json.dumps(json.loads(globs_json), ensure_ascii=False)
         plain = (replace(rule, globs_json="[]") for rule in members)
         front = f"---\ndescription: \nglobs: {globs}\nalwaysApply: {str(always).lower()}\n---\n\n"
-        files[f".cursor/rules/rules-{number}.mdc"] = front + "# Rules\n\n" + _sections(plain)
+        files[FILE_NAMES["mdc"].format(number)] = front + "# Rules\n\n" + _sections(plain)
     return files

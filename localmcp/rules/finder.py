@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from itertools import chain
 from typing import Annotated, Any, NotRequired, cast
 
 import apsw
 from typing_extensions import TypedDict
 
 from localmcp.arrays import Vector, Vectors
+from localmcp.config import cache_directory
 from localmcp.errors import ConfigurationError, InvalidInput, LocalMCPError, ModelUnavailable
 from localmcp.humanize import command_line
 from localmcp.index.collections import Collection
@@ -18,28 +19,22 @@ from localmcp.index.vector import Block, nearest_chunks
 from localmcp.models import ModelIdentity
 from localmcp.models.text_vectors import TextVectors
 from localmcp.rules import rulebook
-from localmcp.rules.calibration import Calibration, find_calibration
-from localmcp.rules.relevance import Match, Task, match_rules, rate
+from localmcp.rules.relevance import Everyday, Levels, Match, Task, match_rules, rate, read_everyday
 from localmcp.rules.rulebook import CATEGORIES, Rule, Selection, digest_of, load_rules
 from localmcp.storage.database import Database, fetch_all, fetch_one, read_generations
 from localmcp.tools import Json, Param, current_scope, integer_or_string, tool, without_none
 
 MOST_CHARACTERS = 10_000
 EMPTY_TASK = "Error: taskDescription cannot be empty"
-LONG_TASK = f"Error: taskDescription must be at most {MOST_CHARACTERS} characters"
-RESULTS_OUT_OF_RANGE = "Error: maxResults must be between 1 and 100"
-THRESHOLD_OUT_OF_RANGE = "Error: similarityThreshold must be between -1 and 1"
-EMBEDDING_FAILED = "Failed to generate embedding for task description: {}"
 RULES_NOT_OPEN = (
     "This caller is bound to collections, and the developer's rules are not among them. A key opens them with: "
     "localmcp keys create --collection NAME --collection rules"
 )
-NO_RULES = "No relevant rules found for this task."
 NOT_READ = (
     "{} (mounted): its rules were not read by the model in use, and are not searched. Take them into your file with: {}"
 )
 NOT_ALL_READ = "Some rules were not read by this model and are not found: run `localmcp rules reembed`."
-MOST_COMBINED, MOST_STANDING = 3, 20
+MOST_STANDING = 20
 
 
 class RelevantRule(TypedDict):
@@ -79,9 +74,6 @@ class RelevantRules(TypedDict):
     error: NotRequired[str]
     always: NotRequired[list[OtherRule]]
     combinations: NotRequired[list[OtherRule]]
-    omitted: NotRequired[int]
-    """Relevant rules left out by maxTokens."""
-    uncalibrated: NotRequired[bool]
     notices: NotRequired[list[str]]
 
 
@@ -108,7 +100,7 @@ def as_text(answer: Any) -> str:
     if not result["success"]:
         return result.get("error", "")
     rules = result.get("rules", [])
-    lines = ["Follow these rules:"] if rules else [NO_RULES]
+    lines = ["Follow these rules:"] if rules else ["No relevant rules found for this task."]
     lines += [
         f"- {rule['rule_text']} [rule {rule['id']}, {rule['category']}, {rule['relevance_score']:.2f}]"
         for rule in rules
@@ -130,7 +122,10 @@ class RuleFinder:
         self._index = index
         self._max_results = max_results
         self._threshold = threshold
-        self._vectors = TextVectors()
+        self._vectors = TextVectors(cache_directory() / "rules")
+        self._everyday: dict[str, Everyday] = {}
+        """By model."""
+        self._levels: Levels = {}
 
     @tool(
         "getRelevantRules",
@@ -141,15 +136,11 @@ class RuleFinder:
             "what should I keep in mind to {taskDescription}",
             "what are our conventions for {taskDescription}",
         ),
-        accepts={
-            "maxResults": integer_or_string,
-            "similarityThreshold": number_or_string,
-            "maxTokens": integer_or_string,
-        },
+        accepts={"maxResults": integer_or_string, "similarityThreshold": number_or_string},
         says={
             "taskDescription required": EMPTY_TASK,
-            "maxResults": RESULTS_OUT_OF_RANGE,
-            "similarityThreshold": THRESHOLD_OUT_OF_RANGE,
+            "maxResults": "Error: maxResults must be between 1 and 100",
+            "similarityThreshold": "Error: similarityThreshold must be between -1 and 1",
         },
         text=as_text,
         on_error=failure,
@@ -165,38 +156,47 @@ class RuleFinder:
         project: Annotated[str | None, Param("Rules of this project and general ones")] = None,
         files: Annotated[list[str] | None, Param("Paths being changed; rules for other files are left out")] = None,
         context: Annotated[str | None, Param("What the conversation was about so far", max_length=20_000)] = None,
-        maxTokens: Annotated[int | None, Param("Room for the rule texts", minimum=1)] = None,
     ) -> RelevantRules:
         """Get the developer's own rules and conventions that matter for a task; call it before starting work. Returns
         the fitting rules with relevance 0..1; none when no rule fits."""
         if not taskDescription.strip():
             raise InvalidInput(EMPTY_TASK)
         if len(taskDescription) > MOST_CHARACTERS:
-            raise InvalidInput(LONG_TASK)
+            raise InvalidInput(f"Error: taskDescription must be at most {MOST_CHARACTERS} characters")
         selection = Selection(category.strip().lower() if category else None, project or None)
         notices: list[str] = []
         with self._database.read() as connection:
             collection = rulebook.find_collection(connection)
+            if collection is None and current_scope().collections is not None:
+                notices.append(RULES_NOT_OPEN)
             if collection is not None and not rulebook.has_rules(connection):
                 collection = None
-        if current_scope().collections is not None and collection is None:
-            notices.append(RULES_NOT_OPEN)
-        if collection is None and not self.mounted.are_there(notices):
+        elsewhere = self.mounted.are_there(notices)
+        if collection is None and not elsewhere:
             return _with_notices({"success": True, "rules": []}, notices)
         task = self._embed(taskDescription, tuple(files or ()), context or "")
         with self._database.read() as connection:
-            matches = self._matches(connection, task, collection, selection, notices)
             least = self._threshold if similarityThreshold is None else similarityThreshold
-            matches = sorted((m for m in matches if m.relevance >= least), key=lambda match: match.place)
+            matches = [
+                match
+                for match in self._rated(connection, task, collection, selection, notices)
+                if match.relevance >= least
+            ]
+            matches = sorted(matches, key=lambda match: match.place)[: maxResults or self._max_results]
             if collection is not None and not self._is_read(connection, collection):
                 notices.append(NOT_ALL_READ)
-            if not matches and not self.mounted.are_there(notices):
+            if not matches and not elsewhere:
                 notices += rulebook.unknown_category(connection, selection.category)
-            limit = self._max_results if maxResults is None else maxResults
-            result = self._answer(connection, matches[:limit], maxTokens)
+            own_ids = [match.rule.id for match in matches if match.rule.origin is None]
+            combined = rulebook.rules_used_with(connection, own_ids, 3)
             standing = rulebook.standing_rules(connection, selection)
             standing += self.mounted.standing(connection, selection, notices)
-        shown = {rule["id"] for rule in result.get("rules", [])}
+        result: RelevantRules = {"success": True, "rules": [_relevant_rule(match) for match in matches]}
+        if combined:
+            result["combinations"] = [
+                {"id": rule.id, "rule_text": rule.rule_text, "applied_together": times} for rule, times in combined
+            ]
+        shown = {match.rule.shown_id for match in matches}
         if always := [_standing_rule(rule) for rule in standing if rule.shown_id not in shown]:
             result["always"] = always[:MOST_STANDING]
         return _with_notices(result, notices)
@@ -222,47 +222,29 @@ class RuleFinder:
         embedder = self._index.embedder
         try:
             vector = embedder.embed_query(text, wait=MODEL_WAIT_SECONDS)
-            said = embedder.embed_query(conversation) if conversation.strip() else None
+            before = embedder.embed_query(conversation) if conversation.strip() else None
         except (ModelUnavailable, ConfigurationError) as error:
-            raise ModelUnavailable(EMBEDDING_FAILED.format(error.message), hint=error.hint) from error
-        return Task(text, vector, said, files)
+            message = f"Failed to generate embedding for task description: {error.message}"
+            raise ModelUnavailable(message, hint=error.hint) from error
+        return Task(text, vector, before, files)
 
-    def _matches(
+    def _rated(
         self, connection: apsw.Connection, task: Task, collection: Collection | None, selection: Selection,
         notices: list[str],
     ) -> list[Match]:  # fmt: skip
         """Return the rules near a task in all files, rated. `collection` is yours."""
-        calibration = self._calibration(connection)
-        identity = self._index.embedder.get().identity
-        matches = self.mounted.match(connection, identity, task, selection, calibration, notices)
-        if collection:
-            blocks = self._blocks(connection, collection)
-            matches = match_rules(connection, task, blocks, selection, calibration) + matches
-        rate(matches, task, calibration, self._category_shares(task.vector))
+        embedder = self._index.embedder.get()
+        fingerprint = embedder.identity.fingerprint
+        if fingerprint not in self._everyday:
+            self._everyday[fingerprint] = read_everyday(embedder, self._vectors)
+        everyday = self._everyday[fingerprint]
+        blocks = self._blocks(connection, collection) if collection else []
+        matches = match_rules(connection, task, blocks, selection, everyday, self._levels)
+        matches += self.mounted.match(connection, embedder.identity, task, selection, everyday, notices)
+        cosines = self._categories() @ task.vector
+        shares = (cosines - cosines.mean()) / max(float(cosines.max() - cosines.mean()), 1e-6)
+        rate(matches, task, everyday, dict(zip(CATEGORIES, shares.clip(0).tolist(), strict=True)))
         return matches
-
-    def _calibration(self, connection: apsw.Connection) -> Calibration | None:
-        return find_calibration(connection, self._index.embedder.get(), self._vectors)
-
-    def _answer(self, connection: apsw.Connection, matches: Sequence[Match], max_tokens: int | None) -> RelevantRules:
-        """Return the answer with the best rules that have room; shorter ones take the place of one too long."""
-        chosen, left = list[Match](), max_tokens
-        for match in matches:
-            tokens = self._index.embedder.get().count_tokens(match.rule.rule_text) if left is not None else 0
-            if left is None or tokens <= left:
-                left = None if left is None else left - tokens
-                chosen.append(match)
-        result: RelevantRules = {"success": True, "rules": [_relevant_rule(match) for match in chosen]}
-        if omitted := len(matches) - len(chosen):
-            result["omitted"] = omitted
-        ids = [match.rule.id for match in chosen if match.rule.origin is None]
-        if combined := rulebook.rules_used_with(connection, ids, MOST_COMBINED):
-            result["combinations"] = [
-                {"id": rule.id, "rule_text": rule.rule_text, "applied_together": times} for rule, times in combined
-            ]
-        if self._calibration(connection) is None:
-            result["uncalibrated"] = True
-        return result
 
     def _blocks(self, connection: apsw.Connection, collection: Collection) -> list[Block]:
         """Return the rules' sign codes; none when another model made their vectors."""
@@ -277,13 +259,6 @@ class RuleFinder:
         bound = collection.model_id is None or rulebook.is_bound_to(connection, collection, identity)
         return bound and not rulebook.rules_without_vector(connection, 1)
 
-    def _category_shares(self, vector: Vector) -> dict[str, float]:
-        """Category -> 0..1: how near a task is to it, where 1 is the nearest and 0 the average of the nine."""
-        cosines = self._categories() @ vector
-        mean = float(cosines.mean())
-        spread = max(float(cosines.max()) - mean, 1e-6)
-        return {name: max(0.0, (float(c) - mean) / spread) for name, c in zip(CATEGORIES, cosines, strict=True)}
-
     def _categories(self) -> Vectors:
         """Return vectors of the nine categories (9, dimension)."""
         texts = [f"{name}: {words}" for name, words in CATEGORIES.items()]
@@ -295,9 +270,8 @@ class RuleFinder:
 
 
 def _relevant_rule(match: Match) -> RelevantRule:
-    rule, evidence = match.rule, {"cosine": round(match.cosine, 4), "why": match.reasons}
-    relevance = {"relevance_score": round(match.relevance, 4)}
-    return rule.as_json(relevance, **evidence, project=rule.project, globs=rule.globs or None, origin=rule.origin)
+    facts = {"cosine": round(match.cosine, 4), "why": match.reasons}
+    return match.rule.as_json({"relevance_score": round(match.relevance, 4)}, **facts)
 
 
 def _standing_rule(rule: Rule) -> OtherRule:
@@ -305,10 +279,8 @@ def _standing_rule(rule: Rule) -> OtherRule:
 
 
 def _with_notices(result: RelevantRules, notices: list[str]) -> RelevantRules:
-    if notices:
-        # A mounted file that cannot be read is met several times in one search.
-        result["notices"] = list(dict.fromkeys(notices))
-    return result
+    # A mounted file that cannot be read is met several times in one search.
+    return {**result, "notices": list(dict.fromkeys(notices))} if notices else result
 
 
 # ---------------------------------------------------------------- rules of mounted files
@@ -322,32 +294,32 @@ class MountedRules:
 
     def __init__(self, federation: Federation) -> None:
         self._federation = federation
+        self._levels: Levels = {}
 
     def are_there(self, notices: list[str]) -> bool:
         """Return whether any mounted file has rules in force."""
         return any(self._federation.read_mounted(lambda _, theirs: rulebook.has_rules(theirs), notices))
 
     def match(
-        self, own: apsw.Connection, identity: ModelIdentity, task: Task, selection: Selection,
-        calibration: Calibration | None, notices: list[str],
+        self, own: apsw.Connection, identity: ModelIdentity, task: Task, selection: Selection, everyday: Everyday,
+        notices: list[str],
     ) -> list[Match]:  # fmt: skip
         """Return rules of mounted files near the task, of the model in use; relevance is not set."""
 
-        def look(mounted_file: MountedFile, theirs: apsw.Connection) -> list[Match] | None:
+        def look(mounted_file: MountedFile, theirs: apsw.Connection) -> list[Match]:
             collection = rulebook.find_collection(theirs)
             if collection is None or not rulebook.has_rules(theirs):
-                return None
+                return []
             if collection.model_id is None or not rulebook.is_bound_to(theirs, collection, identity):
-                notices.append(
-                    NOT_READ.format(mounted_file.name, command_line("localmcp", "merge", mounted_file.database.path))
-                )
-                return None
-            index = mounted_file.index()
-            blocks = index.sign_blocks(theirs, collection.model_id, read_generations(theirs), [collection.id])
-            matches = match_rules(theirs, task, blocks, selection, calibration, mounted_file.name)
+                merge = command_line("localmcp", "merge", mounted_file.database.path)
+                notices.append(NOT_READ.format(mounted_file.name, merge))
+                return []
+            generations = read_generations(theirs)
+            blocks = mounted_file.index().sign_blocks(theirs, collection.model_id, generations, [collection.id])
+            matches = match_rules(theirs, task, blocks, selection, everyday, self._levels, mounted_file.name)
             return [match for match in matches if not _holds_text(own, match.rule)]
 
-        return [match for matches in self._federation.read_mounted(look, notices) for match in matches]
+        return list(chain.from_iterable(self._federation.read_mounted(look, notices)))
 
     def standing(self, own: apsw.Connection, selection: Selection, notices: list[str]) -> list[Rule]:
         """Return the rules that hold for every task."""
@@ -356,14 +328,18 @@ class MountedRules:
             rules = rulebook.standing_rules(theirs, selection, mounted_file.name)
             return [rule for rule in rules if not _holds_text(own, rule)]
 
-        return [rule for rules in self._federation.read_mounted(look, notices) for rule in rules]
+        return list(chain.from_iterable(self._federation.read_mounted(look, notices)))
 
     def list_rules(self, own: apsw.Connection, selection: Selection, limit: int) -> list[tuple[list[Rule], int]]:
-        """Return the newest `limit` rules of each mounted file that has any, and how many it has."""
+        """Return the newest `limit` rules of each mounted file that yours lacks, and how many there are."""
+        own_digests = set(fetch_all(own, "select digest, project from rules"))
+        condition, bindings = selection.condition()
 
         def look(mounted_file: MountedFile, theirs: apsw.Connection) -> tuple[list[Rule], int] | None:
-            rules, total = _newest(theirs, own, mounted_file.name, selection, limit)
-            return (rules, total) if total else None
+            rows = fetch_all(theirs, f"select id, digest, project from rules where {condition}", bindings)
+            ids = sorted((rule_id for rule_id, *same in rows if tuple(same) not in own_digests), reverse=True)
+            rules = load_rules(theirs, ids[:limit], mounted_file.name)
+            return (list(rules.values()), len(ids)) if ids else None
 
         return self._federation.read_mounted(look)
 
@@ -375,14 +351,3 @@ def _holds_text(connection: apsw.Connection, rule: Rule) -> bool:
     """
     sql = "select 1 from rules where digest = ? and project is ? limit 1"
     return bool(fetch_one(connection, sql, (digest_of(rule.rule_text), rule.project)))
-
-
-def _newest(
-    connection: apsw.Connection, own: apsw.Connection, origin: str, selection: Selection, limit: int
-) -> tuple[list[Rule], int]:
-    """Return the newest rules of a mounted file that yours lacks, and how many there are."""
-    condition, bindings = selection.condition()
-    own_digests = set(fetch_all(own, "select digest, project from rules"))
-    rows = fetch_all(connection, f"select id, digest, project from rules where {condition}", bindings)
-    ids = sorted((rule_id for rule_id, *same in rows if tuple(same) not in own_digests), reverse=True)
-    return list(load_rules(connection, ids[:limit], origin).values()), len(ids)

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from localmcp.linear_patterns import path_matcher
-
-if TYPE_CHECKING:
-    from pathspec import GitIgnoreSpec
 
 LONGEST_PATH = 4096
 MOST_PATTERNS = 500
@@ -24,7 +21,7 @@ def match_globs(globs: Sequence[str], path: str) -> bool:
     if len(path) > LONGEST_PATH:
         return False
     # Another file's rules may have any text for a pattern.
-    patterns: list[Any] = [pattern for glob in globs if (spec := _read_pattern(glob)) for pattern in spec.patterns]
+    patterns = [pattern for glob in globs for pattern in _read_pattern(glob) or ()]
     parts = path.replace("\\", "/").removeprefix("./").split("/")
     is_absolute = not parts[0] or parts[0].endswith(":")
     for start in range(1, len(parts)) if is_absolute else range(1):
@@ -40,30 +37,22 @@ def is_pattern(glob: str) -> bool:
     return _read_pattern(glob) is not None
 
 
-def _read_pattern(glob: str) -> GitIgnoreSpec | None:
+def _read_pattern(glob: str) -> list[Any] | None:
+    """Return the patterns that a glob with braces stands for; None if it is none, or they are too many."""
     from pathspec import GitIgnoreSpec
 
-    try:
-        return GitIgnoreSpec.from_lines(_expand_braces(glob))
-    except ValueError:
-        return None
-
-
-def _expand_braces(glob: str) -> list[str]:
-    """Return the patterns that a glob with braces stands for.
-
-    Raises:
-        ValueError: they are too many.
-    """
-    waiting, patterns = [glob], list[str]()
+    waiting, plain = [glob], list[str]()
     while waiting:
         current = waiting.pop()
         opened = re.search(r"\{([^{}]*)\}", current)
         if opened is None:
-            patterns.append(current)
+            plain.append(current)
             continue
         before, after = current[: opened.start()], current[opened.end() :]
         waiting += [f"{before}{part.strip()}{after}" for part in opened[1].split(",")]
-        if len(waiting) + len(patterns) > MOST_PATTERNS:
-            raise ValueError(f"the braces stand for more than {MOST_PATTERNS} patterns")
-    return patterns
+        if len(waiting) + len(plain) > MOST_PATTERNS:
+            return None
+    try:
+        return list(GitIgnoreSpec.from_lines(plain).patterns)
+    except ValueError:
+        return None

@@ -10,6 +10,7 @@ from typing import Annotated, Any, NotRequired, cast
 
 from typing_extensions import TypedDict
 
+from localmcp.arrays import np
 from localmcp.errors import InvalidInput, LocalMCPError, ModelUnavailable
 from localmcp.models import Embedder
 from localmcp.models.language_model import LanguageModel
@@ -19,11 +20,6 @@ from localmcp.tools import Json, Param, hidden_change, tool, tools_of
 from localmcp.wording.normalize import runs
 
 log = logging.getLogger(__name__)
-
-STORED = 'Instruction processed successfully. Generated rule: "{}" (category: {}). Rule ID: {}, Instruction ID: {}'
-NOT_STORED = "No rule generated. Reason: {}"
-QUESTION = 'The developer said: "{}"{}\nIs that a rule for all later work, or meant for this moment only?'
-NO_RULE = "The language model answered with something that is no rule: {}."
 
 
 class RememberAnswer(TypedDict):
@@ -46,13 +42,8 @@ class Generalized:
     """A rule that an instruction represents; without one, the reason."""
 
     rule: str | None
-    reason: str
+    reason: str = ""
     category: str = ""
-
-
-Generalizer = Callable[[str, str], Generalized | None]
-"""Makes a rule of an instruction and its context, or says why there is none. With None, or where it raises a
-LocalMCPError, the patterns decide."""
 
 
 # ---------------------------------------------------------------- a language model, if one is configured
@@ -74,30 +65,27 @@ class _Choices:
         """Refuse to make a rule, because what the developer said is about one case only."""
 
 
-def generalize_by_model(
-    open_model: Callable[[], LanguageModel | None], instruction: str, context: str
-) -> Generalized | None:
-    """Ask the language model for the rule, or why there is none; None when no language model is configured.
+def _ask(model: LanguageModel, instruction: str, context: str) -> Generalized:
+    """Return what the language model makes of an instruction.
 
     Raises:
         ModelUnavailable: it cannot be reached, or does not call one of the two functions properly.
-        ConfigurationError: the setting names no model.
     """
-    model = open_model()
-    if model is None:
-        return None
     about = f" while working on: {context}" if context else ""
-    reply = model.choose(QUESTION.format(instruction, about), tools_of(_Choices()))
-    if reply.call is None:
-        raise ModelUnavailable(NO_RULE.format(repr(reply.text[:80])))
+    question = "Is that a rule for all later work, or meant for this moment only?"
+    reply = model.choose(f'The developer said: "{instruction}"{about}\n{question}', tools_of(_Choices()))
     # Neither the name of the called function nor its arguments were checked.
-    arguments = reply.call.arguments
+    called, arguments = (reply.call.name, reply.call.arguments) if reply.call else ("", {})
     rule, category, reason = (arguments.get(name) for name in ("rule", "category", "reason"))
-    if reply.call.name == "refuseInstruction" and isinstance(reason, str):
+    if called == "refuseInstruction" and isinstance(reason, str):
         return Generalized(None, reason)
-    if reply.call.name != "keepRule" or not isinstance(rule, str) or not rule.strip():
-        raise ModelUnavailable(NO_RULE.format(f"{reply.call.name}({arguments!r})"[:120]))
+    if called != "keepRule" or not isinstance(rule, str) or not rule.strip():
+        said = f"{called}({arguments!r})" if called else repr(reply.text)
+        raise ModelUnavailable(f"The language model answered with something that is no rule: {said[:120]}.")
     return Generalized(rule.strip(), "", category if category in CATEGORIES else "")
+
+
+# ---------------------------------------------------------------- without one: patterns, and likeness to examples
 
 
 _ALWAYS_ABROAD = (
@@ -108,19 +96,19 @@ _ALWAYS_ABROAD = (
 )
 """For other languages only what cannot be mistaken; the rest is left to the likeness by meaning."""
 _GENERAL = (
-    (2.0, "says it holds always", _ALWAYS_ABROAD),
-    (2.0, "says it holds always", r"\b(?:always|never(?! ?mind)|every ?time|whenever|each time|from now on"
+    (2.0, _ALWAYS_ABROAD),
+    (2.0, r"\b(?:always|never(?! ?mind)|every ?time|whenever|each time|from now on"
                                   r"|in (?:the )?future|as a rule|by default|in general|generally|going forward"
                                   r"|at all times|next time|any ?more|ever)\b"),
-    (2.0, "ends a habit", r"\b(?:you (?:keep|kept)|stop) \w+ing\b"),
-    (1.5, "says when it matters", r"^(?:when|while|before|after) \w+ing\b"
+    (2.0, r"\b(?:you (?:keep|kept)|stop) \w+ing\b"),
+    (1.5, r"^(?:when|while|before|after) \w+ing\b"
                                   r"|^when you (?!are\b|have\b|get\b|can\b|need\b|see\b)\w+"
                                   r"|^(?:when|if) (?:in doubt|unsure|(?:some|any)(?:thing|one)|an?)\b"
                                   r"|\bbefore you (?!go\b|continue\b|start\b|begin\b)\w+"),
-    (1.0, "speaks of all cases", r"\b(?:all|any|every|each|no)\s+(?:\w+\s+)?\w+"),
-    (1.0, "is a norm", r"\b(?:must|should|shall|ought to|may not|need to be|has to be|have to be|prefer|avoid|"
+    (1.0, r"\b(?:all|any|every|each|no)\s+(?:\w+\s+)?\w+"),
+    (1.0, r"\b(?:must|should|shall|ought to|may not|need to be|has to be|have to be|prefer|avoid|"
                        r"don'?t|do not|convention|policy|standard|we (?:use|like|want|write|keep|put|call|name))\b"),
-    (1.0, "prefers one way to another", r"\b(?:instead of|rather than|over|not)\s+\w+"),
+    (1.0, r"\b(?:instead of|rather than|over|not)\s+\w+"),
 )  # fmt: skip
 _MOMENTARY = (
     (3.0, "it is meant for this moment", r"\b(?:just (?:this )?once|this time|for now|right now|today|tonight|tomorrow"
@@ -157,25 +145,18 @@ _MOMENTARY_EXAMPLES = (
     "Show me the last commit",
     "Change the price of the second item to five",
 )
-LIKENESS_WEIGHT = 4.0
-"""What a lead of 1.0 in cosine to the nearest example counts beside the patterns."""
 
 
 def weigh(instruction: str, embedder: Embedder | None) -> tuple[float, str]:
-    """Return how general an instruction is (above 0 = a rule), and the strongest reason for that."""
-    general = [(points, reason) for points, reason, pattern in _GENERAL if re.search(pattern, instruction, re.I)]
+    """Return how general an instruction is (above 0 = a rule), and why it is none."""
     momentary = [(points, reason) for points, reason, pattern in _MOMENTARY if re.search(pattern, instruction, re.I)]
-    score = sum(points for points, _ in general) - sum(points for points, _ in momentary)
-    score += LIKENESS_WEIGHT * _likeness(instruction, embedder) if embedder else 0.0
-    chosen, otherwise = (general, "it reads like a rule") if score > 0 else (momentary, "it is about one case only")
-    return score, max(chosen, default=(0.0, otherwise))[1]
-
-
-def _likeness(instruction: str, embedder: Embedder) -> float:
-    """Return cosine to the nearest general example less that to the nearest momentary one."""
-    vectors = embedder.embed_passages([instruction, *_GENERAL_EXAMPLES, *_MOMENTARY_EXAMPLES])
-    cosines: Any = vectors[1:] @ vectors[0]
-    return float(cosines[: len(_GENERAL_EXAMPLES)].max() - cosines[len(_GENERAL_EXAMPLES) :].max())
+    score = sum(points for points, pattern in _GENERAL if re.search(pattern, instruction, re.I))
+    score -= sum(points for points, _ in momentary)
+    if embedder:
+        vectors = embedder.embed_passages([instruction, *_GENERAL_EXAMPLES, *_MOMENTARY_EXAMPLES])
+        general, other = np.split(vectors[1:] @ vectors[0], [len(_GENERAL_EXAMPLES)])
+        score += 4 * float(general.max() - other.max())
+    return score, max(momentary, default=(0.0, "it is about one case only"))[1]
 
 
 _OPENINGS = re.compile(
@@ -230,9 +211,10 @@ def _failure(error: LocalMCPError) -> Json:
 class RuleLearner:
     """Listens to what the developer says."""
 
-    def __init__(self, catalog: RuleCatalog, generalize: Generalizer | None = None) -> None:
+    def __init__(self, catalog: RuleCatalog, open_model: Callable[[], LanguageModel | None] = lambda: None) -> None:
+        """`open_model` returns the language model that decides; without one, the patterns do."""
         self._catalog = catalog
-        self._generalize = generalize
+        self._open_model = open_model
 
     @hidden_change(
         "rememberDeveloperInstruction",
@@ -250,30 +232,28 @@ class RuleLearner:
     ) -> RememberAnswer:
         """Remember a general instruction or correction of the developer as a rule for later tasks. What is meant for
         the moment only is not stored, with the reason; what a rule says already is counted towards it."""
-        if not instruction.strip():
+        instruction, context = instruction.strip(), context.strip()
+        if not instruction:
             raise InvalidInput("Error: instruction cannot be empty")
-        generalization = self._generalized(instruction.strip(), context.strip())
-        if generalization.rule is None:
-            return {"success": True, "stored": False, "message": NOT_STORED.format(generalization.reason)}
-        text = f"{context.strip()}\n{generalization.rule}".strip()
-        draft = RuleDraft(
-            generalization.rule,
-            generalization.category or self._catalog.nearest_category(text),
-            context.strip(),
-            instruction.strip(),
-            "remembered",
-            project=project or None,
-        )
+        generalized = self._generalize(instruction, context)
+        if generalized.rule is None:
+            return {"success": True, "stored": False, "message": f"No rule generated. Reason: {generalized.reason}"}
+        category = generalized.category or self._catalog.nearest_category(f"{context}\n{generalized.rule}".strip())
+        draft = RuleDraft(generalized.rule, category, context, instruction, "remembered", project=project or None)
         try:
             answer = self._catalog.add(draft, "count")
         except LocalMCPError as error:
             raise ModelUnavailable(f"Failed to create rule with embedding: {error.message}", hint=error.hint) from error
         rule: Any = answer.get("rule", {})
         instruction_id = self._catalog.latest_instruction(rule["id"])
+        message = (
+            f'Instruction processed successfully. Generated rule: "{rule["rule_text"]}" '
+            f"(category: {rule['category']}). Rule ID: {rule['id']}, Instruction ID: {instruction_id}"
+        )
         stored: RememberAnswer = {
             "success": True,
             "stored": True,
-            "message": STORED.format(rule["rule_text"], rule["category"], rule["id"], instruction_id),
+            "message": message,
             "rule": rule["rule_text"],
             "category": rule["category"],
             "ruleId": rule["id"],
@@ -281,15 +261,15 @@ class RuleLearner:
         }
         return {**stored, "counted": True} if "similarity" in answer else stored
 
-    def _generalized(self, instruction: str, context: str) -> Generalized:
+    def _generalize(self, instruction: str, context: str) -> Generalized:
         """Return what the language model says, else what the patterns and the embedding model say."""
         try:
-            if self._generalize and (generalized := self._generalize(instruction, context)):
-                return generalized
+            if model := self._open_model():
+                return _ask(model, instruction, context)
         except LocalMCPError as error:
             log.warning("the patterns decide on an instruction: %s", error)
         score, reason = weigh(instruction, self._catalog.model())
         rule = normalize(instruction)
-        if score <= 0:
-            return Generalized(None, reason)
-        return Generalized(rule, reason) if len(runs(rule)) >= 2 else Generalized(None, "it says too little")
+        if score > 0 and len(runs(rule)) >= 2:
+            return Generalized(rule)
+        return Generalized(None, "it says too little" if score > 0 else reason)

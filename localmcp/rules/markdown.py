@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from localmcp.rules.rulebook import CATEGORIES, GENERAL
 from localmcp.wording.normalize import runs
 
-if TYPE_CHECKING:
-    from markdown_it.token import Token
-
 _ALIASES = {
-    "test": "testing", "tests": "testing", "unit tests": "testing", "name": "naming", "names": "naming",
-    "naming conventions": "naming", "docs": "documentation", "comments": "documentation", "errors": "error-handling",
-    "error handling": "error-handling", "exceptions": "error-handling", "speed": "performance", "code style": "style",
-    "formatting": "style", "best practices": "best-practices", "workflow": "best-practices", "git": "best-practices",
-    GENERAL: GENERAL, "design": "architecture", "structure": "architecture", "privacy": "security",
+    "test": "testing", "tests": "testing", "naming conventions": "naming", "docs": "documentation",
+    "comments": "documentation", "errors": "error-handling", "error handling": "error-handling",
+    "code style": "style", "formatting": "style", "best practices": "best-practices", "workflow": "best-practices",
+    GENERAL: GENERAL,
 }  # fmt: skip
 """Headings that name a category in other words."""
 
 _ONLY_FOR = re.compile(r" \(only for files (`[^`]+`(?:, `[^`]+`)*)\)$")
+_EMPHASIS = re.compile(r"(`+[^`]*`+)|(?<![\w*/])\*\*(?=[^\s*/])([^*]+)\*\*(?![\w*/])")
+"""Code, and strong words, whose marks say nothing to an assistant; the stars of `src/**/a` are none."""
 _CHECKBOX = re.compile(r"^\[[ xX]\]\s+")
 _LINK_ONLY = re.compile(r"^!?\[[^\]]*\]\([^)]*\)\.?$")
 _RULE_LIKE = re.compile(
@@ -59,11 +56,11 @@ def markdown_rules(text: str, prose: bool) -> Iterator[tuple[str, str, str, int]
             continue
         if kind == "item":
             leads = leads[: depth - 1]
-            if _introduces(content):
+            if content.endswith((":", "：")):
                 leads = [*leads, content.rstrip(":：")]
                 continue
         else:
-            leads, introduction = [], content.rstrip(":：") if _introduces(content) else ""
+            leads, introduction = [], content.rstrip(":：") if content.endswith((":", "：")) else ""
             if introduction or not (prose_too or _RULE_LIKE.search(content)):
                 continue
         path = [title for level, title in headings.items() if not (single_title and level == 1)]
@@ -91,10 +88,6 @@ def says_enough(rule: str) -> bool:
     count = len(rule.split())
     asks = _RULE_LIKE.search(rule) or _FORBIDS.search(rule)
     return count >= 3 or (count == 2 and bool(asks)) or (not rule.isascii() and len(runs(rule)) >= 6)
-
-
-def _introduces(content: str) -> bool:
-    return content.endswith((":", "："))
 
 
 def _with_what_forbids(rule: str, above: Sequence[str]) -> str:
@@ -144,7 +137,7 @@ def _blocks(text: str) -> Iterator[tuple[str, int, str, int]]:
             opened = token.type
             level = int(token.tag[1:]) if token.type == "heading_open" else level
         elif token.type == "inline" and opened in ("heading_open", "paragraph_open"):
-            content = one_line("".join(_source_of(token.children or ())))
+            content = _EMPHASIS.sub(lambda match: match[1] or match[2], one_line(token.content))
             line = token.map[0] + 1 if token.map else 1
             if opened == "heading_open":
                 yield "heading", level, content, line
@@ -161,44 +154,3 @@ def _blocks(text: str) -> Iterator[tuple[str, int, str, int]]:
 def one_line(content: str) -> str:
     """Return a text with one space for any white space."""
     return " ".join(content.split())
-
-
-def _source_of(children: Sequence[Token]) -> Iterator[str]:
-    """Yield the Markdown of a line without the marks of strong emphasis: they say nothing to an assistant."""
-    ends: list[str] = []
-    before = " "
-    for position, child in enumerate(children):
-        if child.type in ("strong_open", "link_open"):
-            start, end = _marks_of(child, before, children[position + 1])
-            ends.append(end)
-            before = start or before
-            yield start
-        elif child.type in ("strong_close", "link_close"):
-            yield ends.pop()
-        else:
-            before = _text_of(child) or before
-            yield _text_of(child)
-
-
-def _marks_of(opening: Token, before: str, following: Token) -> tuple[str, str]:
-    """Return what stands before and behind a link or strong text, of which the marks are left out."""
-    if opening.type == "link_open":
-        return ("<", ">") if opening.info == "auto" else ("[", f"]({opening.attrs['href']})")
-    # The stars of `src/**/a and lib/**/b`, and the name `__init__`, are no emphasis.
-    is_name = opening.markup == "__" and re.fullmatch(r"\w+", following.content) is not None
-    mark = opening.markup if is_name or before[-1] == "/" else ""
-    return mark, mark
-
-
-def _text_of(child: Token) -> str:
-    match child.type:
-        case "code_inline":
-            return f"{child.markup}{child.content}{child.markup}"
-        case "em_open" | "em_close":
-            return child.markup
-        case "softbreak" | "hardbreak":
-            return " "
-        case "image":
-            return f"![{child.content}]({child.attrs['src']})"
-        case _:
-            return child.content

@@ -1,4 +1,4 @@
-"""Which rules fit a task: candidates by meaning, a calibrated relevance, and the reasons."""
+"""Which rules fit a task: candidates by meaning, and how relevant each is (0..1), with any model."""
 
 from __future__ import annotations
 
@@ -8,18 +8,20 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import cast
+from functools import cache
+from typing import Any, NamedTuple, cast
 
 import apsw
 
-from localmcp.arrays import Ids, Vector, np
+from localmcp.arrays import Ids, NDArray, Vector, Vectors, np
+from localmcp.config import packaged_data
 from localmcp.index.passages import read_texts
 from localmcp.index.vector import Block, nearest_codes
-from localmcp.models import is_unit_vector
-from localmcp.rules.calibration import Calibration
+from localmcp.models import Embedder, is_unit_vector
+from localmcp.models.text_vectors import TextVectors
 from localmcp.rules.globs import match_globs
-from localmcp.rules.rulebook import Rule, Selection, load_embedded, rule_ids_of
-from localmcp.storage.database import fetch_all, fetch_column
+from localmcp.rules.rulebook import Rule, Selection, load_embedded, load_vectors, rule_ids_of
+from localmcp.storage.database import fetch_all, fetch_column, read_generations
 
 NEAREST, COMPARED = 200, 120
 """Rules read for the task, and for the conversation; how many of them are rated."""
@@ -33,10 +35,8 @@ _FACT = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 """A question of fact; one that asks what to do speaks of whoever is to do it, or of rules themselves."""
-# Tie-breakers (S2-10): of rules that are equally relevant, each counts as so much more similar.
-FOR_CATEGORY, FOR_FILES, FOR_USE, FOR_RECENCY, FOR_WEIGHT = 0.02, 0.1, 0.04, 0.04, 0.1
-USE_THAT_COUNTS_FULL = 50
-RECENT_DAYS = 30.0
+Levels = dict[str | None, tuple[Any, float]]
+"""By mounted file (None = yours): the model and state of the file, and `Everyday.level` of its rules."""
 LONGEST_GLOBS = 2000
 """Characters of the patterns of a rule of another file."""
 
@@ -63,33 +63,159 @@ class Match:
     rule: Rule
     cosine: float
     """With the task."""
-    similarity: float
-    """With the task or the conversation, whichever is larger when weighted, by the tasks that it is expected for."""
+    likeness: float
+    """With the task or the conversation, whichever is larger when weighted, in the units of `Everyday.likeness`."""
     reasons: list[str]
+    level: float
+    """`Everyday.level` of the rules of its file."""
     relevance: float = 0.0
     preference: float = 0.0
-    """The share by which it counts as more similar than equally relevant rules."""
+    """By how much it counts as more alike than equally relevant rules."""
 
     @property
     def place(self) -> tuple[float, float, str, int]:
         """Sort key of the answer; of equal rules yours is first."""
-        return -self.relevance, -self.similarity * (1 + self.preference), self.rule.origin or "", self.rule.id
+        return -self.relevance, -self.likeness - self.preference, self.rule.origin or "", self.rule.id
+
+
+# ---------------------------------------------------------------- what rules and tasks are compared with
+
+
+class Everyday(NamedTuple):
+    """Requests for which hardly any rule matters, and typical tasks of written rules, as a model reads them.
+
+    How high a cosine is says little: it depends on the model, and on how general a rule is. So each rule is compared
+    with requests that need no rule; a task fits it that is clearly nearer to it than those are.
+    """
+
+    requests: Vectors
+    """Unit rows (n, dimension)."""
+    rules: Vectors | None = None
+    """Rules as teams write them, and the mean of four tasks for each: unit rows (m, dimension); shipped for one model,
+    where they find the best rule of .05 more tasks."""
+    tasks: Vectors | None = None
+    mean: float = 0.0
+    """Of the cosines among the requests, and their standard deviation."""
+    deviation: float = 1.0
+    excuse: Vector | float = 0.0
+    """What each request has against a rule: `reluctance`."""
+
+    def likeness(self, rules: Vectors, views: Vectors) -> Vectors:
+        """Return how much nearer each task is to each rule than everyday requests are, in their deviations: (k, v).
+
+        A task seldom has a word of its rule, so a rule is also near to the tasks that written rules like it have.
+
+        Args:
+            rules: unit rows (k, dimension).
+            views: unit columns (dimension, v): the task, and the conversation if there is one.
+        """
+        if self.rules is not None and self.tasks is not None:
+            cosines = rules @ self.rules.T
+            nearest = np.argpartition(-cosines, 20, axis=1)[:, :20]
+            weights = np.exp(15 * np.take_along_axis(cosines, nearest, axis=1))
+            means = np.einsum("mk,mkd->md", weights, self.tasks[nearest])
+            rules = 0.625 * rules + 0.375 * means / np.linalg.norm(means, axis=1, keepdims=True)
+        usual = rules @ self.requests.T
+        spread = np.maximum(usual.std(axis=1, keepdims=True), 1e-6)
+        return (rules @ views - usual.mean(axis=1, keepdims=True)) / spread
+
+    def reluctance(self, cosines: Vectors, is_question: Vector | bool) -> Vector:
+        """Return what tasks have against any rule: they are like requests that need none, or ask for a fact.
+
+        Args:
+            cosines: of tasks (k,) with all requests (n,): rows (k, n).
+        """
+        nearest = np.sort(cosines, axis=1)[:, -5:].mean(axis=1)
+        return EVERYDAY * (nearest - self.mean) / max(self.deviation, 1e-6) + QUESTION * np.asarray(is_question)
+
+    def level(self, rules: Vectors) -> float:
+        """Return the level that a tenth of the everyday requests reach with these rules, as they would as tasks."""
+        best = self.likeness(rules, self.requests.T).max(axis=0)
+        return float(np.quantile(BEST * best - self.excuse, 0.9))
+
+    def relevance(self, task: Task, likeness: Vector, level: float) -> Vector:
+        """Return the relevance (0..1) of the rules of a task.
+
+        The question is whether any rule fits: .7, the documented threshold, is where nine tenths of the everyday
+        requests would get none of these rules. Those far below the best one fit less.
+        """
+        best = float(likeness.max())
+        reluctance = float(self.reluctance((self.requests @ task.vector)[None], task.is_question)[0])
+        odds = BEST * best - reluctance - level
+        belongs = SLOPE * (likeness - BELONGING_SHARE * best)
+        return 1 / (1 + np.exp(-np.clip(np.minimum(odds, belongs) + math.log(0.7 / 0.3), -60, 60)))
+
+
+BEST, EVERYDAY, QUESTION = 1.23, 1.03, 4.32
+"""Slopes of the log odds that any rule fits: the likeness of the best one, the nearness to everyday requests, and what
+a question of fact loses. A logistic regression on judged tasks with two models (`rules_quality.py --calibrate`)."""
+BELONGING_SHARE, SLOPE = 0.4, 1.5
+"""A rule belongs to a task when it reaches this share of the best one's likeness; slope over the distance from it."""
+MOST_COMPARED = 2000
+"""Rules of a file whose level is looked at; more would move it little and take longer than a search may."""
+
+
+def read_everyday(embedder: Embedder, made: TextVectors) -> Everyday:
+    """Return what rules are compared with: shipped for the default models, else embedded once and kept in `made`.
+
+    Raises:
+        ModelUnavailable: the model fails.
+    """
+    everyday = _shipped(embedder.identity.fingerprint) or Everyday(made.rows(requests_without_rules(), embedder))
+    cosines = everyday.requests @ everyday.requests.T
+    everyday = everyday._replace(mean=float(cosines.mean()), deviation=float(cosines.std()))
+    np.fill_diagonal(cosines, -1)
+    asks = np.array([Task(text, everyday.requests[0]).is_question for text in requests_without_rules()])
+    return everyday._replace(excuse=everyday.reluctance(cosines, asks))
+
+
+def _shipped(fingerprint: str) -> Everyday | None:
+    """Return what comes with the package for the model of this fingerprint; the vectors are kept as small numbers."""
+    for path in packaged_data().glob("rules_*.npz"):
+        with np.load(path, allow_pickle=False) as stored:
+            if stored["fingerprint"] == fingerprint:
+                return Everyday(
+                    *(_unit_rows(stored[name]) for name in ("requests", "rules", "tasks") if name in stored)
+                )
+    return None
+
+
+def _unit_rows(numbers: NDArray[np.int8]) -> Vectors:
+    rows = numbers.astype(np.float32)
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+@cache
+def requests_without_rules() -> list[str]:
+    """Everyday requests, then those of people at work for which hardly any rule matters."""
+    files = (packaged_data() / name for name in ("everyday_requests.txt", "requests_without_rules.txt"))
+    lines = (line for file in files for line in file.read_text(encoding="utf-8").splitlines())
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+# ---------------------------------------------------------------- the rules of a task
 
 
 def match_rules(
-    connection: apsw.Connection, task: Task, blocks: Sequence[Block], selection: Selection,
-    calibration: Calibration | None, origin: str | None = None,
+    connection: apsw.Connection, task: Task, blocks: Sequence[Block], selection: Selection, everyday: Everyday,
+    levels: Levels, origin: str | None = None,
 ) -> list[Match]:  # fmt: skip
-    """Return the rules nearest in meaning with their similarity; relevance is not set.
+    """Return the rules nearest in meaning, with their likeness; relevance is not set.
 
     Args:
         blocks: sign codes of the model in use; without any there is nothing that the task can be compared with.
+        levels: kept from one search to the next.
         origin: the name of a mounted file.
     """
     if not blocks:
         return []
+    state = everyday.mean, read_generations(connection)
+    if levels.get(origin, (None, 0.0))[0] != state:
+        sound = [blob for blob in load_vectors(connection, MOST_COMPARED) if is_unit_vector(blob, len(task.vector))]
+        vectors = np.frombuffer(b"".join(sound), "<f4").reshape(len(sound), -1)
+        levels[origin] = state, everyday.level(vectors) if sound else 0.0
     allowed = _allowed_rules(connection, selection, task.files, mounted=origin is not None)
-    views = [task.vector] if task.conversation is None else [task.vector, task.conversation * CONVERSATION_WEIGHT]
+    views = [task.vector] if task.conversation is None else [task.vector, task.conversation]
     near = [nearest_codes(blocks, view, NEAREST, allowed)[0] for view in views]
     rule_ids: list[int] = np.unique(rule_ids_of(np.concatenate(near))).tolist()
     rows = load_embedded(connection, rule_ids, origin)
@@ -97,25 +223,16 @@ def match_rules(
     rows = [(rule, vector) for rule, vector in rows if origin is None or is_unit_vector(vector, len(task.vector))]
     if not rows:
         return []
-    rules, blobs = [rule for rule, _ in rows], b"".join(blob for _, blob in rows)
-    vectors, asked = np.frombuffer(blobs, "<f4").reshape(len(rules), -1), np.stack(views).T
-    cosines = vectors @ asked
+    vectors = np.frombuffer(b"".join(blob for _, blob in rows), "<f4").reshape(len(rows), -1)
+    cosines = vectors @ np.stack(views).T
     nearest = np.argsort(-cosines.max(axis=1), kind="stable")[:COMPARED]
-    similarities = calibration.expecting(vectors[nearest]) @ asked if calibration else cosines[nearest]
-    return [
-        _match(rules[place], float(cosines[place, 0]), by_view)
-        for place, by_view in zip(cast("list[int]", nearest.tolist()), similarities.tolist(), strict=True)
-    ]
-
-
-def _match(rule: Rule, cosine: float, similarities: list[float]) -> Match:
-    """`similarities`: with the task, and with the conversation if there is one."""
-    similarity = max(similarities)
-    if similarity > similarities[0]:
-        return Match(rule, cosine, similarity, [f"close to the conversation ({similarity:.2f})"])
-    close = f"close in meaning (cosine {cosine:.2f})"
-    reasons = [close, "rules like it matter for such tasks"] if similarity > cosine + 1e-6 else [close]
-    return Match(rule, cosine, similarity, reasons)
+    likeness = everyday.likeness(vectors[nearest], np.stack(views).T) * [1, CONVERSATION_WEIGHT][: len(views)]
+    matches: list[Match] = []
+    for place, alike in zip(cast("list[int]", nearest.tolist()), likeness.tolist(), strict=True):
+        cosine, best = float(cosines[place, 0]), max(alike)
+        near_to = f"close in meaning (cosine {cosine:.2f})" if best == alike[0] else "close to the conversation"
+        matches.append(Match(rows[place][0], cosine, best, [near_to], levels[origin][1]))
+    return matches
 
 
 def _allowed_rules(
@@ -135,43 +252,35 @@ def _allowed_rules(
     return np.sort(np.fromiter((row[0] for row in rows), dtype=np.int64, count=len(rows)))
 
 
-def rate(
-    matches: Sequence[Match], task: Task, calibration: Calibration | None, categories: Mapping[str, float]
-) -> None:
+def rate(matches: Sequence[Match], task: Task, everyday: Everyday, categories: Mapping[str, float]) -> None:
     """Set the relevance, and what orders equally relevant rules: files, category, use, recency, weight (S2-10).
 
-    Without a calibration the relevance is the cosine. A weight below 1 (rules reported as not useful) lowers it;
-    everything else changes no relevance, or a rule of the task's category would pass better ones.
+    A weight below 1 (rules reported as not useful) lowers the relevance; everything else changes none, or a rule of the
+    task's category would pass better ones.
 
     Args:
-        categories: category -> 0..1, how near the task is to it, see `category_shares`.
+        categories: category -> 0..1, how near the task is to it.
     """
-    relevances = np.array([match.cosine for match in matches])
-    if calibration is not None and matches:
-        similarities = np.array([match.similarity for match in matches])
-        everyday = calibration.everyday(task.vector)
-        relevances = calibration.gate.relevance(similarities, everyday, is_question=task.is_question)
+    if not matches:
+        return
+    relevances = everyday.relevance(
+        task, np.array([match.likeness for match in matches]), max(match.level for match in matches)
+    )
     for match, relevance in zip(matches, relevances.tolist(), strict=True):
         rule, share = match.rule, categories.get(match.rule.category, 0.0)
         match.relevance = relevance * min(1.0, rule.weight)
-        used = min(1.0, math.log1p(max(0, rule.instructions_count - 1)) / math.log1p(USE_THAT_COUNTS_FULL))
-        match.preference = FOR_USE * used + FOR_CATEGORY * share + FOR_RECENCY * _recency(rule.last_applied)
+        used = min(1.0, math.log1p(max(0, rule.instructions_count - 1)) / math.log1p(50))
+        match.preference = 0.2 * used + 0.1 * share + 0.2 * _recency(rule.last_applied)
         if rule.instructions_count > 1:
             match.reasons.append(f"asked for {rule.instructions_count} times")
         if share >= 1.0:
             match.reasons.append(f"the task is about {rule.category}")
         if task.files and rule.globs:
-            match.preference += FOR_FILES
-            match.reasons.append(f"is about files like {_glob_of(rule, task.files)}")
+            match.preference += 0.5
+            match.reasons.append(f"is about files like {', '.join(rule.globs)}")
         if rule.weight > 1:
-            match.preference += FOR_WEIGHT * min(1.0, rule.weight - 1)
+            match.preference += 0.5 * min(1.0, rule.weight - 1)
             match.reasons.append(f"its weight is {rule.weight:.3g}")
-
-
-def _glob_of(rule: Rule, files: Sequence[str]) -> str:
-    """Return the pattern that a file fits; the first of all if it takes several of them together."""
-    fitting = (glob for glob in rule.globs if any(match_globs([glob], file) for file in files))
-    return next(fitting, rule.globs[0])
 
 
 def _recency(last_applied: str | None) -> float:
@@ -181,4 +290,4 @@ def _recency(last_applied: str | None) -> float:
     except ValueError:
         return 0.0
     days = (datetime.now(UTC) - (applied if applied.tzinfo else applied.replace(tzinfo=UTC))).total_seconds() / 86_400
-    return math.exp(-max(0.0, days) / RECENT_DAYS)
+    return math.exp(-max(0.0, days) / 30)

@@ -6,12 +6,12 @@ import hashlib
 import json
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import apsw
 
-from localmcp.errors import InvalidInput
+from localmcp.errors import InvalidInput, NotFound
 from localmcp.humanize import choices, quoted
 from localmcp.index import vector
 from localmcp.index.collections import Collection, claim_collection, ensure_collection, visible_collections
@@ -27,9 +27,8 @@ from localmcp.storage.database import (
     upsert_rows,
 )
 from localmcp.storage.times import utc_now
-from localmcp.storage.trash import TrashEntry, put_into_trash, read_trashed, take_from_trash
-from localmcp.tools import without_none
-from localmcp.wording.languages import detect_language
+from localmcp.storage.trash import TrashEntry, put_into_trash, read_trashed
+from localmcp.tools import current_scope, without_none
 from localmcp.wording.normalize import fold
 
 CATEGORIES: dict[str, str] = {
@@ -57,6 +56,13 @@ _VECTOR_IDS = 1 << 39
 """A rule's vector has this number plus its id: upper half of the range, above all chunk ids."""
 
 
+MOST_CHARACTERS = 20_000
+"""Longest text in a rule of a mounted file, which anybody may have written."""
+
+ALWAYS, ALWAYS_ONCE_SEEN = 1, 2
+"""Of `always_apply`: holds for every task; and is to, once the person has seen it, because an assistant wrote it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Rule:
     """A stored rule: the columns of the query, in order, and the mounted file that it is in."""
@@ -74,7 +80,8 @@ class Rule:
     project: str | None
     globs_json: str
     always_apply: int
-    language: str
+    made_by: str | None
+    """The assistant that wrote it last: `stdio`, or the id of a key; None for the person."""
     origin: str | None = None
 
     @property
@@ -85,6 +92,11 @@ class Rule:
     @property
     def globs(self) -> list[str]:
         return read_texts(self.globs_json)
+
+    @property
+    def embedded(self) -> str:
+        """What is embedded of it: category, context, and the rule itself."""
+        return _embedded(self.category, self.context, self.rule_text)
 
     def as_json(self, importance: dict[str, float], **facts: Any) -> Any:
         """Return the rule as answers show it, with those of `facts` that are not None."""
@@ -97,7 +109,7 @@ class Rule:
             "instructions_count": self.instructions_count,
             "last_applied": self.last_applied,
             "inserted_at": self.inserted_at,
-            **without_none(facts),
+            **without_none({"project": self.project, "globs": self.globs or None, "origin": self.origin, **facts}),
         }
 
 
@@ -118,11 +130,10 @@ class RuleDraft:
 
     @property
     def embedded(self) -> str:
-        return embedded_text(self.category, self.context, self.rule_text)
+        return _embedded(self.category, self.context, self.rule_text)
 
 
-def embedded_text(category: str, context: str, rule_text: str) -> str:
-    """Return what is embedded of a rule: category, context, and the rule itself."""
+def _embedded(category: str, context: str, rule_text: str) -> str:
     return "\n".join(part for part in (f"{category}: {context}" if context else category, rule_text) if part)
 
 
@@ -134,7 +145,7 @@ def digest_of(rule_text: str) -> bytes:
 
 _COLUMNS = (
     "rules.id, rule_text, category, context, relevance_score, last_applied, instructions_count, inserted_at, "
-    "retired_at, project, globs, always_apply, language"
+    "retired_at, project, globs, always_apply, made_by"
 )
 _RULE = f"select {_COLUMNS} from rules"
 
@@ -151,10 +162,6 @@ def is_hidden(connection: apsw.Connection) -> bool:
     """Return whether the caller may not see the rules that are there."""
     there = fetch_one(connection, "select 1 from collections where kind = ?", (KIND,))
     return bool(there) and find_collection(connection) is None
-
-
-MOST_CHARACTERS = 20_000
-"""Longest text in a rule of a mounted file, which anybody may have written."""
 
 
 def load_rules(connection: apsw.Connection, rule_ids: Iterable[int], origin: str | None = None) -> dict[int, Rule]:
@@ -180,20 +187,34 @@ def load_embedded(
     return rules if origin is None else [(rule, vector) for rule, vector in rules if _is_sound(rule)]
 
 
+def load_vectors(connection: apsw.Connection, limit: int) -> list[bytes]:
+    """Return the vectors of the newest rules in force, float32."""
+    sql = """
+        select vectors.embedding from rules join vectors on vectors.id = rules.embedding
+        where retired_at is null order by rules.id desc limit ?
+    """
+    return fetch_column(connection, sql, (limit,))
+
+
 def _is_sound(rule: Rule) -> bool:
     """Return whether a mounted row is a rule at all; others are passed over."""
-    texts: list[object] = [
-        rule.rule_text,
-        rule.category,
-        rule.context,
-        rule.inserted_at,
-        rule.globs_json,
-        rule.language,
-    ]
+    texts: list[object] = [rule.rule_text, rule.category, rule.context, rule.inserted_at, rule.globs_json]
     texts += [text for text in (rule.project, rule.last_applied) if text is not None]
     numbers: list[object] = [rule.weight, rule.instructions_count]
     sound_numbers = all(isinstance(number, int | float) for number in numbers)
     return sound_numbers and all(isinstance(text, str) and len(text) <= MOST_CHARACTERS for text in texts)
+
+
+def require_rule(connection: apsw.Connection, rule_id: int) -> Rule:
+    """Return the rule of that id.
+
+    Raises:
+        NotFound: there is none that the caller may see.
+    """
+    rules = {} if is_hidden(connection) else load_rules(connection, [rule_id])
+    if rule_id not in rules:
+        raise NotFound(f"There is no rule {rule_id}.", hint="listRules shows them with their ids.")
+    return rules[rule_id]
 
 
 def find_same(connection: apsw.Connection, rule_text: str, project: str | None, *, other_than: int = 0) -> Rule | None:
@@ -296,7 +317,7 @@ def change_rule(connection: apsw.Connection, rule: Rule, draft: RuleDraft) -> No
     columns = _columns(draft)
     changes = ", ".join(f"{column} = :{column}" for column in columns)
     connection.execute(f"update rules set {changes} where id = :id", {**columns, "id": rule.id})
-    if draft.embedded != embedded_text(rule.category, rule.context, rule.rule_text):
+    if draft.embedded != rule.embedded:
         _forget_vectors(connection, [rule.id])
     bump_generations(connection, "content", "signs")
 
@@ -309,19 +330,21 @@ def retire_rule(connection: apsw.Connection, rule_id: int) -> None:
 
 
 def restore_rule(connection: apsw.Connection, rule: Rule) -> None:
-    """Bring a retired rule back; one that was merged into another, as it was before. Its vector is to be made.
+    """Bring a retired rule back; its vector is to be made.
 
     Raises:
         InvalidInput: another rule in force says the same.
     """
-    sql = "select id, kind, name, collection, trashed_at from trash where kind = 'rule' and content ->> '$.merged' = ?"
-    if merged := fetch_all(connection, f"{sql} order by id desc limit 1", (rule.id,)):
-        entry = TrashEntry(*merged[0])
-        restore_version(connection, entry)
-        take_from_trash(connection, entry)
     _refuse_twin(connection, rule.id, rule.rule_text, rule.project)
     connection.execute("update rules set retired_at = null where id = ?", (rule.id,))
     bump_generations(connection, "content", "signs")
+
+
+def let_seen_rules_hold(connection: apsw.Connection, rule_ids: Iterable[int]) -> None:
+    """Let rules that an assistant wrote for every task hold from now on: the person has seen them."""
+    sql = "update rules set always_apply = ? where id = ? and always_apply = ?"
+    connection.executemany(sql, ((ALWAYS, rule_id, ALWAYS_ONCE_SEEN) for rule_id in rule_ids))
+    bump_generations(connection, "content")
 
 
 def _refuse_twin(connection: apsw.Connection, rule_id: int, rule_text: str, project: str | None) -> None:
@@ -343,20 +366,18 @@ def delete_rule(connection: apsw.Connection, rule: Rule) -> None:
 
 _TRASHED = (
     "id", "rule_text", "category", "context", "relevance_score", "created_from_instruction_id", "last_applied",
-    "instructions_count", "inserted_at", "updated_at", "retired_at", "project", "globs", "always_apply", "language",
+    "instructions_count", "inserted_at", "updated_at", "retired_at", "project", "globs", "always_apply", "made_by",
 )  # fmt: skip
 _USE = ("id", "occasion", "task", "useful", "used_at")
 
 
-def _put_into_trash(connection: apsw.Connection, rule: Rule, *, merged: bool = False) -> None:
-    """Keep a rule as it is, with its uses and instructions; `merged`: it is about to be merged into another."""
+def _put_into_trash(connection: apsw.Connection, rule: Rule) -> None:
+    """Keep a rule as it is, with its uses and instructions."""
     columns = ", ".join(_TRASHED)
     row = fetch_all(connection, f"select {columns} from rules where id = ?", (rule.id,))[0]
     uses = fetch_all(connection, f"select {', '.join(_USE)} from rule_uses where rule_id = ? order by id", (rule.id,))
-    told = fetch_column(connection, "select id from user_instructions where rule_id = ?", (rule.id,))
-    content: dict[str, Any] = {"row": dict(zip(_TRASHED, row, strict=True)), "uses": uses, "instructions": told}
-    if merged:
-        content["merged"] = rule.id
+    instructions = fetch_column(connection, "select id from user_instructions where rule_id = ?", (rule.id,))
+    content = {"row": dict(zip(_TRASHED, row, strict=True)), "uses": uses, "instructions": instructions}
     put_into_trash(connection, "rule", rule.rule_text, content, COLLECTION)
 
 
@@ -386,45 +407,14 @@ def restore_version(connection: apsw.Connection, entry: TrashEntry) -> None:
     bump_generations(connection, "content", "signs")
 
 
-def merge_rules(connection: apsw.Connection, source: Rule, target: Rule) -> None:
-    """Give a rule the instructions, uses and count of another, which is retired; both as they were are in the trash."""
-    _put_into_trash(connection, target)
-    _put_into_trash(connection, source, merged=True)
-    connection.execute("update user_instructions set rule_id = ? where rule_id = ?", (target.id, source.id))
-    connection.execute("update rule_uses set rule_id = ? where rule_id = ?", (target.id, source.id))
-    connection.execute(
-        """
-        update rules set instructions_count = instructions_count + :more,
-            last_applied = nullif(max(coalesce(last_applied, ''), coalesce(:applied, '')), '')
-        where id = :id
-        """,
-        {"more": source.instructions_count, "applied": source.last_applied, "id": target.id},
-    )
-    connection.execute("update rules set instructions_count = 0 where id = ?", (source.id,))
-    if source.retired_at is None:
-        retire_rule(connection, source.id)
-
-
-def draft_of(rule: Rule, **changes: Any) -> RuleDraft:
-    """Return a rule as a draft, with some fields changed."""
-    same = RuleDraft(
-        rule.rule_text,
-        rule.category,
-        rule.context,
-        project=rule.project,
-        globs=tuple(rule.globs),
-        always_apply=bool(rule.always_apply),
-        weight=rule.weight,
-    )
-    return replace(same, **changes)
-
-
 def _insert_instruction(connection: apsw.Connection, draft: RuleDraft, rule_id: int | None = None) -> int:
     row = {"context": draft.context, "origin": draft.origin, "inserted_at": utc_now(), "rule_id": rule_id}
     return insert_row(connection, "user_instructions", {"instruction": draft.instruction or draft.rule_text, **row})
 
 
 def _columns(draft: RuleDraft) -> dict[str, Any]:
+    scope = current_scope()
+    always = ALWAYS if scope.trusted else ALWAYS_ONCE_SEEN
     return {
         "rule_text": draft.rule_text,
         "category": draft.category,
@@ -432,29 +422,23 @@ def _columns(draft: RuleDraft) -> dict[str, Any]:
         "relevance_score": draft.weight,
         "project": draft.project,
         "globs": json.dumps(list(draft.globs), ensure_ascii=False),
-        "always_apply": int(draft.always_apply),
-        "language": detect_language(draft.rule_text) or "english",
+        "always_apply": always if draft.always_apply else 0,
         "digest": digest_of(draft.rule_text),
         "updated_at": utc_now(),
+        "made_by": None if scope.trusted else scope.caller,
     }
 
 
 # ---------------------------------------------------------------- vectors
 
 
-def claim_model(connection: apsw.Connection, model_id: int) -> Collection:
-    """Return the rules' collection, made if absent, bound to a model.
+def store_vectors(connection: apsw.Connection, model_id: int, embeddings: Mapping[int, bytes]) -> None:
+    """Store rule id -> float32 vector, for rules that have none. Part of the caller's write transaction.
 
     Raises:
         ModelMismatch: the vectors that are there come from another model.
     """
-    return claim_collection(connection, ensure_collection(connection, COLLECTION, kind=KIND), model_id)
-
-
-def store_vectors(
-    connection: apsw.Connection, collection: Collection, model_id: int, embeddings: Mapping[int, bytes]
-) -> None:
-    """Store rule id -> float32 vector, for rules that have none. Part of the caller's write transaction."""
+    collection = claim_collection(connection, ensure_collection(connection, COLLECTION, kind=KIND), model_id)
     rule_ids = {_VECTOR_IDS + row_id: row_id for row_id in embeddings}
     made = {key: vector.Made(embeddings[row_id]) for key, row_id in rule_ids.items()}
     vector.write_vectors(connection, model_id, made)
@@ -500,33 +484,19 @@ def is_bound_to(connection: apsw.Connection, collection: Collection, identity: M
     return fetch_one(connection, sql, (collection.model_id,)) == identity.fingerprint
 
 
-_USEFUL, _NOT_USEFUL = 0.05, -0.1
-LEAST_WEIGHT, MOST_WEIGHT = 0.5, 1.5
-
-
 def record_use(connection: apsw.Connection, rule_ids: Iterable[int], occasion: str, task: str, useful: bool) -> None:
-    """Note that rules were applied together, or did not help (S2-16).
-
-    It moves their weight between 0.5 and 1.5.
-    """
+    """Note that rules were applied together, or did not help (S2-16); it moves their weight between 0.5 and 1.5."""
     now = utc_now()
     for rule_id in rule_ids:
         use = {"rule_id": rule_id, "occasion": occasion, "task": task, "useful": int(useful), "used_at": now}
         insert_row(connection, "rule_uses", use)
         connection.execute(
             """
-            update rules set last_applied = iif(:useful, :now, last_applied),
-                relevance_score = max(:least, min(max(:most, relevance_score), relevance_score + :step))
-            where id = :id
+            update rules set last_applied = iif(:useful, :used_at, last_applied),
+                relevance_score = max(0.5, min(max(1.5, relevance_score), relevance_score + iif(:useful, 0.05, -0.1)))
+            where id = :rule_id
             """,
-            {
-                "useful": int(useful),
-                "now": now,
-                "least": LEAST_WEIGHT,
-                "most": MOST_WEIGHT,
-                "step": _USEFUL if useful else _NOT_USEFUL,
-                "id": rule_id,
-            },
+            use,
         )
 
 

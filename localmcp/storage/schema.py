@@ -298,8 +298,8 @@ SCHEMA = """
         retired_at text,
         project text,              -- null = holds in every project
         globs text not null default '[]',            -- JSON: files it is about; empty = any
-        always_apply integer not null default 0,
-        language text not null,
+        always_apply integer not null default 0,     -- 1 = for every task; 2 = once the person has seen it
+        made_by text,              -- the assistant that wrote it last; null = the person
         digest blob not null       -- of the folded rule text: the same rule is stored once a project
     ) strict;
     -- Filters read these alone, not the rows.

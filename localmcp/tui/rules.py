@@ -190,6 +190,7 @@ def rule_words(rule: Json) -> Content:
         "project": rule.get("project") or "",
         "files": ", ".join(rule.get("globs", [])),
         "always": "holds for every task" if rule.get("always_apply") else "",
+        "made by": rule.get("made_by") or "",
         "weight": f"{rule['weight']:g}" if rule.get("weight", 1) != 1 else "",
         "applied": f"last {rule['last_applied'][:10]}" if rule.get("last_applied") else "",
         "id": str(rule["id"]),

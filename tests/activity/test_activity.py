@@ -166,7 +166,9 @@ def test_no_secret_reaches_the_file(workspace: Workspace) -> None:
         with pytest.raises(LocalMCPError):
             workspace.registry.call("search", {**arguments, "limit": "x"})
     workspace.activity.note_call(record(error=RuntimeError(f"Bearer {KEY} was refused")))
-    assert len(workspace.activity.logs().entries) == 4
+    with pytest.raises(LocalMCPError):
+        workspace.registry.call(KEY)
+    assert len(workspace.activity.logs().entries) == 5
     path = workspace.database.path
     workspace.close()
     assert path.stat().st_size

@@ -1,13 +1,12 @@
 """How well rules are found: best rule among the first five, precision, and silence where no rule fits.
 
     python tests/benchmarks/rules_quality.py [--set SET] [--half dev|held-out|all] [--show] [--model MODEL]
-    python tests/benchmarks/rules_quality.py --calibrate --model MODEL      fit the gate, print its numbers
-    python tests/benchmarks/rules_quality.py --calibrate --model default|multilingual --ship
-    python tests/benchmarks/rules_quality.py --calibrate --model MODEL --store FILE.localmcp
+    python tests/benchmarks/rules_quality.py --calibrate           fit the slopes with both models, print them
+    python tests/benchmarks/rules_quality.py --ship --model default|multilingual     vectors that the package holds
 
 The rules of `sample_data/rules/` are imported as everybody imports them, and the judged tasks of `tasks.jsonl`
 asked with the defaults. A task names its best rules and the others that are relevant by how they begin; a third of the
-tasks has none. `--calibrate` fits the slopes and the cut of the gate on the sets `FITTED`, so only the others are a
+tasks has none. `--calibrate` fits the slopes of the one gate on the sets `FITTED`, so only the others are a
 blind test; judge by rules and tasks of your own. `rules_pairs.txt` holds rules of all kinds of work, each with its
 topic and four tasks, by a writer who had seen none of these sets.
 """
@@ -24,11 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from localmcp.config import Settings, packaged_data, sample_directory
-from localmcp.index.collections import ensure_model
-from localmcp.rules.calibration import Calibration, Gate, requests_without_rules
-from localmcp.rules.relevance import match_rules
-from localmcp.rules.rulebook import Selection, find_collection, select_rules
-from localmcp.storage.database import Database
+from localmcp.rules.relevance import EVERYDAY, MOST_COMPARED, match_rules, read_everyday, requests_without_rules
+from localmcp.rules.rulebook import Selection, find_collection, load_vectors, select_rules
 from localmcp.workspace import Workspace
 
 HERE = Path(__file__).parent
@@ -144,45 +140,38 @@ def show_task(task: Judged, rules: list[dict[str, Any]]) -> None:
 # ---------------------------------------------------------------- calibrating
 
 
-@dataclass(frozen=True)
-class Seen:
-    """What the model says of a task before any map."""
+def signs_of(workspace: Workspace, tasks: list[Judged]) -> list[tuple[list[float], bool]]:
+    """Return three signs of each task, less the mean of everyday requests, and whether any rule fits it."""
+    import numpy as np
 
-    task: Judged
-    best: float
-    """Similarity of the best rule."""
-    everyday: float
-    is_question: bool
-
-
-def look(workspace: Workspace, tasks: list[Judged], calibration: Calibration) -> list[Seen]:
     finder, seen = workspace.rule_finder, []
+    everyday = read_everyday(workspace.embedder.get(), finder._vectors)
+    with workspace.database.read() as connection:
+        vectors = load_vectors(connection, MOST_COMPARED)
+    rows = np.frombuffer(b"".join(vectors), "<f4").reshape(len(vectors), -1)
+    usual = everyday.likeness(rows, everyday.requests.T).max(axis=0).mean()
     for task in tasks:
         embedded = finder._embed(task.text, (), "")
         with workspace.database.read() as connection:
             blocks = finder._blocks(connection, find_collection(connection))
-            matches = match_rules(connection, embedded, blocks, Selection(), calibration)
-        best = max((match.similarity for match in matches), default=0.0)
-        seen.append(Seen(task, best, calibration.everyday(embedded.vector), embedded.is_question))
+            matches = match_rules(connection, embedded, blocks, Selection(), everyday, {})
+        best = max(match.likeness for match in matches) - usual
+        nearness = everyday.reluctance((everyday.requests @ embedded.vector)[None], False)[0] / EVERYDAY
+        seen.append(([best, -nearness, -float(embedded.is_question)], bool(task.best)))
     return seen
 
 
 FITTED = ("samples", "fresh", "final", "unseen", "contexts", "sixth", "seventh", "eighth")
-SILENT = 0.8
-"""The share of the tasks without a rule that the gate leaves without one."""
 
 
-def fit_gate(seen: list[Seen]) -> Gate:
-    """A logistic regression of three signs, moved so that a fifth of the tasks without a rule pass."""
+def fit_gate(seen: list[tuple[list[float], bool]]) -> list[float]:
+    """Return the slopes of a logistic regression of three signs: `BEST`, `EVERYDAY`, `QUESTION`."""
     import numpy as np
 
-    signs = np.array([[task.best, -task.everyday, -float(task.is_question)] for task in seen])
-    fits = np.array([bool(task.task.best) for task in seen])
+    signs, fits = np.array([row for row, _ in seen]), np.array([fits for _, fits in seen])
     spread = np.maximum(signs.std(axis=0), 1e-6)
     slopes = logistic_slopes((signs - signs.mean(axis=0)) / spread, fits, ridge=1.0) / spread
-    cut = float(np.quantile((signs @ slopes)[~fits], SILENT))
-    best, everyday, question = (round(float(slope), 2) for slope in slopes)
-    return Gate(best, everyday, question, round(0.8473 - cut, 2))
+    return [round(float(number), 2) for number in slopes]
 
 
 def logistic_slopes(x: Any, fits: Any, ridge: float) -> Any:
@@ -217,13 +206,15 @@ def _unit(rows: Any) -> Any:
     return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
 
 
-def calibrate(folder: Path, model: str, calibration: Calibration) -> Gate:
-    """Fit the numbers of the gate on all tasks of the sets that do not judge it."""
-    seen: list[Seen] = []
-    for name in FITTED:
-        with Workspace(Settings(database=folder / f"calibration-{name}.localmcp", model=model)) as workspace:
-            import_rules(workspace, name)
-            seen += look(workspace, read_tasks(workspace, "all", name), calibration)
+def calibrate(folder: Path) -> list[float]:
+    """Fit the numbers of the gate on all tasks of the sets that do not judge it, with both models of the package."""
+    seen: list[tuple[list[float], bool]] = []
+    for model in ("default", "multilingual"):
+        for name in FITTED:
+            file = folder / f"calibration-{model}-{name}.localmcp"
+            with Workspace(Settings(database=file, model=model)) as workspace:
+                import_rules(workspace, name)
+                seen += signs_of(workspace, read_tasks(workspace, "all", name))
     return fit_gate(seen)
 
 
@@ -250,31 +241,23 @@ def main() -> None:
     parser.add_argument("--set", choices=SETS, default="samples", dest="tasks")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--calibrate", action="store_true")
-    parser.add_argument("--ship", action="store_true", help="keep the calibration of --model in the package")
+    parser.add_argument("--ship", action="store_true", help="keep the vectors of --model in the package")
     parser.add_argument("--model", default="default")
-    parser.add_argument("--store", type=Path, help="keep the calibration of --model in this file")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         os.environ.setdefault("LOCALMCP_STATE_DIR", name)
+        if options.calibrate:
+            print(calibrate(Path(name)))
+            return
         with Workspace(Settings(database=Path(name) / "rules.localmcp", model=options.model)) as workspace:
-            if options.calibrate:
+            if options.ship:
                 embedder = workspace.embedder.get()
                 pairs = read_pairs(workspace) if options.model == "default" else ()
                 requests = whole_numbers(embedder.embed_passages(requests_without_rules()))
-                calibration = Calibration(Gate(), *(_unit(rows) for rows in (requests, *pairs)))
-                gate = calibrate(Path(name), options.model, calibration)
-                print(gate)
-                table = json.dumps(gate._asdict())
-                if options.ship:
-                    np.savez_compressed(
-                        packaged_data() / f"rules_{options.model}.npz", fingerprint=embedder.identity.fingerprint,
-                        gate=table, requests=requests, **dict(zip(("rules", "tasks"), pairs, strict=False)),
-                    )  # fmt: skip
-                if options.store:
-                    with Database(options.store).write() as connection:
-                        model_id = ensure_model(connection, embedder.identity)
-                        sql = "update models set calibration = json_patch(coalesce(calibration, '{}'), ?) where id = ?"
-                        connection.execute(sql, (f'{{"rules": {table}}}', model_id))
+                np.savez_compressed(
+                    packaged_data() / f"rules_{options.model}.npz", fingerprint=embedder.identity.fingerprint,
+                    requests=requests, **dict(zip(("rules", "tasks"), pairs, strict=False)),
+                )  # fmt: skip
                 return
             import_rules(workspace, options.tasks)
             both = options.half == "all" and options.tasks in ("samples", "fresh")

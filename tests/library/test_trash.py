@@ -39,11 +39,10 @@ TAKES_AWAY = {
     "editRule": "a rule as it was: restore_source",
     "importQuickstarts": "quick starts as they were: restore_source",
     "importRules": "nothing",
-    "mergeRules": "both rules as they were: restore_source, and restoreRule for the one that is retired",
     "rememberDeveloperInstruction": "nothing",
     "removeQuickstart": "a quick start: restore_source",
     "reportRuleUse": "nothing",
-    "restoreRule": "the version that is there, if a merge is undone: restore_source",
+    "restoreRule": "nothing",
     "retireRule": "retires a rule: restoreRule",
     # Runs what others offer.
     "ask": "what the tool that it runs does",
@@ -207,45 +206,23 @@ def test_a_caller_of_some_collections_sees_the_quick_start_it_removed(call: Any,
     assert call("searchQuickstarts", name="lamp")["count"] == 1
 
 
-@pytest.fixture
-def merged(call: Any, workspace: Workspace) -> Any:
-    """Rule 1 has got what rule 2 had; a function that returns all that is known of both."""
-    for text in ("Write tests with pytest.", "Prefer short functions to long ones."):
-        call("addRule", rule_text=text, category="testing", globs=["*.py"])
+def test_a_rule_that_was_deleted_comes_back_with_its_use_and_instructions(call: Any, workspace: Workspace) -> None:
+    call("addRule", rule_text="Prefer short functions to long ones.", category="testing", globs=["*.py"])
     call("addRule", rule_text="Prefer short functions to long ones.", onDuplicate="count")
-    for number in (1, 2, 2):
-        call("reportRuleUse", ruleIds=[number], task=f"task {number}")
+    call("reportRuleUse", ruleIds=[1], task="parser")
 
     def everything() -> Any:
         with workspace.database.read() as connection:
             tables = ("rule_uses", "user_instructions")
             rows = [connection.execute(f"select * from {name} order by id").fetchall() for name in tables]
-        return call("listRules")["rules"], call("listRules", retired=True)["rules"], call("ruleStats"), rows
+        return call("listRules")["rules"], rows
 
     before = everything()
-    call("mergeRules", source=2, target=1)
-    assert call("ruleStats")["retired"] == 1
-    assert [row["title"] for row in call("list_trash")["sources"]] == [
-        "Prefer short functions to long ones. (rule)", "Write tests with pytest. (rule)",
-    ]  # fmt: skip
-    return everything, before
-
-
-@pytest.mark.parametrize("order", [("trash:1", "trash:2"), ("trash:2", "trash:1")])
-def test_rules_that_were_merged_come_back_as_they_were(call: Any, merged: Any, order: tuple[str, str]) -> None:
-    everything, before = merged
-    for entry in order:
-        call("restore_source", sourceId=entry)
+    call("deleteRule", id=1)
+    call("restore_source", sourceId="Prefer short functions to long ones.")
     assert everything() == before
     found = call("getRelevantRules", taskDescription="short functions", similarityThreshold=-1)["rules"]
-    assert {rule["id"] for rule in found} == {1, 2}
-
-
-def test_restore_rule_undoes_a_merge_too(call: Any, merged: Any) -> None:
-    everything, before = merged
-    call("restoreRule", id=2)
-    call("restore_source", sourceId="Write tests with pytest.")
-    assert everything() == before
+    assert [rule["id"] for rule in found] == [1]
 
 
 def test_a_rule_that_was_added_again_is_not_restored_beside_it(call: Any) -> None:

@@ -232,7 +232,6 @@ def test_rules_are_listed_with_their_origin_and_pages_do_not_overlap(ours: Works
         ("editRule", {"id": "team:1", "weight": 2}),
         ("retireRule", {"id": "team:1"}),
         ("deleteRule", {"id": "team:1"}),
-        ("mergeRules", {"source": "team:1", "target": 1}),
         ("reportRuleUse", {"ruleIds": ["team:1"]}),
     ],
 )

@@ -7,6 +7,7 @@ import json
 import logging
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,6 +24,7 @@ from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 from typing_extensions import TypedDict
 
+from localmcp.api_keys import keyring
 from localmcp.config import Settings
 from localmcp.server.http.app import is_loopback, own_names
 from localmcp.server.http.log_lines import TextLines, say
@@ -406,6 +408,21 @@ def test_bearer_is_read_in_any_case_and_a_second_header_is_refused(door: OpenDoo
     twice = f"Authorization: Bearer {door.key}\r\n" * 2
     request = f"GET /tools HTTP/1.1\r\nHost: localhost\r\n{twice}Connection: close\r\n\r\n"
     assert door.raw(request.encode()).startswith(b"HTTP/1.1 401")
+
+
+def test_whoever_guesses_keys_holds_up_only_other_guesses(door: OpenDoor, monkeypatch: pytest.MonkeyPatch) -> None:
+    nobody, release, really = door.workspace.api_keys._nobodys_hash, threading.Event(), keyring._matches
+    slow = lambda key, of: release.wait(30) and False if of == nobody else really(key, of)  # noqa: E731
+    monkeypatch.setattr(keyring, "_matches", slow)
+    with ThreadPoolExecutor(70) as pool:
+        guesses = [pool.submit(door.rpc, "ping", key=f"mcp_{number:032}") for number in range(70)]
+        try:
+            refused = next(done.result() for done in as_completed(guesses))
+            good = door.rpc("ping", key=door.make_key())
+        finally:
+            release.set()
+    assert (refused.status, good.status) == (429, 200)
+    assert {guess.result().status for guess in guesses} == {401, 429}
 
 
 def test_a_key_with_the_scope_read_changes_nothing(door: OpenDoor) -> None:

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 LONGEST_KEY = 200
 PARALLEL_CHECKS = 2
 """A key that was verified before costs a read of some microseconds. The first check of a key, and every check of a
-wrong one, costs a bcrypt (60 ms of one core), so whoever tries wrong keys holds up only other first checks."""
-WAITING_FIRST_CHECKS = 64
+wrong one, costs a bcrypt (60 ms of one core)."""
+MOST_WAITING = 64
 
 _NOTHING = frozenset[str]()
 NOBODY = Scope(
@@ -39,6 +39,8 @@ class Authentication:
         self._open_workspace = open_workspace
         self._checks = anyio.CapacityLimiter(PARALLEL_CHECKS)
         self._first_checks = anyio.CapacityLimiter(PARALLEL_CHECKS)
+        self._guesses = anyio.CapacityLimiter(1)
+        """Keys that begin as none of ours wait here, so that whoever guesses holds up only other guesses."""
 
     async def admit(self, request: Request) -> KeyInfo:
         """Return the key that the request carries; from here on `request_scope` is its scope.
@@ -47,14 +49,16 @@ class Authentication:
             Refused: 401; 429 when too many keys wait to be checked; 500 when the file that holds them cannot be read.
         """
         key = _bearer_token(request)
-        workspace = self._open_workspace.opened
-        limiter = self._checks
-        if workspace is None or not workspace.api_keys.has_verified(key):
-            limiter = self._first_checks
-            if limiter.statistics().tasks_waiting >= WAITING_FIRST_CHECKS:
-                raise Refused(429, "Too many requests", code=SERVER_ERROR, headers={"retry-after": "1"})
+        in_thread = anyio.to_thread.run_sync
         try:
-            info = await anyio.to_thread.run_sync(lambda: self._open_workspace().api_keys.verify(key), limiter=limiter)
+            keys = (await in_thread(self._open_workspace, limiter=self._checks)).api_keys
+            limiter = self._checks
+            if not keys.has_verified(key):
+                begins_like_ours = await in_thread(keys.has_beginning_of, key, limiter=self._checks)
+                limiter = self._first_checks if begins_like_ours else self._guesses
+            if limiter is not self._checks and limiter.statistics().tasks_waiting >= MOST_WAITING:
+                raise Refused(429, "Too many requests", code=SERVER_ERROR, headers={"retry-after": "1"})
+            info = await in_thread(keys.verify, key, limiter=limiter)
         except AccessDenied as error:
             # Only the holder of a key learns that it was revoked or has expired.
             raise _unauthorized(request, "Invalid API key", error.message) from error
