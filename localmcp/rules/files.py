@@ -161,7 +161,7 @@ class RuleFiles:
             self._catalog.store(fresh[start : start + IMPORTED_AT_ONCE])
         skipped = [problem for _, reading in readings for problem in reading.problems]
         nothing = "no rules in it: a rule is a list item, such as “- Use tabs.”"
-        skipped += [{"where": name, "problem": nothing} for name, reading in readings if reading == Reading()]
+        skipped += [ImportProblem(where=name, problem=nothing) for name, reading in readings if reading == Reading()]
         known, names = len(drafts) - len(fresh), [name for name, _ in readings]
         return {"added": len(fresh), "known": known, "files": names, "skipped": skipped}
 

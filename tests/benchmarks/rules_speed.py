@@ -45,10 +45,9 @@ def make_rules(workspace: Workspace, count: int) -> None:
         vectors = (near / np.linalg.norm(near, axis=1, keepdims=True)).astype("<f4")
         with workspace.database.write() as connection:
             model_id = ensure_model(connection, workspace.embedder.get().identity)
-            collection = rulebook.claim_model(connection, model_id)
             rules = [rulebook.add_rule(connection, make_draft(chance, vocabulary, made)) for _ in range(size)]
             ready = {rule.id: vector.tobytes() for rule, vector in zip(rules, vectors, strict=True)}
-            rulebook.store_vectors(connection, collection, model_id, ready)
+            rulebook.store_vectors(connection, model_id, ready)
 
 
 def make_draft(chance: random.Random, vocabulary: list[str], made: list[str]) -> RuleDraft:

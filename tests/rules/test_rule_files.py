@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any, get_args
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from localmcp.cli.program import execute
@@ -169,6 +169,7 @@ def test_a_file_that_is_no_text_is_reported(tmp_path: Path) -> None:
     assert "not UTF-8" in problem["problem"]
 
 
+@settings(max_examples=40, deadline=None)
 @given(st.text(max_size=300))
 def test_any_text_is_read_without_an_accident(text: str) -> None:
     for name in ("CLAUDE.md", "a.mdc", ".cursorrules", "a.jsonl"):
