@@ -143,7 +143,8 @@ class Everyday(NamedTuple):
         reluctance = float(self.reluctance((self.requests @ task.vector)[None], task.is_question)[0])
         odds = BEST * best - reluctance - level
         belongs = SLOPE * (likeness - BELONGING_SHARE * best)
-        return 1 / (1 + np.exp(-np.clip(np.minimum(odds, belongs) + math.log(0.7 / 0.3), -60, 60)))
+        of_each = np.clip(np.minimum(odds, belongs) + math.log(0.7 / 0.3), -60, 60)
+        return (1 / (1 + np.exp(-of_each))).astype(np.float32)
 
 
 BEST, EVERYDAY, QUESTION = 1.23, 1.03, 4.32
@@ -174,9 +175,8 @@ def _shipped(fingerprint: str) -> Everyday | None:
     for path in packaged_data().glob("rules_*.npz"):
         with np.load(path, allow_pickle=False) as stored:
             if stored["fingerprint"] == fingerprint:
-                return Everyday(
-                    *(_unit_rows(stored[name]) for name in ("requests", "rules", "tasks") if name in stored)
-                )
+                rows = {name: _unit_rows(stored[name]) for name in ("requests", "rules", "tasks") if name in stored}
+                return Everyday(rows["requests"], rows.get("rules"), rows.get("tasks"))
     return None
 
 
