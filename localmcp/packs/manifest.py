@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-import struct
-from collections.abc import Iterator
+import marshal
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import apsw
 
 from localmcp.storage.connections import quote_name
-from localmcp.storage.database import fetch_all, fetch_column, fetch_one
+from localmcp.storage.database import fetch_column, fetch_one
 
 LONGEST = 1_000_000
 """Characters of a manifest; ours have a few hundred a collection."""
@@ -75,33 +74,12 @@ def digest_content(connection: apsw.Connection) -> str:
     # A virtual table's rows are in its shadow tables.
     sql = "select name from sqlite_schema where type = 'table' and sql not like 'create virtual%' order by name"
     for table in fetch_column(connection, sql):
-        if table not in NOT_COUNTED:
-            whole.update(f"table {table}\n".encode())
-            for part in _rows(connection, table):
-                whole.update(part)
+        if table in NOT_COUNTED:
+            continue
+        whole.update(f"table {table}\n".encode())
+        keys = fetch_column(connection, "select name from pragma_table_info(?) where pk order by pk", (table,))
+        order = ", ".join(map(quote_name, keys)) or "rowid"
+        for row in connection.execute(f"select * from {quote_name(table)} order by {order}"):
+            # The second form of marshal: types and lengths before each value, the same in every Python.
+            whole.update(marshal.dumps(row, 2))
     return whole.hexdigest()
-
-
-def _rows(connection: apsw.Connection, table: str) -> Iterator[bytes]:
-    """Yield the rows; whole numbers and text are read as one JSON array that SQLite makes, others as they are."""
-    columns = fetch_all(connection, "select name, type, pk from pragma_table_info(?)", (table,))
-    together = [quote_name(name) for name, kind, _ in columns if kind.upper() in ("INTEGER", "TEXT", "INT")]
-    alone = [quoted for name, _, _ in columns if (quoted := quote_name(name)) not in together]
-    keys = [quote_name(name) for name, _, key_position in sorted(columns, key=lambda column: column[2]) if key_position]
-    names = ", ".join([f"json_array({', '.join(together)})" if together else "''", *alone])
-    order = ", ".join(keys) or "rowid"
-    for first, *others in connection.execute(f"select {names} from {quote_name(table)} order by {order}"):
-        yield str(first).encode("utf-8", "surrogatepass") + b"\n"
-        for value in others:
-            yield from _encoded(value)
-
-
-def _encoded(value: Any) -> Iterator[bytes]:
-    """Yield a value of any type behind its length, which separates it from its neighbors."""
-    if isinstance(value, bytes):
-        yield f"blob {len(value)}\n".encode()
-        yield value
-    elif isinstance(value, float):
-        yield b"real " + struct.pack("<d", value)
-    else:
-        yield f"{type(value).__name__} {value!r}\n".encode("utf-8", "surrogatepass")
