@@ -125,6 +125,8 @@ def main() -> int:
             wrong = check(base, alone or chance.sample(every, chance.choice((2, 3))), slowest, outcomes)
             failures += bool(wrong)
             print(*wrong, sep="\n", end="\n" if wrong else "", flush=True)
+            if number % 20 == 19:
+                print(f"{number + 1} files, {failures} wrong; slowest in ms: {dict(slowest)}", flush=True)
     print(f"{options.files} files, {failures} wrong; slowest in ms: {dict(slowest)}; {dict(sorted(outcomes.items()))}")
     return min(failures, 100)
 
