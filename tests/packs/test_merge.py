@@ -142,22 +142,6 @@ def test_vectors_of_the_model_that_is_set_wait_where_the_collection_has_another(
     assert any("not those of the model of 'default' here; that model makes others." in n for n in report.notices)
 
 
-def test_made_vectors_are_those_that_adding_the_text_makes(ours: Workspace, tmp_path: Path) -> None:
-    text = "# Sea\n\nThe harbour lies at the sea."
-    other = make_pack(tmp_path / "other.localmcp", {"Sea": text}, model="hash:64")
-    merge(ours, other)
-    ours.library.add_text(text, "Sea", collection="again")
-    with ours.database.read() as connection:
-        rows = fetch_all(
-            connection,
-            """
-            select embedding from vectors join chunks on chunks.id = vectors.id & 1099511627775
-            join sources on sources.id = source_id where title = 'Sea'
-            """,
-        )
-    assert len(rows) == 2 and rows[0] == rows[1]
-
-
 def test_without_a_model_documents_come_in_and_wait_for_their_vectors(tmp_path: Path) -> None:
     def fail() -> HashEmbedder:
         raise ModelUnavailable("no model here.")

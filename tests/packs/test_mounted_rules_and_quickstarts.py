@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -152,17 +152,6 @@ def test_a_quick_start_is_read_by_the_name_it_is_shown_under(ours: Workspace, te
         call(ours, "showQuickstart", name="team:nothing")
 
 
-def test_lists_tell_the_origin_and_pages_do_not_overlap(ours: Workspace, team: Path) -> None:
-    ours.mounts.mount(team)
-    listed = call(ours, "listQuickstarts")
-    assert {each["name"]: each.get("origin") for each in listed["quickstarts"]} == {
-        "deploy": None, "team:deploy": "team", "team:rollback": "team", "team:welcome": "team"
-    }  # fmt: skip
-    pages = [call(ours, "listQuickstarts", limit=1, offset=place)["quickstarts"][0] for place in range(4)]
-    assert pages == listed["quickstarts"]
-    assert call(ours, "listQuickstarts", tag="topic:nothing")["total"] == 0
-
-
 @pytest.mark.parametrize(
     ("tool", "arguments"),
     [
@@ -214,18 +203,6 @@ def test_a_rule_that_ones_own_file_holds_is_left_out(ours: Workspace, team: Path
     assert call(ours, "listRules", retired=True)["total"] == 1
 
 
-def test_rules_are_listed_with_their_origin_and_pages_do_not_overlap(ours: Workspace, team: Path) -> None:
-    ours.mounts.mount(team)
-    listed = call(ours, "listRules")
-    assert listed["total"] == 5
-    assert {each["id"]: each.get("origin") for each in listed["rules"]} == {
-        1: None, 2: None, "team:1": "team", "team:2": "team", "team:3": "team"
-    }  # fmt: skip
-    pages = [call(ours, "listRules", limit=1, offset=place)["rules"][0] for place in range(5)]
-    assert pages == listed["rules"]
-    assert [each["id"] for each in call(ours, "listRules", words="openapi")["rules"]] == ["team:2"]
-
-
 @pytest.mark.parametrize(
     ("tool", "arguments"),
     [
@@ -253,21 +230,6 @@ def test_rules_of_another_model_are_left_out_and_told(ours: Workspace, team: Pat
 
 
 # ---------------------------------------------------------------- who sees them, and what goes wrong
-
-
-def test_nothing_mounted_changes_nothing(ours: Workspace, team: Path) -> None:
-    answers: list[Callable[[], Any]] = [
-        lambda: search(ours, "deploy"),
-        lambda: call(ours, "listQuickstarts"),
-        lambda: ask(ours),
-        lambda: call(ours, "listRules"),
-    ]
-    before = [answer() for answer in answers]
-    assert "origin" not in json.dumps(before) and "notices" not in json.dumps(before)
-    ours.mounts.mount(team)
-    assert all("team" in json.dumps(answer()) for answer in answers)
-    ours.mounts.unmount("team")
-    assert [answer() for answer in answers] == before
 
 
 def test_a_caller_that_is_bound_to_collections_sees_nothing_of_mounted_files(ours: Workspace, team: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 from command_line import run_here as cli
 
 from localmcp.config import Settings, state_directory
-from localmcp.errors import InvalidInput, NotFound
+from localmcp.errors import InvalidInput
 from localmcp.packs.pack import OF_COLLECTIONS, OF_THE_FILE, VECTORS, PackOptions, write_pack
 from localmcp.packs.verify import verify
 from localmcp.storage.connections import connect
@@ -171,12 +171,6 @@ def test_a_pack_is_never_written_over_a_file_without_being_told(full: Path, tmp_
     assert verify(pack(full, target, overwrite=True)).sound
 
 
-@pytest.mark.parametrize("target", ["full.localmcp", "plantedfolder", "nowhere/out.localmcp"])
-def test_a_target_that_cannot_be_is_refused(full: Path, tmp_path: Path, target: str) -> None:
-    with pytest.raises(InvalidInput):
-        pack(full, tmp_path / target, overwrite=True)
-
-
 def test_what_a_killed_run_left_is_cleared_away(full: Path, tmp_path: Path) -> None:
     script = f"""
         import sys
@@ -296,11 +290,6 @@ def test_a_file_that_is_none_of_ours_is_not_sound(tmp_path: Path, data: bytes) -
     path = tmp_path / "other.localmcp"
     path.write_bytes(data)
     assert len(verify(path).problems) == 1
-
-
-def test_a_missing_file_is_an_error_and_not_a_finding(tmp_path: Path) -> None:
-    with pytest.raises(NotFound, match="no file"):
-        verify(tmp_path / "none.localmcp")
 
 
 # ---------------------------------------------------------------- the command line
