@@ -18,7 +18,14 @@ from typing import Any
 import apsw
 
 from localmcp.arrays import np
-from localmcp.errors import ConfigurationError, FileUnavailable, LocalMCPError, ModelUnavailable, NotFound
+from localmcp.errors import (
+    ConfigurationError,
+    FileUnavailable,
+    LocalMCPError,
+    ModelUnavailable,
+    NotFound,
+    Unavailable,
+)
 from localmcp.index.collections import DEFAULT_PARTITION
 from localmcp.index.federation import Wanted
 from localmcp.index.fusion import ARM_DEPTH, Arms, Candidate, Weights, rank
@@ -84,7 +91,8 @@ class MilvusFile:
             raise
         except LocalMCPError as error:
             failure = FileUnavailable(error.message, hint=error.hint)
-            self._failure = time.monotonic(), failure
+            if isinstance(error, Unavailable):
+                self._failure = time.monotonic(), failure
             raise failure from error
 
     def describe(self) -> dict[str, Any]:
