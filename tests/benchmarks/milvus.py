@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from quality import index, ndcg, read_lines
+from quality import ndcg, read_lines
 from retrieval_quality import read_collection
 
 from localmcp.config import Settings
@@ -42,7 +42,13 @@ def compare(folder: Path, workdir: Path, uri: str, model: str) -> dict[str, floa
     queries, relevant = read_collection(folder)
     settings = Settings(database=workdir / f"{folder.name}.localmcp", model=model, milvus_address=uri)
     with Workspace(settings) as workspace:
-        index(workspace, folder)
+        # A file a document, which is embedded in batches; its name says which.
+        texts = workdir / f"{folder.name}_texts"
+        texts.mkdir(exist_ok=True)
+        for document in read_lines(folder / "corpus.jsonl"):
+            text = f"# {document['title'] or document['_id']}\n\n{document['text']}\n"
+            (texts / f"{document['_id']}.md").write_text(text, encoding="utf-8")
+        workspace.library.add_paths([texts])
         assert workspace.milvus is not None
         name = f"quality_{folder.name}"
         if name in workspace.milvus.names():
@@ -51,8 +57,8 @@ def compare(folder: Path, workdir: Path, uri: str, model: str) -> dict[str, floa
         pushed = workspace.milvus_copies.push("default", name)
         rate = pushed["sent"] / (time.perf_counter() - began)
         with workspace.database.read() as connection:
-            sql = "select chunks.uuid, metadata ->> 'document' from chunks join sources on sources.id = source_id"
-            document_of: dict[bytes, str] = dict(fetch_all(connection, sql))
+            sql = "select chunks.uuid, uri from chunks join sources on sources.id = source_id"
+            document_of = {chunk: Path(uri).stem for chunk, uri in fetch_all(connection, sql)}
         file = MilvusFile(workspace.milvus, "pushed", name, workspace.embedder)
         scores: dict[str, list[float]] = {"file": [], "milvus": []}
         for query, documents in relevant.items():
