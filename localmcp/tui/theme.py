@@ -10,11 +10,8 @@ from dataclasses import replace
 from typing import Any, TypeVar, cast
 
 from rich.segment import Segment
-from rich.style import Style
-from rich.text import Text
 from textual.app import App
 from textual.color import Color
-from textual.content import Content
 from textual.filter import LineFilter
 from textual.theme import BUILTIN_THEMES, Theme
 from textual.widget import Widget
@@ -78,15 +75,6 @@ def color(variables: Mapping[str, str], name: str) -> str:
     """Return a color of the theme as rich knows it; themes of the terminal's own colors say `ansi_green`."""
     value = variables.get(name, "")
     return value.removeprefix("ansi_") if value.startswith("ansi_") else value
-
-
-def as_text(content: Content, variables: Mapping[str, str], style: Style) -> Text:
-    """Return a styled text for rich, its colors of the theme over a style."""
-    text = Text(content.plain, style)
-    for span in content.spans:
-        words = [color(variables, word[1:]) if word[0] == "$" else word for word in str(span.style).split()]
-        text.stylize(" ".join(filter(None, words)), span.start, span.end)
-    return text
 
 
 def variables_of(widget: Widget) -> Mapping[str, str]:
