@@ -70,8 +70,8 @@ def open_original(widget: Widget, citation: Json, freshness: str) -> None:
         if sys.platform == "win32":
             os.startfile(path)
         else:
-            streams = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
-            subprocess.Popen(viewer_command(path, citation.get("startPage")), start_new_session=True, **streams)
+            command, nothing = viewer_command(path, citation.get("startPage")), subprocess.DEVNULL
+            subprocess.Popen(command, start_new_session=True, stdin=nothing, stdout=nothing, stderr=nothing)
         widget.app.notify(f"Opened {os.path.basename(path)}.")
     except LocalMCPError as error:
         widget.app.post_message(Failed(error))

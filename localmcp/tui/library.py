@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual.binding import Binding, BindingType
@@ -210,7 +209,7 @@ class LibraryPane(FoundPane):
 
         more = "Into the trash, from where u brings it back. Files on the disk are not touched."
         # A later removal must not take the place of one that is still running.
-        confirm(self, f"Remove {what}?", more, "Remove", partial(self.ask, f"remove {what}", work, removed))
+        confirm(self, f"Remove {what}?", more, "Remove", lambda: self.ask(f"remove {what}", work, removed))
 
     def action_undo(self) -> None:
         """Bring back what this window removed last; without that, what is highlighted in the trash."""
@@ -241,8 +240,9 @@ class LibraryPane(FoundPane):
             self.app.notify("The trash is empty.")
             return
         question = f"Delete {counted(len(trash.trashed), 'document')} for good?"
-        empty = partial(self.ask, "empty", lambda: self.session.workspace.library.empty_trash(), emptied)
-        confirm(self, question, "Only a backup could bring them back. The files are not touched.", "Delete", empty)
+        work = lambda: self.session.workspace.library.empty_trash()  # noqa: E731
+        more = "Only a backup could bring them back. The files are not touched."
+        confirm(self, question, more, "Delete", lambda: self.ask("empty", work, emptied))
 
     # ------------------------------------------------------------ a document
 

@@ -10,7 +10,7 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.getters import query_one
-from textual.widgets import OptionList, Static
+from textual.widgets import Static
 
 from localmcp.schemas import Json
 from localmcp.tui import theme
@@ -34,7 +34,9 @@ class Picker(SearchPane):
     def action_move(self, name: str) -> None:
         getattr(self.list, f"action_{name}")()
 
-    @on(OptionList.OptionSelected, "#list")
+    def action_open(self) -> None:
+        self.action_pick()
+
     def action_pick(self) -> None:
         """Leave with the highlighted passage, and log the search as a call."""
         if hit := self._use():

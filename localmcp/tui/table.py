@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from rich.text import Text
 from textual import on
@@ -38,10 +38,10 @@ class TableScreen(Screen[None], Asking):  # pyright: ignore[reportIncompatibleMe
     @property
     def table(self) -> DataTable[Any]:
         """The rows that are shown."""
-        return self.query_one(DataTable)
+        return cast(Any, self).query_one(DataTable)
 
     def compose(self) -> ComposeResult:
-        yield DataTable(classes="framed", id="table", zebra_stripes=True)
+        yield DataTable[Any](classes="framed", id="table", zebra_stripes=True)
         yield Footer(show_command_palette=False, compact=True)
 
     def on_mount(self) -> None:

@@ -274,12 +274,12 @@ async def test_a_file_with_control_characters_in_its_name_is_opened(
     tui: RunningTui, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started: list[list[str]] = []
-    monkeypatch.setattr(sys, "platform", "linux")
-    monkeypatch.setattr(subprocess, "Popen", lambda command, **_: started.append(command))
     place = tmp_path / "docs" / "bell\x07 and\nline.md"
     place.write_text("The quokka sleeps in a hammock.\n")
     write(tmp_path / "docs" / "quokka.py", "# The quokka of a program.\n")
     tui.app.session.workspace.library.add_paths([place, tmp_path / "docs" / "quokka.py"])
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr(subprocess, "Popen", lambda command, **_: started.append(command))
     await tui.type("quokka hammock")
     await tui.press("escape", "o")
     assert started == [["xdg-open", str(place)]]
