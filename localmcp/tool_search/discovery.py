@@ -16,8 +16,8 @@ from localmcp.schemas import describe_kind, list_of, mapping_of, properties_of
 from localmcp.tool_search.name_match import ToolMetadata as ToolMetadata
 from localmcp.tool_search.name_match import score_query as score_query
 from localmcp.tool_search.name_match import score_word as score_word
-from localmcp.tool_search.ranking import PATIENCE, Hit, Hits, ToolFinder
-from localmcp.tool_search.words import ToolDescription, first_sentence
+from localmcp.tool_search.ranking import FIRST_OF_PARTS, PATIENCE, Hit, Hits, ToolFinder
+from localmcp.tool_search.words import MOST_PARTS, ToolDescription, first_sentence
 from localmcp.tools import Answer, Json, Param, Registry, Tool, at_most, compact_json, current_scope, tool
 
 log = logging.getLogger(__name__)
@@ -41,6 +41,8 @@ LONGEST_SCHEMA = 6_000
 """Characters of a schema that a brief answer sends for the best tool."""
 MOST_RESULTS, NEAREST = 10, 5
 """Tools in an answer, and in a brief one that names what is nearest because nothing fits surely."""
+MOST_WHOLE = 3
+"""Schemas in a brief answer to a task of several parts; to anything else it has one."""
 WEAK_SHARE = 0.2
 """The text of a brief answer only names a tool whose score is less than this share of the best one's."""
 BARE = ("name", "score", "notice")
@@ -48,8 +50,6 @@ BARE = ("name", "score", "notice")
 UNREAD, NO_MORE = ("title", "minLength", "maxLength"), ("additionalProperties", False)
 """Parts of a schema that a brief answer leaves out; `execute_tool` names every mistake."""
 KEPT_DESCRIPTIONS = 20_000
-FEW = 20
-"""Hits that are looked up one by one; a table of 10,000 tools takes as long as 50 look-ups."""
 
 Profile = Literal["best", "classic"]
 Detail = Literal["full", "brief"]
@@ -76,18 +76,24 @@ def rank_tools(
     finder: ToolFinder,
     profile: Profile = "best",
     patience: float = PATIENCE,
+    queries: Sequence[str] = (),
 ) -> Hits:
     """Return the tools that fit a query, best first; an empty query lists all with score 1.0 by name.
 
     Args:
+        queries: the things that are asked for one by one; the query is all of them together.
         profile: `classic` is the original's ladder (requirements.md, section 4): of equal scores by name. `best`
             keeps its score for a name and for single words, and weighs words, meaning and use for anything else.
         patience: seconds that `best` waits for the model before words alone decide.
     """
     if not query.strip() or profile == "classic":
-        scored = [Hit(tool, score) for tool in tools if (score := score_query(query, tool.metadata)) > 0]
+        scored = [
+            Hit(tool, score)
+            for tool in tools
+            if (score := score_query(query, ToolMetadata(tool.name, tool.description, tool.keywords))) > 0
+        ]
         return Hits(tuple(sorted(scored, key=lambda hit: (-hit.score, hit.tool.name))), sure=True)
-    return finder.find(query, tools, patience=patience)
+    return finder.find(query, tools, patience=patience, queries=queries)
 
 
 # ---------------------------------------------------------------- the two tools
@@ -118,17 +124,20 @@ class Discovery:
         return [_full(tool, score) for tool, score in hits]
 
     def _rank(
-        self, query: str, profile: Profile = "best", most: int = 0, patience: float = PATIENCE
-    ) -> tuple[list[tuple[Tool, float]], bool]:
-        """Return tools and scores, best first, at most `most` (0 = all), and whether that is sure."""
+        self,
+        query: str,
+        profile: Profile = "best",
+        most: int = 0,
+        patience: float = PATIENCE,
+        queries: Sequence[str] = (),
+    ) -> tuple[list[tuple[Tool, float]], Hits]:
+        """Return tools and scores, best first, at most `most` (0 = all), and the hits that they were made of."""
         tools = self._searchable()
         described = [self.describe(tool) for tool in tools]
-        ranked = rank_tools(query, described, self.finder, profile, patience)
+        ranked = rank_tools(query, described, self.finder, profile, patience, queries)
         hits = ranked.tools[:most] if most > 0 else ranked.tools
-        if len(hits) <= FEW:
-            return [(tools[described.index(hit.tool)], hit.score) for hit in hits], ranked.sure
         places = {id(description): position for position, description in enumerate(described)}
-        return [(tools[places[id(hit.tool)]], hit.score) for hit in hits], ranked.sure
+        return [(tools[places[id(hit.tool)]], hit.score) for hit in hits], ranked
 
     def suggest(self, words: str) -> list[str]:
         """Return the names of at most five tools that do what the words say.
@@ -184,6 +193,7 @@ class Discovery:
     def tool_search(
         self,
         query: Annotated[str, Param("What the tool should do, in a few words; empty lists all", max_length=2000)] = "",
+        queries: Annotated[list[str] | None, Param("Instead, for a task of several steps: one query a step")] = None,
         max_results: Annotated[int, Param("Tools at most", minimum=1, maximum=MAX_RESULTS)] = MOST_RESULTS,
         detail: Annotated[Detail, Param("full: input schema of each")] = "brief",
     ) -> Answer:
@@ -192,28 +202,32 @@ class Discovery:
         duplicate rows in Excel". Run one with execute_tool."""
         # Asked first: who becomes ready in the meantime was not searched.
         waiting = _still_starting(self.starting())
-        ranked, sure = self._rank(query, most=max_results)
+        asked = [text.strip()[:2000] for text in queries or () if text.strip()][:MOST_PARTS]
+        text = ". ".join(filter(None, (query.strip(), *asked)))
+        ranked, hits = self._rank(text, most=max_results, queries=asked if len(asked) > 1 else ())
         if not ranked:
             return _refused({"confidence": "none", "tools": [], "count": 0}, NOTHING_FOUND, waiting)
+        sure = hits.sure
         if not sure and (max_results, detail) == (MOST_RESULTS, "brief"):
-            ranked = ranked[:NEAREST]
-        whole = max_results if detail == "full" else int(sure and bool(query.strip()))
+            ranked = ranked[: NEAREST if hits.parts == 1 else FIRST_OF_PARTS]
+        # Of a task with several parts the best tools are needed together.
+        whole = max_results if detail == "full" else min(hits.parts, MOST_WHOLE) if sure and text else 0
         least = WEAK_SHARE * ranked[0][1]
-        hits = [
+        shown = [
             _as_hit(
                 ranked_tool, score, full=rank < whole, asked=detail == "full", bare=rank >= whole > 0 or score < least
             )
             for rank, (ranked_tool, score) in enumerate(ranked)
         ]
-        text = compact_json(hits if detail == "full" else [_in_text(hit, n, least) for n, hit in enumerate(hits)])
-        value: Json = {"confidence": "high" if sure else "low", "tools": hits, "count": len(hits)}
+        written = compact_json(shown if detail == "full" else [_in_text(hit, n, least) for n, hit in enumerate(shown)])
+        value: Json = {"confidence": "high" if sure else "low", "tools": shown, "count": len(shown)}
         before, after = [] if sure else [NOTHING_SURE], [waiting] if waiting else []
-        if not query.strip() and len(hits) == max_results < (total := len(self._searchable())):
+        if not text and len(shown) == max_results < (total := len(self._searchable())):
             after.append(f"{total - max_results} more: ask for what you need, or with max_results={MAX_RESULTS}.")
         if not before and not after:
-            return Answer(value, text)
-        blocks = tuple({"type": "text", "text": part} for part in (*before, text, *after))
-        return Answer({**value, "hint": " ".join(before + after)}, text, content=blocks)
+            return Answer(value, written)
+        blocks = tuple({"type": "text", "text": part} for part in (*before, written, *after))
+        return Answer({**value, "hint": " ".join(before + after)}, written, content=blocks)
 
     # It runs whatever it is given, so it is marked like the most dangerous tool behind it: a client that trusts
     # annotations would otherwise remove things without asking. Attaching adds exactly two tools (S1-1), so there is

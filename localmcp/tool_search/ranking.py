@@ -1,4 +1,4 @@
-"""Find the tools that fit a request by words, meaning and use, and tell how sure that is."""
+"""Find the tools that fit a request, whole and in its parts, by words, meaning and use, and tell how sure that is."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from localmcp.tool_search.words import (
     Query,
     ToolDescription,
     ToolText,
-    clauses,
     opposite_verbs,
+    parts_of,
     take_apart,
     take_query_apart,
     telling,
@@ -43,16 +43,15 @@ PATIENCE = 1.0
 """Seconds that a search waits for the model, and for the vectors of new tools, before it goes by words alone."""
 COMMON_SIZE = 100
 """Rarity in a smaller catalog is reckoned as if it had this many tools: few tools say little about a word."""
-CLAUSE_SHARE = 0.5
-"""How much the mean of a request's clauses counts beside the whole."""
-MOST_WORDS = 15
-FIRST = 5
-"""Tools that are shown first: whether any fits is decided for all of them, and the right one need not come first."""
+SHARE_OF_PARTS, SHARE_OF_QUERIES = 0.35, 0.8
+"""How much the parts of a request count beside the whole: those it falls into, and those that the caller names."""
+FIRST, FIRST_OF_PARTS = 5, 10
+"""Tools that are shown first, of a request in one part and in several: the right one need not come first."""
 MAX_SCORE_OF_WORD, MAX_SCORE = 0.79, 0.95
 """Highest score without a match of the name: below a match of one word, and below a name in full."""
-SHARE_SHOWN, SHARE_OF_FIRST, CERTAIN = 0.1, 0.005, 0.67
+SHARE_SHOWN, SHARE_OF_FIRST, CERTAIN, SHORT = 0.1, 0.005, 0.67, 7
 """A tool is shown down to this share of the best one's score, and among the first down to a far smaller one unless the
-best is certain."""
+best is certain for a request of so few words: a longer one may ask for several things."""
 MAX_RANKED = 100
 """Tools that are put in order; nobody asks for more."""
 FAMILIAR, OFTEN = 0.15, 50
@@ -60,30 +59,21 @@ FAMILIAR, OFTEN = 0.15, 50
 
 
 class Weights(NamedTuple):
-    """Weights of what speaks for a tool, and whether one that serves is among the first; fitted to judged requests.
-
-    The order was fitted to requests over whole catalogs, the rest also to requests over parts of them and over catalogs
-    without the very tools that would serve.
-    """
+    """Weights of what speaks for a tool, and whether one that serves is among the first; fitted to judged requests."""
 
     order: tuple[float, ...]
-    """Of FEATURES."""
+    """Of the five columns of meaning; of strength, 1 - exp(-weight / 3) of the weight of the request's words that the
+    tool has, by field and rarity; and of verb_not_in_name: 1 if a command has a verb that is neither in the tool's name
+    nor first in its description, 3 if the opposite is."""
     right: tuple[float, ...]
-    """Of SIGNS: the log odds that a tool which serves is among the first."""
+    """Of 1; of the relevance of the most relevant tool; of how far the sixth is behind it; of its verb_not_in_name; and
+    of how many words the request has, at most 15: of a long one fewer fit any one tool."""
     possible: float
-    """Below this nothing is worth showing."""
+    """Log odds from which on anything is shown at all."""
     sure: float
-    """From here on the tools count as sure."""
 
 
-FEATURES = ("cosine", "other_cosine", "name_cosine", "saying", "capability", "strength", "verb_not_in_name")
-"""Five of `ToolVectors.compare`, 0 without a model; strength: 1 - exp(-weight / 3) of the weight of the request's words
-that the tool has, by field and rarity; verb_not_in_name: 1 if a command has a verb that is neither in the tool's name
-nor first in its description, 3 if the opposite is."""
-SIGNS = ("bias", "relevance", "lead", "verb_not_in_name", "words")
-"""Of the most relevant tool: its relevance, how far the sixth is behind it, and whether its name lacks the verb of the
-request; and how many words the request has: of a long one fewer fit any one tool."""
-WITH_MODEL = Weights((4.64, 5.89, 1.27, 8.17, 11.78, 0.76, -1.54), (-3.36, 0.27, 0.24, -0.57, 0.11), -2.0, 0.0)
+WITH_MODEL = Weights((6.46, 8.6, 3.06, 6.63, 7.59, 2.86, -1.54), (-3.57, 0.15, 0.24, -0.78, 0.15), -2.0, -0.3)
 WITHOUT_MODEL = Weights((0.0, 0.0, 0.0, 0.0, 0.0, 6.8, -2.03), (-2.41, 0.59, 0.05, -0.2, 0.06), -2.2, 1.2)
 
 
@@ -93,30 +83,15 @@ class Scores:
 
     odds: NDArray[np.float32]
     """Log odds that each tool serves it, (tools,): the most relevant tool answers for all."""
-    rows: NDArray[np.float32]
-    """(tools, FEATURES)."""
-    signs: tuple[float, ...]
+    strengths: NDArray[np.float32]
+    """How much of the request's words each tool has, 0..1: (tools,)."""
+    parts: int
+    """How many things were asked for one by one."""
+    possible: bool
+    """Whether any tool is worth showing; by words alone, a request that shares none with any tool has none."""
+    sure: bool
+    """Whether a tool that serves is very likely among the first."""
     with_model: bool
-
-    @property
-    def strengths(self) -> NDArray[np.float32]:
-        """How much of the request's words each tool has, 0..1: (tools,)."""
-        return self.rows[:, FEATURES.index("strength")]
-
-    @property
-    def weights(self) -> Weights:
-        return WITH_MODEL if self.with_model else WITHOUT_MODEL
-
-    @property
-    def possible(self) -> bool:
-        """Whether any tool is worth showing; by words alone, a request that shares none with any tool has none."""
-        shares_words = self.with_model or bool(self.strengths.any())
-        return shares_words and self.odds.max() >= self.weights.possible
-
-    @property
-    def sure(self) -> bool:
-        """Whether a tool that serves is very likely among the first."""
-        return bool(self.odds.max() >= self.weights.sure)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +110,8 @@ class Hits:
     tools: tuple[Hit, ...]
     sure: bool = False
     """Whether one of them very likely serves; else they are only the nearest."""
+    parts: int = 1
+    """How many things were asked for one by one."""
 
 
 # ---------------------------------------------------------------- a catalog
@@ -156,27 +133,24 @@ class ToolCatalog:
         """Return whether it was made of exactly these tools."""
         return len(described) == len(self._described) and all(map(operator.is_, described, self._described))
 
-    # ------------------------------------------------------------ names
-
     @cached_property
     def _names(self) -> Mapping[str, Mapping[int, float]]:
-        """Query without spaces -> the tools that it names in full, and the ladder's score."""
+        """Name, squeezed, with and without the namespace -> the tools that it names in full, and the ladder's score."""
         names: dict[str, dict[int, float]] = {}
         for row, tool in enumerate(self.tools):
-            names.setdefault(tool.rungs.own_squeezed, {}).setdefault(row, 0.8)
-            names.setdefault(tool.rungs.squeezed, {})[row] = 1.0
+            names.setdefault(squeeze(tool.metadata.name.rpartition("__")[2]), {}).setdefault(row, 0.8)
+            names.setdefault(squeeze(tool.metadata.name), {})[row] = 1.0
         return names
 
     def rungs(self, query: str) -> Mapping[int, float]:
-        """Return places of the tools that the ladder is sure of, and its score, see `rung_of`."""
+        """Return places of the tools that the ladder is sure of, by a name in full or a single word, and its score."""
         lowered = query.strip().lower()
-        squeezed = squeeze(lowered)
-        if " " in lowered and squeezed:
-            return self._names.get(squeezed, {})
-        scores = ((row, rung_of(lowered, squeezed, tool.rungs)) for row, tool in enumerate(self.tools))
-        return {row: score for row, score in scores if score}
-
-    # ------------------------------------------------------------ words
+        named = self._names.get(squeeze(lowered), {}) if squeeze(lowered) else {}
+        if " " in lowered:
+            return named
+        scores = {row: rung_of(lowered, tool.metadata) for row, tool in enumerate(self.tools)}
+        exact = {row: 1.0 for row, score in named.items() if score == 1.0}
+        return {row: score for row, score in scores.items() if score} | exact
 
     @cached_property
     def _holders(self) -> Mapping[str, tuple[NDArray[np.intp], NDArray[np.float32]]]:
@@ -200,7 +174,7 @@ class ToolCatalog:
         return places
 
     def read(self, text: str) -> Query:
-        """Return a request taken apart, with the nearest word of a tool for each word that is neither English nor a
+        """Return the words of a request, with the nearest word of a tool for each that is neither English nor a
         tool's."""
         query = take_query_apart(text)
         # `unblock` is no English word of the vocabulary, and no slip for `block`.
@@ -209,12 +183,10 @@ class ToolCatalog:
         near_words = {word: near[0].replacement for word in unknown if (near := correct(word, self._surfaces))}
         if not near_words:
             return query
-        return take_query_apart(
-            " ".join(near_words.get(word.lower().strip(".,;:!?"), word) for word in query.text.split())
-        )
+        return take_query_apart(" ".join(near_words.get(word.lower().strip(".,;:!?"), word) for word in text.split()))
 
     def compare_words(self, query: Query) -> NDArray[np.float32]:
-        """Return the last two of FEATURES: (tools, 2)."""
+        """Return strength and verb_not_in_name, see `Weights`: (tools, 2)."""
         weight = np.zeros(len(self.tools), np.float32)
         for stemmed, surface in query.words.items():
             places, shares = self._holders.get(stemmed, (None, None))
@@ -226,8 +198,6 @@ class ToolCatalog:
             for verb in verbs:
                 unnamed[self._by_verb.get(verb, [])] = value
         return np.stack([1 - np.exp(-weight / 3), unnamed], axis=1)
-
-    # ------------------------------------------------------------ vectors
 
     def vectors(
         self, embedder: Embedder, text_vectors: TextVectors, wait: float, *, insist: bool = False
@@ -310,44 +280,90 @@ class ToolFinder:
                 self._catalogs.popitem(last=False)
             return catalog
 
-    def score(self, text: str, tools: Sequence[ToolDescription], patience: float | None = PATIENCE) -> Scores:
+    def score(
+        self,
+        text: str,
+        tools: Sequence[ToolDescription],
+        patience: float | None = PATIENCE,
+        queries: Sequence[str] = (),
+    ) -> Scores:
         """Score a request against each of the tools, of which there is at least one, no two of one name.
 
         Args:
             patience: seconds to wait for the model, without which words alone are compared; None does not ask it.
+            queries: the parts of the request; where there are none, its sentences, clauses and entries of lists.
         """
         catalog = self._catalog(tools)
-        query = catalog.read(text)
-        rows = np.zeros((len(tools), len(FEATURES)), np.float32)
-        rows[:, -2:] = catalog.compare_words(query)
-        with_model = False
-        if patience is not None and self._embedder is not None and query.text:
-            deadline = time.monotonic() + patience
-            try:
-                model = self._embedder.get(patience)
-                wait = max(0.0, deadline - time.monotonic())
-                vectors = catalog.vectors(model, self._vectors, wait, insist=patience > PATIENCE)
-                if vectors is not None:
-                    parts = self._embedder.embed_queries([query.text, *clauses(query.text)])
-                    rows[:, :-2] = np.stack(vectors.compare(request_vector(parts)), axis=1)
-                    with_model = True
-            except (ModelUnavailable, ConfigurationError) as error:
-                log.info("tools are searched by words alone: %s", error)
-        return judge(rows, len(query.words), with_model=with_model)
+        texts = [text, *(queries or parts_of(text))]
+        read = [catalog.read(part) for part in texts]
+        by_words = [catalog.compare_words(query) for query in read]
+        by_meaning = self._compare_meaning(catalog, texts, patience)
+        weights = WITH_MODEL if by_meaning else WITHOUT_MODEL
+        by_meaning = by_meaning or [np.zeros((len(tools), 5), np.float32)] * len(texts)
+        rows = [np.concatenate(columns, axis=1) for columns in zip(by_meaning, by_words, strict=True)]
+        # Only differences mean anything: how much likelier in log odds one tool is than another.
+        relevances = rows[0] @ np.array(weights.order, np.float32)
+        best, behind = int(relevances.argmax()), max(0, len(tools) - FIRST - 1)
+        lead = relevances[best] - np.partition(relevances, behind)[behind]
+        signs = (1.0, relevances[best], lead, rows[0][best, -1], min(len(read[0].words), 15))
+        right = float(np.dot(weights.right, signs))
+        if len(rows) > 1:
+            relevances = _mix([row @ np.array(weights.order, np.float32) for row in rows], bool(queries))
+        strengths = rows[0][:, -2]
+        has_words = bool(read[0].words) and (weights is WITH_MODEL or bool(strengths.any()))
+        return Scores(
+            relevances - relevances.max() + np.float32(right),
+            strengths,
+            max(1, len(texts) - 1),
+            has_words and right >= weights.possible,
+            right >= weights.sure,
+            weights is WITH_MODEL,
+        )
 
-    def find(self, query: str, tools: Sequence[ToolDescription], *, patience: float = PATIENCE) -> Hits:
+    def _compare_meaning(
+        self, catalog: ToolCatalog, texts: Sequence[str], patience: float | None
+    ) -> list[NDArray[np.float32]] | None:
+        """Return (tools, 5) for each text; None where the model or the tools' vectors are not there in time."""
+        if patience is None or self._embedder is None or not texts[0].strip():
+            return None
+        deadline = time.monotonic() + patience
+        try:
+            model = self._embedder.get(patience)
+            wait = max(0.0, deadline - time.monotonic())
+            vectors = catalog.vectors(model, self._vectors, wait, insist=patience > PATIENCE)
+            if vectors is None:
+                return None
+            requests = self._embedder.embed_queries(texts)
+        except (ModelUnavailable, ConfigurationError) as error:
+            log.info("tools are searched by words alone: %s", error)
+            return None
+        if len(requests) > 1:
+            # One of the parts says what is wanted, the others tell of the circumstances.
+            whole = requests[0] + 0.5 * requests[1:].mean(axis=0)
+            requests[0] = whole / np.linalg.norm(whole)
+        return [np.stack(vectors.compare(request), axis=1) for request in requests]
+
+    def find(
+        self,
+        query: str,
+        tools: Sequence[ToolDescription],
+        *,
+        patience: float = PATIENCE,
+        queries: Sequence[str] = (),
+    ) -> Hits:
         """Return the tools that fit, best first; of equal scores the more relevant first, then by name.
 
         Args:
             query: not blank.
             tools: no two of one name.
             patience: seconds to wait for the model before words alone decide.
+            queries: the parts of the request, as for `score`.
         """
         if not tools:
             return Hits(())
-        names = self._catalog(tools).rungs(query)
-        scores = self.score(query, tools, patience)
-        if not names and (not scores.signs[-1] or not scores.possible):
+        names = {} if queries else self._catalog(tools).rungs(query)
+        scores = self.score(query, tools, patience, queries)
+        if not names and not scores.possible:
             return Hits(())
         one_word = len(query.split()) == 1
         # What a word is part of is what was asked for; tools that are only similar would come between.
@@ -356,44 +372,29 @@ class ToolFinder:
         ranked: list[tuple[float, float, ToolDescription]] = []
         for place in dict.fromkeys((*names, *others)):
             tool = tools[place]
-            odds = float(scores.odds[place]) + FAMILIAR * min(
-                1.0, math.log1p(self._usage(tool.name)) / math.log1p(OFTEN)
-            )
+            used = min(1.0, math.log1p(self._usage(tool.name)) / math.log1p(OFTEN))
+            odds = float(scores.odds[place]) + FAMILIAR * used
             ranked.append((names.get(place) or highest * probability(odds), odds, tool))
         ranked.sort(key=lambda entry: (-round(entry[0], 4), -round(entry[1], 1), entry[2].name))
-        best = ranked[0][0]
-        least = best * (SHARE_SHOWN if best >= CERTAIN else SHARE_OF_FIRST)
+        best, first = ranked[0][0], FIRST if scores.parts == 1 else FIRST_OF_PARTS
+        is_settled = best >= CERTAIN and len(query.split()) <= SHORT
+        least = best * (SHARE_SHOWN if is_settled else SHARE_OF_FIRST)
         shown = [
             Hit(tool, score)
             for rank, (score, _, tool) in enumerate(ranked)
-            if score >= (least if rank < FIRST else best * SHARE_SHOWN)
+            if score >= (least if rank < first else best * SHARE_SHOWN)
         ]
-        return Hits(tuple(shown), bool(names) or scores.sure)
+        return Hits(tuple(shown), bool(names) or scores.sure, scores.parts)
 
 
-def request_vector(rows: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return the unit vector of a request.
-
-    Args:
-        rows: unit vectors of the whole request, then of its clauses if there are several: one of them says what is
-            wanted, the others tell of the circumstances.
-    """
-    if len(rows) == 1:
-        return rows[0]
-    mixed = rows[0] + CLAUSE_SHARE * rows[1:].mean(axis=0)
-    return mixed / np.linalg.norm(mixed)
-
-
-def judge(rows: NDArray[np.float32], words: int, *, with_model: bool) -> Scores:
-    """Weigh what speaks for each tool: `rows` (tools, FEATURES), and the number of words of the request."""
-    weights = WITH_MODEL if with_model else WITHOUT_MODEL
-    # Only differences mean anything: how much likelier in log odds one tool is than another.
-    relevances = rows @ np.array(weights.order, np.float32)
-    best, behind = int(relevances.argmax()), max(0, len(relevances) - FIRST - 1)
-    lead = float(relevances[best] - np.partition(relevances, behind)[behind])
-    signs = (1.0, float(relevances[best]), lead, float(rows[best, -1]), float(min(words, MOST_WORDS)))
-    right = sum(weight * sign for weight, sign in zip(weights.right, signs, strict=True))
-    return Scores(relevances - relevances[best] + np.float32(right), rows, signs, with_model)
+def _mix(relevances: Sequence[NDArray[np.float32]], are_queries: bool) -> NDArray[np.float32]:
+    """Return the relevances of a request: of the whole, which is the first, and of its parts, of each of which the best
+    tool counts most."""
+    shares = [np.exp(each - each.max()) for each in relevances]
+    shares = [share / share.sum() for share in shares]
+    of_parts = SHARE_OF_QUERIES if are_queries else SHARE_OF_PARTS
+    mixed = (1 - of_parts) * shares[0] + of_parts * np.max(shares[1:], axis=0) / (len(shares) - 1)
+    return np.log(mixed + np.float32(1e-12))
 
 
 def probability(odds: float) -> float:

@@ -11,14 +11,12 @@ from typing import Any
 
 from localmcp.config import packaged_data
 from localmcp.schemas import list_of, mapping_of
-from localmcp.tool_search.name_match import Rungs, ToolMetadata
+from localmcp.tool_search.name_match import ToolMetadata
 from localmcp.tools import Json
 from localmcp.wording.normalize import fold, stem, words
 from localmcp.wording.sentences import function_words, tokenize
 from localmcp.wording.spelling import model_vocabulary
 
-NAME, TITLE, KEYWORD, EXAMPLE, NAMESPACE, DESCRIPTION, PARAMETER = 1.0, 0.9, 0.9, 0.8, 0.7, 0.6, 0.4
-"""What a word counts by where the tool has it."""
 MOST_EXAMPLES = 8
 LONGEST_TEXT = 600
 """Characters of a description that are embedded; the window of the default model is about 1,000."""
@@ -28,8 +26,11 @@ FIRST_WORD = 1995
 COMMON, RARE = 100, 3000
 """Ranks among English words: about where a word begins to tell something, and from where on it tells all it can."""
 
-MOST_CLAUSES = 8
-_CLAUSE_END = re.compile(r"(?<=[.!?;:])\s+|,\s+|\s+[-–]\s+|\s+(?=(?:and|but|so|because|before|since|while|when|if)\s)")
+MOST_PARTS = 8
+_PART_END = re.compile(
+    r"(?<=[.!?;:])\s+|,\s+|\s*\n[\s*•-]*|\s+[-–]\s+"
+    r"|\s+(?=(?:and|but|so|then|because|before|since|while|when|if)\s)"
+)
 _SLOT = re.compile(r"\{[^}]*\}")
 _SENTENCE_END = re.compile(r"(?<=[.:;!?])\s|\n")
 
@@ -64,17 +65,13 @@ class ToolDescription:
     examples: tuple[str, ...] = ()
     schema: Json = field(default_factory=dict[str, Any])
 
-    @property
-    def metadata(self) -> ToolMetadata:
-        """The fields that the name match compares."""
-        return ToolMetadata(self.name, self.description, self.keywords)
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ToolText:
     """A tool, taken apart once."""
 
-    rungs: Rungs
+    metadata: ToolMetadata
+    """In lower case."""
     weights: Mapping[str, float]
     """Stem -> weight of its best place."""
     surfaces: frozenset[str]
@@ -93,32 +90,31 @@ def take_apart(description: ToolDescription) -> ToolText:
     examples = [_SLOT.sub(" ", example).replace("|", " ") for example in description.examples[:MOST_EXAMPLES]]
     weights: dict[str, float] = {}
     surfaces: set[str] = set()
+    # A word counts by the best place where the tool has it.
     for text, weight in (
-        (_parameter_text(description.schema), PARAMETER),
-        (description.description, DESCRIPTION),
-        (namespace, NAMESPACE),
-        (" ".join(examples), EXAMPLE),
-        (" ".join(description.keywords), KEYWORD),
-        (description.title, TITLE),
-        (local, NAME),
+        (_parameter_text(description.schema), 0.4),
+        (description.description, 0.6),
+        (namespace, 0.7),
+        (" ".join(examples), 0.8),
+        (" ".join((*description.keywords, description.title)), 0.9),
+        (local, 1.0),
     ):
         surfaces.update(words(text))
         weights.update(dict.fromkeys((stem(word, "english") for word in words(text)), weight))
     # Without the whole identifier, which `words` puts before its parts.
     runs_of_words = [words(run) for run in re.split(r"[\W_]+", local)]
-    parts = [word for run in runs_of_words for word in (run[1:] if len(run) > 1 else run)] or [local]
-    named = " ".join(parts)
+    named = " ".join(word for run in runs_of_words for word in (run[1:] if len(run) > 1 else run)) or local
     in_full = " ".join((*words(namespace), named))
     shown = description.description[:LONGEST_TEXT].strip()
     first = first_sentence(shown)
-    texts = [
+    texts = (
         f"{in_full}: {first}" if first else in_full,
         shown or named,
         *(" ".join(text.split()) for text in examples),
-    ]
+    )
     verb_places = [*words(local), *words(description.description)[:1]]
     return ToolText(
-        Rungs.of(description.metadata),
+        ToolMetadata(description.name, description.description, description.keywords).lower(),
         weights,
         frozenset(surfaces),
         (known_verbs() & {stem(word, "english") for word in verb_places}) or looking(),
@@ -150,14 +146,12 @@ def _parameter_text(schema: Json) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A request, taken apart: its words, and the text that is embedded."""
+    """The words of a request or of one of its parts."""
 
-    text: str
     words: Mapping[str, str]
     """Stem -> the folded word, of those that can point to a tool."""
     verbs: frozenset[str] = frozenset()
-    """Stems of the verbs that a tool for it may have; empty where no verb is asked for, or in several clauses: of
-    these, the first verb need not be that of what is asked for."""
+    """Stems of the verbs that a tool for it may have; empty where no verb is asked for, or in several parts."""
     opposites: frozenset[str] = frozenset()
     """Stems of verbs that do the opposite of what is asked for."""
 
@@ -173,17 +167,18 @@ def take_query_apart(query: str) -> Query:
         for word in parts:
             if word not in function_words():
                 surfaces.setdefault(stem(word, "english"), word)
-    if clauses(query) or not spoken:
-        return Query(query.strip(), surfaces)
+    if parts_of(query) or not spoken:
+        return Query(surfaces)
     verbs = verbs_asked([fold(text) for text in spoken])
     opposites = opposite_verbs().get(stem(fold(spoken[0]), "english"), frozenset())
-    return Query(query.strip(), surfaces, verbs, opposites - verbs)
+    return Query(surfaces, verbs, opposites - verbs)
 
 
-def clauses(text: str) -> list[str]:
-    """Return the clauses of a request, at least two words each; none where the whole is one clause."""
-    parts = [part.strip(" ,.;") for part in _CLAUSE_END.split(text.strip())]
-    several = [part for part in parts if " " in part][:MOST_CLAUSES]
+def parts_of(text: str) -> list[str]:
+    """Return the sentences, clauses and entries of lists of a request, at least two words each; none where it is one
+    part."""
+    parts = [part.strip(" ,.;") for part in _PART_END.split(text.strip())]
+    several = [part for part in parts if " " in part][:MOST_PARTS]
     return several if len(several) > 1 else []
 
 

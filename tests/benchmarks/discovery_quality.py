@@ -206,7 +206,7 @@ def measure_tasks(finder: ToolFinder, misses: bool) -> dict[str, float]:
 def measure_metatool(folder: Path, finder: ToolFinder) -> dict[str, float]:
     catalog = [described(tool) for tool in json.loads((folder / "tools.json").read_text(encoding="utf-8"))]
     lines = (folder / "requests.jsonl").read_text(encoding="utf-8").splitlines()
-    rows = [json.loads(line) for line in lines[::10]]
+    rows = [json.loads(line) for line in lines[::20]]
     single, took = answer_with(partial(find_ten, catalog, finder), [row["query"] for row in rows])
     pairs = json.loads((folder / "two_tools.json").read_text(encoding="utf-8"))
     double, _ = answer_with(partial(find_ten, catalog, finder), [row["query"] for row in pairs])

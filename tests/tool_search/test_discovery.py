@@ -438,6 +438,13 @@ def test_providers_that_make_their_tools_anew_are_described_once(registry: Regis
     assert all(one is two for one, two in zip(described, discovery.searchable(), strict=True))
 
 
+def test_queries_ask_for_the_steps_of_a_task_one_by_one(registry: Registry) -> None:
+    answer = registry.call("tool_search", {"queries": ["send an email", "say hello", " "]})
+    assert {tool["name"] for tool in answer.value["tools"][:2]} == {"send_email", "greet"}
+    assert find(registry, "", queries=["email"]) == ["send_email"]
+    assert len(find(registry, "", queries=[" "])) == 4
+
+
 def test_execute_tool_is_marked_like_the_most_dangerous_tool_behind_it(registry: Registry) -> None:
     mark = registry.get("execute_tool").mark
     assert (mark.read_only, mark.destructive, mark.open_world) == (False, True, True)
@@ -650,7 +657,7 @@ def test_provider_07_a_removed_providers_tools_are_gone(registry: Registry) -> N
 
 def test_the_schemas_are_those_of_the_contract(registry: Registry) -> None:
     search, execute = registry.get("tool_search").input_schema, registry.get("execute_tool").input_schema
-    assert list(search["properties"]) == ["query", "max_results", "detail"] and "required" not in search
+    assert list(search["properties"]) == ["query", "queries", "max_results", "detail"] and "required" not in search
     assert (search["properties"]["detail"]["enum"], search["properties"]["detail"]["default"]) == (
         ["full", "brief"],
         "brief",
