@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NotRequired, cast
 
@@ -12,16 +12,10 @@ from typing_extensions import TypedDict
 
 from localmcp.errors import LocalMCPError, NotFound, UnknownTool
 from localmcp.models.language_model import LanguageModel
-from localmcp.schemas import list_of, mapping_of
 from localmcp.tool_search.arguments import bare_parameter, fill_arguments
-from localmcp.tool_search.phrases import VERBS as ASKING
 from localmcp.tool_search.phrases import written
-from localmcp.tool_search.sentence_ranking import RankedTool, Ranking, ToolRanking, is_telling
+from localmcp.tool_search.sentence_ranking import RankedTool, Ranking, ToolRanking
 from localmcp.tools import Answer, Json, Param, Registry, Tool, integer_or_string, tool, without_none
-from localmcp.wording.normalize import fold, stem
-from localmcp.wording.normalize import words as title_words
-from localmcp.wording.sentences import function_words
-from localmcp.wording.spelling import is_slip
 
 log = logging.getLogger(__name__)
 
@@ -110,8 +104,7 @@ class Router:
     """Chooses the tool and its arguments for a sentence, and makes the call unless the tool is destructive.
 
     A tool that only reads is called from a certainty of 0.35 on, one that changes something from 0.6; below that, and
-    for a destructive tool whoever chose it, the call is proposed with its arguments. A sentence that is the title of
-    something is looked up first.
+    for a destructive tool whoever chose it, the call is proposed with its arguments.
     """
 
     def __init__(
@@ -174,68 +167,23 @@ class Router:
         best = named or ranking.best
         if best is None:
             nearest = ranking.tools[0].certainty if ranking.tools else 0.0
-            return self._look_up_title(ranking, arguments) or Decision(None, {}, nearest, "No tool fits.")
+            return Decision(None, {}, nearest, "No tool fits.")
         called, certainty = best.tool, best.certainty
-        filled = fill_arguments(ranking.sentence, ranking.tokens, best, arguments)
-        is_search = called.mark.read_only and "query" in filled.arguments
-        if not named and (is_search or certainty < SURE_ENOUGH_TO_CHANGE or not called.mark.read_only):
-            exact = not is_search and certainty >= SURE_ENOUGH_TO_CHANGE
-            title = self._look_up_title(ranking, arguments, called, filled.arguments.get("query"), exact=exact)
-            if title:
-                return title
-        if filled.missing:
+        filled, missing = fill_arguments(ranking.sentence, ranking.tokens, best, arguments)
+        if missing:
             properties = called.input_schema["properties"]
-            said = {name: properties[name].get("description") for name in filled.missing}
+            said = {name: properties[name].get("description") for name in missing}
             needs = ", ".join(f"{name} ({text})" if text else name for name, text in said.items())
-            return Decision(None, filled.arguments, certainty, f"{called.name} fits, but needs {needs}.")
+            return Decision(None, filled, certainty, f"{called.name} fits, but needs {needs}.")
         least = SURE_ENOUGH_TO_READ if called.mark.read_only else SURE_ENOUGH_TO_CHANGE
         if not named and certainty < least:
             refusal = f"{called.name} may be meant, at a certainty of {certainty:.2f}; {least:g} is needed to run it."
-            return Decision(called, filled.arguments, certainty, refusal)
+            return Decision(called, filled, certainty, refusal)
         parameter = bare_parameter(called)
-        if not filled.arguments and parameter and not named and not _says_title(ranking, called.mark.title):
+        if not filled and parameter and not named:
             # A search that got no argument looks for the sentence itself.
             return Decision(called, {parameter: written(ranking.sentence, ranking.tokens)}, certainty)
-        return Decision(called, filled.arguments, certainty)
-
-    def _look_up_title(
-        self, ranking: Ranking, passed: Json, chosen: Tool | None = None, query: str | None = None, exact: bool = False
-    ) -> Decision | None:
-        """Return the call that finds what the sentence names by its title, or None.
-
-        `create a blueprint` is the title of a quick start, and asks for no deed. A reading tool with an example phrase
-        that is one slot is tried; it counts if a title that it finds has most words of the sentence.
-
-        Args:
-            chosen: the tool that fits otherwise; against a search elsewhere, two words at least must be in the title.
-            query: what a search elsewhere would look for; where it is one word, it must be the whole title.
-            exact: only the very title counts, against a tool that surely fits.
-        """
-        words = [token for token in ranking.tokens if is_telling(token) and token.stem not in ASKING]
-        whole = query is not None and len(title_words(query)) == 1
-        if whole:
-            words = [token for token in words if token.text == query] or words
-        for finder in self._routable():
-            parameter = bare_parameter(finder) if finder.mark.read_only else None
-            few = chosen is not None and chosen is not finder and len(words) < 2
-            if not parameter or not words or (few and not whole):
-                continue
-            properties = finder.input_schema.get("properties", {})
-            asked_for = ranking.tokens if chosen in (None, finder) else words
-            arguments = {name: value for name, value in passed.items() if name in properties}
-            arguments[parameter] = written(ranking.sentence, asked_for)
-            try:
-                rows = list_of(self._registry.call(finder.name, arguments).value.get("results"))
-            except LocalMCPError as error:
-                log.debug("%s finds nothing: %s", finder.name, error)
-                continue
-            title = str(mapping_of(rows[0]).get("displayName", "")) if rows else ""
-            if exact and title_words(title) != title_words(ranking.sentence):
-                continue
-            share = title_share([token.text for token in words], title, in_part=chosen is None and len(words) > 1)
-            if share >= TITLE_WORDS and (not few or len(title_words(title)) == 1):
-                return Decision(finder, arguments, share)
-        return None
+        return Decision(called, filled, certainty)
 
     def _ask_model(self, model: LanguageModel, ranking: Ranking, arguments: Json) -> Decision:
         """Return the call that the language model makes.
@@ -295,31 +243,6 @@ def _named(ranking: Ranking) -> RankedTool | None:
     ]
     exact = [entry for entry in ranking.tools if entry.tool.name.lower() == whole]
     return next(iter(exact or [entry for entry in identifiers if entry.tool.name.lower() in said]), None)
-
-
-def _says_title(ranking: Ranking, title: str) -> bool:
-    """Return whether a sentence says no more than the nouns of a tool's title."""
-    said = {token.stem for token in ranking.tokens}
-    nouns = [word for word in title_words(title) if stem(word, "english") not in ASKING]
-    stems = {stem(word, "english") for word in nouns}
-    return not said or stems <= said or stem("".join(nouns), "english") in said
-
-
-def title_share(words: Sequence[str], title: str, in_part: bool = False) -> float:
-    """Return the share of the words that a title has, misspelled ones too; 0 for less than half of the title.
-
-    `in_part`: all of the words suffice, however long the title is: `security scanning` means `Advanced security
-    scanning and vulnerability assessment`.
-    """
-
-    def is_said(word: str, other: str) -> bool:
-        return stem(word, "english") == stem(other, "english") or is_slip(word, other) or other.startswith(word)
-
-    in_title = [word for word in title_words(title) if stem(word, "english") not in ASKING]
-    shared_words = sum(any(is_said(fold(word), other) for other in in_title) for word in words)
-    telling = [word for word in in_title if word not in function_words()]
-    enough = shared_words * 2 >= len(telling) or (in_part and shared_words == len(words))
-    return shared_words / len(words) if words and enough else 0.0
 
 
 def _data(answer: Answer) -> Any:

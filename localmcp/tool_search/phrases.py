@@ -29,9 +29,6 @@ _VERB_WORDS = frozenset("find search show display give get view see print list l
 VERBS = frozenset(stem(word, "english") for word in _VERB_WORDS)
 
 
-# ---------------------------------------------------------------- phrases
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Literal:
     """A word of a phrase; the same object wherever it is written the same, so that comparisons are kept by it."""
@@ -58,11 +55,6 @@ class Phrase:
     constants: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     @property
-    def weight(self) -> float:
-        """The score of a sentence that holds the phrase word for word."""
-        return sum(item.weight if isinstance(item, Literal) else SLOT_WEIGHT for item in self.items)
-
-    @property
     def is_bare(self) -> bool:
         """Whether it is nothing but a slot, and so fits every sentence."""
         return all(isinstance(item, Slot) for item in self.items)
@@ -83,15 +75,13 @@ class PhraseMatch:
     """Places of the tokens that are words of the phrase."""
 
     @property
-    def inside(self) -> frozenset[int]:
-        """Places of the tokens that are in slots."""
-        return frozenset(position for run in self.captured.values() for position in run)
+    def explained(self) -> frozenset[int]:
+        """Places of the tokens that are words of the phrase or in slots."""
+        return self.literals.union(*self.captured.values())
 
     def is_singular(self, parameter: str) -> bool:
         """Return whether the phrase wants the argument in the singular."""
-        return any(
-            isinstance(item, Slot) and item.parameter == parameter and item.singular for item in self.phrase.items
-        )
+        return Slot(parameter, singular=True) in self.phrase.items
 
 
 _PART = re.compile(r"\{(\w+)(?::(singular))?(?:=([^}]*))?\}|([^\W_]+(?:['’|][^\W_]+)*)|([+*/=%])")
@@ -116,9 +106,8 @@ def parse_phrase(text: str) -> Phrase:
 def _literal(written: str) -> Literal:
     words = tuple(fold(word) for word in written.split("|"))
     stems = frozenset(stem(word, "english") for word in words)
-    if function_words().issuperset(words):
-        return Literal(words, stems, FUNCTION_WEIGHT)
-    return Literal(words, stems, VERB_WEIGHT if stems & VERBS else 1.0)
+    weight = FUNCTION_WEIGHT if function_words().issuperset(words) else VERB_WEIGHT if stems & VERBS else 1.0
+    return Literal(words, stems, weight)
 
 
 # ---------------------------------------------------------------- matching
@@ -136,70 +125,21 @@ def match_phrase(phrase: Phrase, tokens: Sequence[Token], properties: Mapping[st
     Args:
         properties: the tool's parameters as JSON Schema: a slot for a number takes a number.
     """
-    if not tokens or not _shares_a_word(phrase, tokens):
+    literals = [item for item in phrase.items if isinstance(item, Literal)]
+    # A verb of asking alone tells nothing where the phrase has a noun.
+    most = max((literal.weight for literal in literals), default=0.0)
+    heaviest = [literal for literal in literals if literal.weight == most]
+    if not any(_said_with(literal, tokens, place) for literal in heaviest for place in range(len(tokens))):
         return None
     table = _align(phrase, tokens, properties)
     best = table[0][0][0]
     if best <= 0:
         return None
-    captured, literal_words = _follow(phrase, table, len(tokens))
-    return PhraseMatch(phrase, min(best / phrase.weight, 1.0), best, captured, literal_words)
-
-
-def _shares_a_word(phrase: Phrase, tokens: Sequence[Token]) -> bool:
-    literals = [item for item in phrase.items if isinstance(item, Literal)]
-    telling = max((literal.weight for literal in literals), default=0.0)
-    # A verb of asking alone tells nothing where the phrase has a noun.
-    literals = [literal for literal in literals if literal.weight == telling]
-    return any(
-        _likeness(literal, tokens[position]) or _says_joined(literal, tokens, position)
-        for literal in literals
-        for position in range(len(tokens))
-    )
-
-
-def _align(phrase: Phrase, tokens: Sequence[Token], properties: Mapping[str, Any]) -> list[list[_Step]]:
-    """Return table[i][j]: the best that items from i on can make of the tokens from j on."""
-    count = len(tokens)
-    table: list[list[_Step]] = [[(0.0, "end", 0)] * (count + 1) for _ in range(len(phrase.items) + 1)]
-    for position in range(count - 1, -1, -1):
-        table[-1][position] = (table[-1][position + 1][0] - _cost(tokens[position]), "skip", 1)
-    for number in range(len(phrase.items) - 1, -1, -1):
-        item, row, below = phrase.items[number], table[number], table[number + 1]
-        row[count] = (below[count][0], "miss", 0)
-        for position in range(count - 1, -1, -1):
-            if isinstance(item, Literal):
-                steps = _literal_steps(item, tokens, position, below)
-            else:
-                steps = _slot_steps(tokens, position, below, properties.get(item.parameter, {}))
-            # Of equal steps the first: what can be a slot's is not left to a later one.
-            steps += [(below[position][0], "miss", 0), (row[position + 1][0] - _cost(tokens[position]), "skip", 1)]
-            row[position] = max(steps, key=lambda step: step[0])
-    return table
-
-
-def _literal_steps(item: Literal, tokens: Sequence[Token], position: int, below: list[_Step]) -> list[_Step]:
-    steps: list[_Step] = []
-    quality = _likeness(item, tokens[position])
-    if quality:
-        steps.append((below[position + 1][0] + item.weight * quality, "match", 1))
-    if _says_joined(item, tokens, position):
-        steps.append((below[position + 2][0] + item.weight, "match", 2))
-    return steps
-
-
-def _slot_steps(tokens: Sequence[Token], position: int, below: list[_Step], schema: Json) -> list[_Step]:
-    longest = len(tokens) - position if takes_words(schema) else len(values_from(tokens, position, schema))
-    lengths = range(1, longest + 1)
-    return [(below[position + n][0] + SLOT_WEIGHT - CAPTURED * n, "take", n) for n in lengths]
-
-
-def _follow(phrase: Phrase, table: list[list[_Step]], count: int) -> tuple[dict[str, range], frozenset[int]]:
-    """Return what the slots took, and which tokens are words of the phrase, along the best alignment."""
+    whole = sum(item.weight if isinstance(item, Literal) else SLOT_WEIGHT for item in phrase.items)
     captured: dict[str, range] = {}
     literal_words: set[int] = set()
     number = position = 0
-    while number < len(phrase.items) and position < count:
+    while number < len(phrase.items) and position < len(tokens):
         _, step, length = table[number][position]
         item = phrase.items[number]
         if isinstance(item, Slot) and step == "take":
@@ -208,16 +148,48 @@ def _follow(phrase: Phrase, table: list[list[_Step]], count: int) -> tuple[dict[
             literal_words.update(range(position, position + length))
         position += length
         number += step != "skip"
-    return captured, frozenset(literal_words)
+    return PhraseMatch(phrase, min(best / whole, 1.0), best, captured, frozenset(literal_words))
 
 
-def _likeness(item: Literal, token: Token) -> float:
-    """Return how well a token says a word of a phrase, 0..1."""
+def _align(phrase: Phrase, tokens: Sequence[Token], properties: Mapping[str, Any]) -> list[list[_Step]]:
+    """Return table[i][j]: the best that items from i on can make of the tokens from j on."""
+    count = len(tokens)
+    costs = [SKIPPED_FUNCTION if token.is_function_word else SKIPPED_WORD for token in tokens]
+    table: list[list[_Step]] = [[(0.0, "end", 0)] * (count + 1) for _ in range(len(phrase.items) + 1)]
+    for position in range(count - 1, -1, -1):
+        table[-1][position] = (table[-1][position + 1][0] - costs[position], "skip", 1)
+    for number in range(len(phrase.items) - 1, -1, -1):
+        item, row, below = phrase.items[number], table[number], table[number + 1]
+        row[count] = (below[count][0], "miss", 0)
+        for position in range(count - 1, -1, -1):
+            steps: list[_Step]
+            if isinstance(item, Literal):
+                said = _said_with(item, tokens, position)
+                steps = [(below[position + n][0] + item.weight * quality, "match", n) for n, quality in said]
+            else:
+                schema = properties.get(item.parameter, {})
+                longest = count - position if takes_words(schema) else len(values_from(tokens, position, schema))
+                steps = [
+                    (below[position + n][0] + SLOT_WEIGHT - CAPTURED * n, "take", n) for n in range(1, longest + 1)
+                ]
+            # Of equal steps the first: what can be a slot's is not left to a later one.
+            steps += [(below[position][0], "miss", 0), (row[position + 1][0] - costs[position], "skip", 1)]
+            row[position] = max(steps, key=lambda step: step[0])
+    return table
+
+
+def _said_with(item: Literal, tokens: Sequence[Token], position: int) -> list[tuple[int, float]]:
+    """Return with how many tokens from a place on a word of a phrase is said, and how well: `quick start` are two for
+    quickstart."""
+    token, *following = tokens[position : position + 2]
+    said: list[tuple[int, float]] = []
     if token.stem in item.stems:
-        return 1.0
-    if token.kind != "word" or item.weight <= FUNCTION_WEIGHT:
-        return 0.0
-    return _near_match(item, token.text, token.stem)
+        said.append((1, 1.0))
+    elif token.kind == "word" and item.weight > FUNCTION_WEIGHT and (near := _near_match(item, token.text, token.stem)):
+        said.append((1, near))
+    if following and token.kind == following[0].kind == "word" and _is_joined(item, token.text, following[0].text):
+        said.append((2, 1.0))
+    return said
 
 
 @cache
@@ -232,15 +204,8 @@ def _near_match(item: Literal, text: str, word_stem: str) -> float:
     word = fold(text)
     if any(word_stem in group and not group.isdisjoint(item.stems) for group in _groups()):
         return ALIKE
-    if word in function_words():
-        return 0.0
-    return MISSPELT if any(is_slip(word, other) for other in item.words) else 0.0
-
-
-def _says_joined(item: Literal, tokens: Sequence[Token], position: int) -> bool:
-    """Return whether two tokens written together are the word: `quick start` for quickstart."""
-    pair = tokens[position : position + 2]
-    return len(pair) == 2 and pair[0].kind == pair[1].kind == "word" and _is_joined(item, pair[0].text, pair[1].text)
+    is_typing_error = word not in function_words() and any(is_slip(word, other) for other in item.words)
+    return MISSPELT if is_typing_error else 0.0
 
 
 @lru_cache(maxsize=50_000)
@@ -248,31 +213,22 @@ def _is_joined(item: Literal, first: str, second: str) -> bool:
     return singular_of(fold(first + second)) in map(singular_of, item.words)
 
 
-def _cost(token: Token) -> float:
-    return SKIPPED_FUNCTION if token.is_function_word else SKIPPED_WORD
-
-
 # ---------------------------------------------------------------- what a slot takes
 
 
 def takes_words(schema: Json) -> bool:
     """Return whether any run of words can fill the parameter."""
-    single = _single(schema)
+    single = schema.get("items", {}) if schema.get("type") == "array" else schema
     return "enum" not in single and single.get("type", "string") == "string"
-
-
-def _single(schema: Json) -> Json:
-    """Return the schema of one item of a list; any other schema itself."""
-    return schema.get("items", {}) if schema.get("type") == "array" else schema
 
 
 def fits(token: Token, schema: Json) -> bool:
     """Return whether a token can fill a parameter that is not free text."""
-    schema = _single(schema)
-    if "enum" in schema:
-        return any(fold(str(value)) == fold(token.text) or stem(fold(str(value)), "english") == token.stem
-                   for value in schema["enum"])  # fmt: skip
-    return token.kind == "number" and schema.get("type") in ("integer", "number")
+    single = schema.get("items", {}) if schema.get("type") == "array" else schema
+    if "enum" in single:
+        choices = [fold(str(value)) for value in single["enum"]]
+        return fold(token.text) in choices or token.stem in (stem(choice, "english") for choice in choices)
+    return token.kind == "number" and single.get("type") in ("integer", "number")
 
 
 def values_from(tokens: Sequence[Token], position: int, schema: Json) -> range:
@@ -288,29 +244,22 @@ def values_from(tokens: Sequence[Token], position: int, schema: Json) -> range:
     return range(position, stop)
 
 
-@cache
-def _idle_words() -> frozenset[str]:
-    """Return words that no value begins or ends with."""
-    return function_words() | frozenset({"called", "named", "titled", "back"})
-
-
 def trim(run: Sequence[Token]) -> Sequence[Token]:
     """Return what a slot took, without articles and prepositions around it.
 
     `the roses` becomes `roses`; a title in capitals keeps its `The`.
     """
+    idle = function_words() | {"called", "named", "titled", "back"}
     first, last = 0, len(run)
-    while first + 1 < last and _begins_idly(run[first]):
+    while first + 1 < last:
+        text = run[first].text
+        # The first word of a sentence has its capital from there.
+        if text not in idle and (run[first].start or text.lower() not in idle | _VERB_WORDS):
+            break
         first += 1
-    while last - 1 > first and run[last - 1].text in _idle_words():
+    while last - 1 > first and run[last - 1].text in idle:
         last -= 1
     return run[first:last]
-
-
-def _begins_idly(token: Token) -> bool:
-    if token.start:
-        return token.text in _idle_words()
-    return token.text.lower() in _idle_words() | _VERB_WORDS
 
 
 def written(sentence: str, run: Sequence[Token], *, singular: bool = False) -> str:

@@ -6,18 +6,19 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import mul
 
 from localmcp.tool_search.phrases import Phrase, PhraseMatch, match_phrase, parse_phrase, takes_words
 from localmcp.tool_search.ranking import ToolFinder
-from localmcp.tool_search.words import ToolDescription, ToolText
+from localmcp.tool_search.words import ToolDescription
 from localmcp.tools import Json, Tool
 from localmcp.wording.sentences import Token, tokenize
 
 EVIDENCE = ("bias", "odds", "strength", "phrase", "whole_phrase", "placed_values", "unknown_words")
-"""odds and strength: of tool search (`ranking`, `features`); phrase: how well the best example phrase is said,
+"""odds and strength: of tool search (`ranking.Scores`); phrase: how well the best example phrase is said,
 whole_phrase: its 4th power; placed_values: 1 when a parameter asks for a path or an id of the sentence; unknown_words:
 share of the sentence's telling words that neither the tool has nor the phrase explains."""
-WITH_MODEL = (-1.8, 0.9, 5.0, 2.0, 2.7, 2.3, -2.58)
+WITH_MODEL = (-1.6, 0.9, 5.0, 2.0, 2.7, 2.3, -2.58)
 WITHOUT_MODEL = (-4.39, 0.0, 7.27, 1.9, 2.9, 2.67, -2.94)
 """Weights of EVIDENCE, fitted by `tests/benchmarks/router_quality.py --fit` to its development half; then the phrase
 was given more at the cost of the odds, which changed nothing there: what the author of a tool wrote counts. Without a
@@ -31,9 +32,6 @@ NONE_AT_MOST, LEAST = 0.4, 0.25
 """A tool is worth a call if "none of them" is not likelier than this, and the tool itself at least this likely."""
 PATIENCE = 60.0
 """Seconds that a sentence waits for the model: what is run must not depend on how long it takes to load."""
-
-
-# ---------------------------------------------------------------- records
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +62,6 @@ class Ranking:
         return best if best and best.certainty >= LEAST and self.none <= NONE_AT_MOST else None
 
 
-# ---------------------------------------------------------------- ranking
-
-
 class ToolRanking:
     """Ranks any tools for a sentence. Thread-safe."""
 
@@ -82,30 +77,41 @@ class ToolRanking:
         """
         listed = list(tools)
         tokens = tuple(tokenize(sentence))
-        judged = [_judge(tool, self._finder.text_of(self._describe(tool)), tokens) for tool in listed]
-        ranking = self._weigh(sentence, tokens, listed, judged, None)
-        doubtful = not listed or ranking.tools[0].certainty < SURE_BY_WORDS
+        if not listed:
+            return Ranking(sentence, tokens, [], 1.0)
+        phrases = [_best_phrase(tool, tokens) for tool in listed]
+        ranking = self._weigh(sentence, tokens, listed, phrases, None)
+        doubtful = ranking.tools[0].certainty < SURE_BY_WORDS
         if doubtful if with_model is None else with_model:
-            ranking = self._weigh(sentence, tokens, listed, judged, PATIENCE)
+            ranking = self._weigh(sentence, tokens, listed, phrases, PATIENCE)
         return ranking
 
     def _weigh(
-        self, sentence: str, tokens: tuple[Token, ...], tools: Sequence[Tool], judged: Sequence[_Judged],
+        self,
+        sentence: str,
+        tokens: tuple[Token, ...],
+        tools: Sequence[Tool],
+        phrases: Sequence[PhraseMatch | None],
         patience: float | None,
-    ) -> Ranking:  # fmt: skip
-        if not tools:
-            return Ranking(sentence, tokens, [], 1.0)
+    ) -> Ranking:
+        # Quotations, paths, ids and numbers say nothing about the tool.
+        spoken = sentence
+        for token in reversed(tokens):
+            if token.kind in ("quoted", "path", "id", "number"):
+                spoken = spoken[: token.start] + spoken[token.stop :]
         described = [self._describe(tool) for tool in tools]
-        scores = self._finder.score(without_values(sentence, tokens), described, patience)
+        scores = self._finder.score(" ".join(spoken.split()) or sentence, described, patience)
         weights = WITH_MODEL if scores.with_model else WITHOUT_MODEL
-        by_search = zip(scores.odds.tolist(), scores.strengths.tolist(), judged, strict=True)
-        evidence = [(1.0, odds, strength, *by_form) for odds, strength, (_, by_form) in by_search]
-        weighed = [sum(w * value for w, value in zip(weights, values, strict=True)) for values in evidence]
-        certainties = share_certainty(weighed)
-        ranked = [
-            RankedTool(tool, certainty, phrase, values)
-            for tool, certainty, (phrase, _), values in zip(tools, certainties, judged, evidence, strict=True)
-        ]
+        evidence: list[tuple[float, ...]] = []
+        for place, (tool, phrase) in enumerate(zip(tools, phrases, strict=True)):
+            said = phrase.score if phrase else 0.0
+            properties = tool.input_schema.get("properties", {})
+            placed = any(token.kind in ("path", "id") and asks_for(properties, token) for token in tokens)
+            unknown = _unknown_words(self._finder.text_of(described[place]).weights, tokens, phrase)
+            by_search = (1.0, float(scores.odds[place]), float(scores.strengths[place]))
+            evidence.append((*by_search, said, said**4, float(placed), unknown))
+        certainties = share_certainty([sum(map(mul, weights, values)) for values in evidence])
+        ranked = list(map(RankedTool, tools, certainties, phrases, evidence))
         ranked.sort(key=lambda ranked_tool: (-ranked_tool.certainty, ranked_tool.tool.name))
         return Ranking(sentence, tokens, ranked, 1 - sum(certainties))
 
@@ -118,34 +124,10 @@ def share_certainty(weighed: Sequence[float]) -> list[float]:
     return [odd / total for odd in odds]
 
 
-def without_values(sentence: str, tokens: Sequence[Token]) -> str:
-    """Return the sentence without quotations, paths, ids and numbers, whose words say nothing about the tool."""
-    shortened = sentence
-    for token in reversed(tokens):
-        if token.kind in ("quoted", "path", "id", "number"):
-            shortened = shortened[: token.start] + shortened[token.stop :]
-    return " ".join(shortened.split()) or sentence
-
-
-# ---------------------------------------------------------------- phrases and arguments
-
-_Judged = tuple[PhraseMatch | None, tuple[float, ...]]
-"""The tool's best phrase, and the evidence that needs no search."""
-
-
-def _judge(tool: Tool, text: ToolText, tokens: Sequence[Token]) -> _Judged:
-    properties: dict[str, Json] = tool.input_schema.get("properties", {})
-    phrase = _best_phrase(tool, tokens, properties)
-    score = phrase.score if phrase else 0.0
-    asked_for = any(token.kind in ("path", "id") and asks_for(properties, token) for token in tokens)
-    return phrase, (score, score**4, float(asked_for), _unknown_words(text, tokens, phrase))
-
-
-def _unknown_words(text: ToolText, tokens: Sequence[Token], phrase: PhraseMatch | None) -> float:
-    explained = (phrase.literals | phrase.inside) if phrase and phrase.score >= TRUSTED else frozenset[int]()
+def _unknown_words(known: Mapping[str, float], tokens: Sequence[Token], phrase: PhraseMatch | None) -> float:
+    explained = phrase.explained if phrase and phrase.score >= TRUSTED else frozenset[int]()
     telling = [token.stem for position, token in enumerate(tokens) if is_telling(token) and position not in explained]
-    matched = sum(word in text.weights for word in telling)
-    return (len(telling) - matched) / max(1, len(telling))
+    return sum(word not in known for word in telling) / max(1, len(telling))
 
 
 def phrases_of(tool: Tool) -> tuple[Phrase, ...]:
@@ -153,7 +135,8 @@ def phrases_of(tool: Tool) -> tuple[Phrase, ...]:
     return tuple(phrase for phrase in map(parse_phrase, tool.mark.examples) if not phrase.is_bare)
 
 
-def _best_phrase(tool: Tool, tokens: Sequence[Token], properties: Mapping[str, Json]) -> PhraseMatch | None:
+def _best_phrase(tool: Tool, tokens: Sequence[Token]) -> PhraseMatch | None:
+    properties = tool.input_schema.get("properties", {})
     matches = (match_phrase(phrase, tokens, properties) for phrase in phrases_of(tool))
     return max(filter(None, matches), key=lambda match: (round(match.score, 1), match.weight), default=None)
 
@@ -164,7 +147,6 @@ def is_telling(token: Token) -> bool:
 
 
 _ASKING = {"path": re.compile(r"path|file|folder|url|uri", re.I), "id": re.compile(r"\bids?\b|Id\b|uuid", re.I)}
-
 _IDENTIFIER = re.compile(r"\w+_\w+")
 """In a description it names something else: "As add_path returned it" asks for no path."""
 

@@ -5,8 +5,8 @@
         [--tasks | --metatool FOLDER] [--misses] [--words] [--json FILE]
 
 `discovery_tools.json` holds tools such as people own; `discovery_queries.jsonl` queries, each with every tool that
-would serve it (none: no tool does, though many are about the same things). The weights are fitted to all of these
-(`discovery_fit.py --weights` prints them anew). `blind`, `fresh` and `late` bring tools that join the others.
+would serve it (none: no tool does, though many are about the same things). `blind`,
+`fresh` and `late` bring tools that join the others.
 
 `unseen`, `final`, `public`, `fourth`, `fifth`, `sixth` and `seventh` are catalogs in themselves: 162 tools of 15
 servers, 195 of 17, 178 of 13, 437 of 13 and 214 of 17 that have the tools' names of public servers (`public`, `fifth`,
@@ -15,7 +15,9 @@ packages list them, calibre and tmdb as their README tells). They are in no othe
 requests that were written before any of their results was looked at. `kind` tells plain requests, chatty ones, and of
 those that no tool serves the near misses and the far ones; `assistant` is the same intent as an assistant puts it, by
 verb and object.
-The weights are fitted to all of them but `seventh`, the shipped adapter to all but `sixth` and `seventh`.
+The weights are fitted to `sixth` and to requests of MetaTool, the certainty also to what no tool serves in the sets
+before; the adapter to all but `sixth` and `seventh`, with six requests to each of MetaTool's tools, none of which
+`--metatool` asks, among its sayings. Nothing is fitted to `seventh` and `--tasks`.
 
 hit@1 and hit@5 count what is shown, whether surely or as the nearest; "sure" counts answers that are marked sure, and
 "right" how many of these hold a tool that serves among the first five.
@@ -26,7 +28,7 @@ no other set, named and described as public servers do, some badly; `discovery_t
 to it: it was written before the tasks were searched in parts. Recall counts parts that have a tool among the first five
 and ten; "right" counts sure answers that hold a tool of the task among the first five.
 
-`--metatool` is a folder with the benchmark of that name: `tools.json`, `requests.jsonl` (each tenth counts), and
+`--metatool` is a folder with the benchmark of that name: `tools.json`, `requests.jsonl` (each twentieth counts), and
 `two_tools.json`. `--words` leaves the model out.
 """
 

@@ -128,7 +128,7 @@ def measure_arguments(workspace: Any, half: str) -> tuple[dict[str, float], list
     for row in rows:
         tool = tools[row["tool"]]
         ranking = workspace.tool_ranking.rank(row["sentence"], [tool], with_model=False)
-        arguments = fill_arguments(ranking.sentence, ranking.tokens, ranking.tools[0], {}).arguments
+        arguments = fill_arguments(ranking.sentence, ranking.tokens, ranking.tools[0], {})[0]
         right = folded(arguments) in folded(row["arguments"])
         is_open = set(tool.input_schema.get("required", ())) > set(row["arguments"][0])
         (open_rows if is_open else full).append(right)

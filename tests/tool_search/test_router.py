@@ -71,15 +71,6 @@ class Shed:
         return {"kilograms": 31}
 
 
-class Pots:
-    """A search whose results are names alone."""
-
-    @tool("find_pot", title="Find a pot", examples=("{pot}",), visible=False)
-    def find_pot(self, pot: str) -> dict[str, Any]:
-        """Finds pots."""
-        return {"results": [pot]}
-
-
 @pytest.fixture(scope="module")
 def workspace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workspace]:
     folder = tmp_path_factory.mktemp("router")
@@ -156,39 +147,13 @@ def test_data_is_an_object_and_other_text_stays_text(workspace: Workspace) -> No
     assert ask(workspace, "list the spades")["tool_result"]["data"] == ["c"]
 
 
-@pytest.mark.parametrize("sentence", ["create a blueprint", "create a blueprnt", "getting startd"])
-def test_a_title_alone_finds_the_quick_start(workspace: Workspace, sentence: str) -> None:
-    response = ask(workspace, sentence)
-    assert response["tool_result"]["data"]["searchParams"] == {"displayName": sentence, "maxDistance": 7}
-
-
-@pytest.mark.parametrize("sentence", ["security scanning", "Security Scaning"])
-def test_all_words_of_a_sentence_in_a_long_title_find_the_quick_start(workspace: Workspace, sentence: str) -> None:
-    response = ask(workspace, sentence)
-    assert response["tool_result"]["data"]["result"]["quickstart"]["name"] == "scans"
-    assert ask(workspace, "scanning")["status"] == "no_tool_call"
-
-
-def test_a_search_for_the_title_of_a_quick_start_finds_the_quick_start(workspace: Workspace) -> None:
-    response = ask(workspace, "getting started")
-    assert (response["tool_result"]["tool"], response["arguments"]["displayName"]) == (
-        "searchQuickstarts",
-        "getting started",
-    )
-
-
-def test_a_search_for_one_word_that_is_a_whole_title_finds_the_quick_start(workspace: Workspace) -> None:
-    tools = [ask(workspace, sentence)["tool_result"]["tool"] for sentence in ("Find API docs", "Find image docs")]
-    assert tools == ["searchQuickstarts", "search"]
-
-
 @pytest.mark.parametrize("sentence", ["delete everything", "open the browser", "what about the roof"])
 def test_below_its_certainty_nothing_runs_and_the_call_is_proposed(workspace: Workspace, sentence: str) -> None:
     ran: list[str] = []
     workspace.registry.observe(lambda record: ran.append(record.tool))
     response = ask(workspace, sentence)
     assert response["status"] == "no_tool_call" and response["certainty"] < 0.6
-    assert set(ran) <= {"ask", "searchQuickstarts"}
+    assert ran == ["ask"]
     if "proposed" in response:
         assert response["proposed"]["tool"] in response["message"]
 
@@ -196,15 +161,6 @@ def test_below_its_certainty_nothing_runs_and_the_call_is_proposed(workspace: Wo
 def test_a_long_run_of_commas_is_answered(workspace: Workspace) -> None:
     # In quadratic time it took a minute, during which no other call was answered.
     assert ask(workspace, "list, " + ", " * 9000 + "documents")["status"]
-
-
-def test_words_in_a_collection_are_searched_there(workspace: Workspace) -> None:
-    workspace.library.add_text("Artificial intelligence is a field of computer science.", "AI")
-    response = ask(workspace, "artificial intelligence in collection default")
-    assert (response["tool_result"]["tool"], response["arguments"]) == (
-        "search",
-        {"query": "artificial intelligence", "collection": "default"},
-    )
 
 
 @pytest.mark.parametrize("sentence", ["describe the collection xmidas", "search for roses in the collection xmidas"])
@@ -441,9 +397,3 @@ def test_several_words_are_no_id(workspace: Workspace) -> None:
 
 def test_a_text_that_is_nested_without_end_stays_a_text(workspace: Workspace) -> None:
     assert ask(workspace, "list the hoes")["tool_result"]["data"] == "[" * 100_000
-
-
-def test_a_tool_whose_results_are_no_tables_has_no_title_that_is_meant(tmp_path: Path) -> None:
-    with Workspace(load_settings(database=tmp_path / "a.localmcp", model="hash")) as workspace:
-        workspace.registry.add_service(Pots())
-        assert ask(workspace, "zinnia marigold")["status"] == "no_tool_call"
