@@ -116,7 +116,7 @@ class Workspace:
         self.registry = Registry()
         self.registry.explain = self.database.explain
         self.activity = Activity(self.database, self.settings)
-        self.tool_finder = ToolFinder(self.embedder, cache_directory() / "discovery", self.activity.uses)
+        self.tool_finder = ToolFinder(self.embedder, cache_directory() / "discovery")
         self.discovery = Discovery(self.registry, self.tool_finder)
         self.registry.suggest = self.discovery.suggest
         self.tool_ranking = ToolRanking(self.tool_finder, self.discovery.describe)

@@ -9,7 +9,7 @@ from typing import Any
 
 from localmcp.schemas import lenient_value
 from localmcp.tool_search.phrases import PhraseMatch, Slot, fits, parse_phrase, takes_words, trim, values_from, written
-from localmcp.tool_search.sentence_ranking import RankedTool, asks_for, is_telling
+from localmcp.tool_search.sentence_ranking import RankedTool, asks_for, is_telling, phrases_of
 from localmcp.tool_search.words import known_verbs
 from localmcp.tools import Json, Tool
 from localmcp.wording.normalize import fold, stem, words
@@ -73,7 +73,12 @@ class _Filling:
 
     @property
     def required(self) -> Sequence[str]:
-        return self.tool.input_schema.get("required") or ()
+        """Those of the schema; else, of a tool that changes something, the parameter that all its phrases ask for."""
+        stated = self.tool.input_schema.get("required")
+        if stated or self.arguments or self.tool.mark.read_only:
+            return stated or ()
+        slots = [[item.parameter for item in each.items if isinstance(item, Slot)] for each in phrases_of(self.tool)]
+        return slots[0][:1] if slots and all(slots) else ()
 
     def open(self, *, needed: bool = False) -> list[str]:
         """Return the parameters without an argument, required ones first."""

@@ -1,4 +1,4 @@
-"""Find the tools that fit a request, whole and in its parts, by words, meaning and use, and tell how sure that is."""
+"""Find the tools that fit a request, whole and in its parts, by words and meaning, and tell how sure that is."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import operator
 import threading
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as TooLate
 from dataclasses import dataclass
@@ -54,8 +54,6 @@ SHARE_SHOWN, SHARE_OF_FIRST, CERTAIN, SHORT = 0.1, 0.005, 0.67, 7
 best is certain for a request of so few words: a longer one may ask for several things."""
 MAX_RANKED = 100
 """Tools that are put in order; nobody asks for more."""
-FAMILIAR, OFTEN = 0.15, 50
-"""What the most used tools gain in log odds, and how many calls that takes."""
 
 
 class Weights(NamedTuple):
@@ -237,21 +235,14 @@ def _make(made: Future[ToolVectors], tools: Sequence[ToolText], embedder: Embedd
 class ToolFinder:
     """Searches any tools. Thread-safe: what it keeps can be made twice, never wrongly."""
 
-    def __init__(
-        self,
-        embedder: LazyEmbedder | None = None,
-        cache: Path | None = None,
-        usage: Callable[[str], int] = lambda _: 0,
-    ) -> None:
+    def __init__(self, embedder: LazyEmbedder | None = None, cache: Path | None = None) -> None:
         """
         Args:
             embedder: None searches by words alone.
             cache: the folder where the tools' vectors are kept for the next process; None keeps them in memory.
-            usage: tool name -> how often it was called.
         """
         self._embedder = embedder
         self._vectors = TextVectors(cache)
-        self._usage = usage
         self._texts: WeakKeyDictionary[ToolDescription, ToolText] = WeakKeyDictionary()
         self._catalogs: OrderedDict[tuple[int, ...], ToolCatalog] = OrderedDict()
         self._lock = threading.Lock()
@@ -369,13 +360,11 @@ class ToolFinder:
         # What a word is part of is what was asked for; tools that are only similar would come between.
         others = () if one_word and names else (-scores.odds).argsort(kind="stable")[:MAX_RANKED].tolist()
         highest = MAX_SCORE_OF_WORD if names or one_word else MAX_SCORE
-        ranked: list[tuple[float, float, ToolDescription]] = []
-        for place in dict.fromkeys((*names, *others)):
-            tool = tools[place]
-            used = min(1.0, math.log1p(self._usage(tool.name)) / math.log1p(OFTEN))
-            odds = float(scores.odds[place]) + FAMILIAR * used
-            ranked.append((names.get(place) or highest * probability(odds), odds, tool))
-        ranked.sort(key=lambda entry: (-round(entry[0], 4), -round(entry[1], 1), entry[2].name))
+        ranked = [
+            (names.get(place) or highest * probability(float(scores.odds[place])), scores.odds[place], tools[place])
+            for place in dict.fromkeys((*names, *others))
+        ]
+        ranked.sort(key=lambda entry: (-round(entry[0], 4), -round(float(entry[1]), 1), entry[2].name))
         best, first = ranked[0][0], FIRST if scores.parts == 1 else FIRST_OF_PARTS
         is_settled = best >= CERTAIN and len(query.split()) <= SHORT
         least = best * (SHARE_SHOWN if is_settled else SHARE_OF_FIRST)

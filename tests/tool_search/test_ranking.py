@@ -1,9 +1,9 @@
-"""Finding tools by words, meaning and use: what fits, in which order, and when nothing does."""
+"""Finding tools by words and meaning: what fits, in which order, and when nothing does."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +19,7 @@ from localmcp.models.text_vectors import TextVectors
 from localmcp.own_tools.functions import FunctionTool
 from localmcp.tool_search.discovery import Discovery
 from localmcp.tool_search.meaning import scale_of
-from localmcp.tool_search.ranking import FAMILIAR, Hits, ToolFinder
+from localmcp.tool_search.ranking import Hits, ToolFinder
 from localmcp.tool_search.words import ToolDescription, take_apart, take_query_apart
 from localmcp.tools import Registry
 
@@ -266,30 +266,6 @@ class Slow:
 
     def count_tokens(self, text: str) -> int:
         return self.inner.count_tokens(text)
-
-
-TWINS = [described(f"{place}_lamp_on", "Switches the lamp on.") for place in ("attic", "barn", "cellar")]
-
-
-def used(counts: dict[str, int]) -> Callable[[str], int]:
-    return lambda name: counts.get(name, 0)
-
-
-class TestUse:
-    def test_settles_a_close_race(self) -> None:
-        assert names(ToolFinder().find("switch the lamp on", TWINS))[0] == "attic_lamp_on"
-        often = ToolFinder(usage=used({"cellar_lamp_on": 40, "barn_lamp_on": 3}))
-        found = names(often.find("switch the lamp on", TWINS))
-        assert found == ["cellar_lamp_on", "barn_lamp_on", "attic_lamp_on"]
-
-    def test_never_turns_a_clear_one(self) -> None:
-        often = ToolFinder(usage=used({"attic_lamp_on": 10**9}))
-        assert names(often.find("switch the lamp in the cellar on", TWINS))[0] == "cellar_lamp_on"
-        assert FAMILIAR < 0.2
-
-    def test_does_not_make_anything_fit(self) -> None:
-        often = ToolFinder(usage=used({"attic_lamp_on": 10**9}))
-        assert often.find("order a pizza", TWINS).tools == ()
 
 
 class TestTakenApart:
