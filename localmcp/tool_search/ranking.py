@@ -284,32 +284,40 @@ class ToolFinder:
             patience: seconds to wait for the model, without which words alone are compared; None does not ask it.
             queries: the parts of the request; where there are none, its sentences, clauses and entries of lists.
         """
-        catalog = self._catalog(tools)
         texts = [text, *(queries or parts_of(text))]
-        read = [catalog.read(part) for part in texts]
-        by_words = [catalog.compare_words(query) for query in read]
-        by_meaning = self._compare_meaning(catalog, texts, patience)
-        weights = WITH_MODEL if by_meaning else WITHOUT_MODEL
-        by_meaning = by_meaning or [np.zeros((len(tools), 5), np.float32)] * len(texts)
-        rows = [np.concatenate(columns, axis=1) for columns in zip(by_meaning, by_words, strict=True)]
+        rows, words, with_model = self.evidence(texts, tools, patience)
+        weights = WITH_MODEL if with_model else WITHOUT_MODEL
         # Only differences mean anything: how much likelier in log odds one tool is than another.
         relevances = rows[0] @ np.array(weights.order, np.float32)
         best, behind = int(relevances.argmax()), max(0, len(tools) - FIRST - 1)
         lead = relevances[best] - np.partition(relevances, behind)[behind]
-        signs = (1.0, relevances[best], lead, rows[0][best, -1], min(len(read[0].words), 15))
+        signs = (1.0, relevances[best], lead, rows[0][best, -1], min(words, 15))
         right = float(np.dot(weights.right, signs))
         if len(rows) > 1:
             relevances = _mix([row @ np.array(weights.order, np.float32) for row in rows], bool(queries))
         strengths = rows[0][:, -2]
-        has_words = bool(read[0].words) and (weights is WITH_MODEL or bool(strengths.any()))
+        has_words = words > 0 and (with_model or bool(strengths.any()))
         return Scores(
             relevances - relevances.max() + np.float32(right),
             strengths,
             max(1, len(texts) - 1),
             has_words and right >= weights.possible,
             right >= weights.sure,
-            weights is WITH_MODEL,
+            with_model,
         )
+
+    def evidence(
+        self, texts: Sequence[str], tools: Sequence[ToolDescription], patience: float | None
+    ) -> tuple[list[NDArray[np.float32]], int, bool]:
+        """Return what speaks for each tool, (tools, columns of `Weights.order`) for each text, how many telling words
+        the first has, and whether the model was there in time."""
+        catalog = self._catalog(tools)
+        read = [catalog.read(text) for text in texts]
+        by_words = [catalog.compare_words(query) for query in read]
+        found = self._compare_meaning(catalog, texts, patience)
+        by_meaning = found or [np.zeros((len(tools), 5), np.float32)] * len(texts)
+        rows = [np.concatenate(columns, axis=1) for columns in zip(by_meaning, by_words, strict=True)]
+        return rows, len(read[0].words), found is not None
 
     def _compare_meaning(
         self, catalog: ToolCatalog, texts: Sequence[str], patience: float | None
