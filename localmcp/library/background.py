@@ -17,9 +17,6 @@ from localmcp.library.ledger import waiting_pages
 from localmcp.storage.database import Database, fetch_all
 from localmcp.storage.times import recent_bounds, utc_now
 
-Kind = Literal["words", "meaning", "scans"]
-WORDS: Literal["words"] = "words"
-"""Kind of the job of a run that reads files."""
 SCANS = "scans"
 """The lease of who reads scans: one process at a time."""
 SCAN_SECONDS = 600.0
@@ -27,16 +24,14 @@ SCAN_SECONDS = 600.0
 FEWEST_FILES = 10
 """A run of fewer files is over before somebody could look."""
 SILENT_SECONDS = 60.0
-"""A job that has written nothing for so long is over, or its process is."""
-FORGOTTEN_SECONDS = 30 * 86_400.0
-"""Only then its row goes: a machine that slept goes on with it."""
+"""A run that has written nothing for so long is over, or its process is."""
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
     """Work of a process on the file."""
 
-    kind: Kind
+    kind: Literal["words", "meaning", "scans"]
     done: int = 0
     total: int = 0
     """Files, characters, pages or passages; 0 = unknown. Of meaning and scans, only what is left is known."""
@@ -58,21 +53,17 @@ class Announcement:
     """A run that reads files, recorded in the file so that other processes can show and stop it."""
 
     total: int
-    id: str = field(default_factory=lambda: f"{WORDS}:{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex}")
-
-    @property
-    def is_shown(self) -> bool:
-        """Whether it takes long enough for somebody to look."""
-        return self.total >= FEWEST_FILES
+    id: str = field(default_factory=lambda: f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex}")
 
     def begin(self, connection: apsw.Connection) -> None:
-        """Record the run, and delete those whose process was killed. Part of the caller's write transaction."""
-        sql = "delete from jobs where kind = ? and heartbeat_at not between ? and ?"
-        connection.execute(sql, (WORDS, *recent_bounds(FORGOTTEN_SECONDS)))
-        if self.is_shown:
+        """Record the run, and delete those of processes that are no more. Part of the caller's write transaction."""
+        for (job_id,) in fetch_all(connection, "select id from jobs"):
+            if not vector_queue.is_alive(job_id, utc_now()):
+                connection.execute("delete from jobs where id = ?", (job_id,))
+        if self.total >= FEWEST_FILES:
             sql = "insert into jobs (id, kind, arguments, status, total, started_at, heartbeat_at)"
-            values = (self.id, WORDS, self.total, utc_now(), utc_now())
-            connection.execute(f"{sql} values (?, ?, '{{}}', 'running', ?, ?, ?)", values)
+            values = (self.id, self.total, utc_now(), utc_now())
+            connection.execute(f"{sql} values (?, 'words', '{{}}', 'running', ?, ?, ?)", values)
 
     def beat(self, connection: apsw.Connection, files: int) -> None:
         """Note that so many more files are stored. Part of the caller's write transaction.
@@ -80,11 +71,9 @@ class Announcement:
         Raises:
             Interrupted: somebody has stopped the run.
         """
-        if not self.is_shown:
-            return
         sql = "update jobs set done = done + ?, heartbeat_at = ? where id = ? and status = 'running'"
         connection.execute(sql, (files, utc_now(), self.id))
-        if not connection.changes():
+        if self.total >= FEWEST_FILES and not connection.changes():
             raise Interrupted("Stopped from another window; what was read stays, and refresh goes on with the rest.")
 
     def end(self, connection: apsw.Connection) -> None:
@@ -95,19 +84,19 @@ class Announcement:
 def stop(database: Database, job_id: str) -> None:
     """Stop a run of another process at the next files that it stores."""
     with database.write() as connection:
-        connection.execute("update jobs set status = 'failed' where id = ? and kind = ?", (job_id, WORDS))
+        connection.execute("update jobs set status = 'failed' where id = ?", (job_id,))
 
 
 def work_on(connection: apsw.Connection) -> list[Work]:
     """Return what goes on now, the words first."""
     works: list[Work] = []
     sql = """
-        select id, kind, done, coalesce(total, 0) from jobs
+        select id, done, coalesce(total, 0) from jobs
         where status = 'running' and heartbeat_at between ? and ? order by started_at
     """
-    for job_id, kind, done, total in fetch_all(connection, sql, recent_bounds(SILENT_SECONDS)):
-        if kind == WORDS and vector_queue.is_alive(holder := job_id.partition(":")[2], utc_now()):
-            works.append(Work(WORDS, done, total, process=vector_queue.process_of(holder), job_id=job_id))
+    for job_id, done, total in fetch_all(connection, sql, recent_bounds(SILENT_SECONDS)):
+        if vector_queue.is_alive(job_id, utc_now()):
+            works.append(Work("words", done, total, process=vector_queue.process_of(job_id), job_id=job_id))
     collections = [collection.id for collection in visible_collections(connection)]
     for name, holder, beat_at in fetch_all(connection, "select name, holder, beat_at from leases order by name desc"):
         if not vector_queue.is_alive(holder, beat_at, SCAN_SECONDS if name == SCANS else vector_queue.LEASE_SECONDS):

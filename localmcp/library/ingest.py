@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace as changed
 from typing import Any
 
 import apsw
@@ -33,18 +34,19 @@ from localmcp.index.trash import keep_version
 from localmcp.index.vector_queue import Lease, waiting, work_off
 from localmcp.library import ledger, trash
 from localmcp.library.background import SCAN_SECONDS, SCANS, Announcement
-from localmcp.library.ledger import Entry, Root, check_options, find_targets, owner_of, why_absent
+from localmcp.library.ledger import Root, check_options, find_targets, owner_of
 from localmcp.library.names import SourceRow
 from localmcp.library.plan import Plan, follow_moved_roots, plan_adding, plan_refresh, set_aside
 from localmcp.library.reading import Origin, Task, draft_source, read_groups, window_for
 from localmcp.library.report import Progress as Progress
 from localmcp.library.report import ProgressCallback, Report
-from localmcp.library.storing import Store, find_text, recognized_in
+from localmcp.library.storing import Store
+from localmcp.library.tags import keep_own_tags
 from localmcp.library.walk import File, stat_file
 from localmcp.library.why import Explanation, explain
 from localmcp.models import Embedder, LazyEmbedder
 from localmcp.readers.ocr import installed_engine
-from localmcp.storage.database import Database, fetch_one
+from localmcp.storage.database import Database, fetch_all, fetch_column, fetch_one
 
 log = logging.getLogger(__name__)
 
@@ -108,11 +110,9 @@ class Library:
         with self._running:
             destination, partition_id = self._open_collection(collection, partition)
             for path in (path for path, kind in targets.items() if kind is None):
-                run.report.add_problem(path, why_absent(path))
-                with self._database.write() as connection:
-                    if path not in ledger.entries_below(connection, destination.id, path):
-                        ledger.record(connection, destination.id, None, [Entry(path, "failed", why_absent(path))])
-            plans = plan_adding(self._database, destination, partition_id, targets, options, self._settings)
+                run.report.add_problem(path, "no such file or folder")
+            said = Root("", "file", destination.id, partition_id, options)
+            plans = plan_adding(self._database, destination, targets, said, self._settings)
             questions = set_aside(plans)
             self._carry_out(destination, plans, run, remember=remember)
         return self._finish(run, [destination], questions, wait)
@@ -164,7 +164,9 @@ class Library:
         with self._database.write() as connection:
             announcement.begin(connection)
             for plan in plans:
-                self._record_plan(connection, plan, run, remember)
+                if remember and plan.root.id is None:
+                    ledger.save_root(connection, plan.root)
+                _record_plan(connection, plan, run.report)
             if len(tasks) >= MANY_FILES:
                 prepare_for_many(connection)
         run.total += len(tasks)
@@ -176,26 +178,9 @@ class Library:
                 for group in read_groups(tasks, window_for(embedder), self._settings):
                     store.put(group)
         finally:
-            if announcement.is_shown:
-                with self._database.write() as connection:
-                    announcement.end(connection)
+            with self._database.write() as connection:
+                announcement.end(connection)
         self._trash_missing(plans, run)
-
-    def _record_plan(self, connection: apsw.Connection, plan: Plan, run: Progress, remember: bool) -> None:
-        """Record the root and everything that is passed over."""
-        root, report = plan.root, run.report
-        if remember and root.id is None:
-            ledger.save_root(connection, root)
-        dropped = [(e.source_id, root.collection_id, None) for e in plan.dropped if e.source_id is not None]
-        report.removed += trash.move_to_trash(connection, dropped, "skipped", "")
-        ledger.forget(connection, root.collection_id, plan.stale)
-        ledger.record(connection, root.collection_id, root.id, plan.passed)
-        for entry in plan.passed:
-            if entry.status == "failed":
-                report.add_problem(entry.path, entry.reason)
-        report.skipped += plan.skipped + sum(entry.status == "skipped" for entry in plan.passed)
-        report.unchanged += plan.unchanged
-        report.failed += plan.failed
 
     def _trash_missing(self, plans: Sequence[Plan], run: Progress) -> None:
         """Put the documents into the trash whose files are gone and were not moved."""
@@ -348,13 +333,20 @@ class Library:
                     if not lease.take(connection):
                         break
                     roots = ledger.roots_of(connection, [collection.id])
-                    known = recognized_in(connection, collection.id, entry.path)
+                    # Digests of the scans in the file whose text is there already.
+                    sql = """
+                        select metadata ->> '$.ocr.of' from sources where collection_id = ? and uri > ? and uri < ?
+                            and trashed_at is null and metadata ->> '$.ocr' is not null
+                    """
+                    inside = (collection.id, f"{entry.path}#", f"{entry.path}$")
+                    read_before = frozenset[str](fetch_column(connection, sql, inside))
                 root = owner_of(entry.path, roots) or Root(entry.path, "file", collection.id)
                 file = stat_file(entry.path)
                 if isinstance(file, File):
                     window = window_for(self._embedder.get() if self._embedder.loaded else None)
                     store = Store(self._database, collection, run)
-                    for group in read_groups([Task(file, root, entry, recognize=known)], window, self._settings):
+                    task = Task(file, root, entry, recognize=read_before)
+                    for group in read_groups([task], window, self._settings):
                         store.put(group)
                     read += entry.pages
         finally:
@@ -393,25 +385,31 @@ class Library:
         data = document.text.encode()
         owner, partition_id = self._open_collection(collection, partition)
         origin = Origin(owner.id, partition_id, uri, hashlib.sha256(data).hexdigest(), len(data), options=options)
-        with self._database.read() as connection:
-            before, sha256 = find_text(connection, owner, document.title, uri)
-        if before and sha256 != origin.sha256 and not replace and uri is None:
-            raise InvalidInput(
-                f"'{document.title}' is already in collection '{owner.name}' with another text.",
-                hint="To replace it, add --replace (as a tool: replace: true); or choose another title.",
-            )
-        if before is None or sha256 != origin.sha256:
-            draft = draft_source(document, window_for(self._model(owner, Progress())), origin)
-            with self._database.write() as connection:
-                # Looked up again inside the transaction: another caller may have added it meanwhile.
-                before, sha256 = find_text(connection, owner, draft.title, uri)
-                if before and sha256 != origin.sha256 and uri is None:
-                    keep_version(connection, before.source_id)
-                if before is None or sha256 != origin.sha256:
-                    before = put_source(connection, draft, {}, None, replaces=before.source_id if before else None)
+        draft = draft_source(document, window_for(self._model(owner, Progress())), origin)
+        test = "uri = :uri" if uri else "uri is null and title = :title"
+        sql = f"""
+            select id, uuid, chunk_count, sha256 from sources
+            where collection_id = :collection and trashed_at is null and {test} order by id desc limit 1
+        """
+        with self._database.write() as connection:
+            rows = fetch_all(connection, sql, {"collection": owner.id, "uri": uri, "title": draft.title})
+            [(before, uuid, chunks, sha256)] = rows or [(None, "", 0, "")]
+            if before and sha256 == origin.sha256:
+                indexed = Indexed(before, uuid, kept=chunks)
+            else:
+                if before and uri is None and not replace:
+                    raise InvalidInput(
+                        f"'{draft.title}' is already in collection '{owner.name}' with another text.",
+                        hint="To replace it, add --replace (as a tool: replace: true); or choose another title.",
+                    )
+                if before:
+                    draft = changed(draft, metadata=keep_own_tags(connection, draft.metadata, before))
+                if before and uri is None:
+                    keep_version(connection, before)
+                indexed = put_source(connection, draft, {}, None, replaces=before)
         # Also of a text that is there: who added it may have been killed before it had vectors.
-        self._make_vectors(Progress(), [owner], sources=[before.source_id])
-        return before
+        self._make_vectors(Progress(), [owner], sources=[indexed.source_id])
+        return indexed
 
     def _open_collection(self, name: str | None, partition: str | None) -> tuple[Collection, int | None]:
         """Return a collection and the id of a partition of it, made if absent."""
@@ -501,3 +499,18 @@ def _rare_garbage_collection() -> Generator[None]:
         yield
     finally:
         gc.set_threshold(*before)
+
+
+def _record_plan(connection: apsw.Connection, plan: Plan, report: Report) -> None:
+    """Record everything that is passed over. Part of the write transaction."""
+    root = plan.root
+    dropped = [(entry.source_id, root.collection_id, None) for entry in plan.dropped if entry.source_id is not None]
+    report.removed += trash.move_to_trash(connection, dropped, "skipped", "")
+    ledger.forget(connection, root.collection_id, plan.stale)
+    ledger.record(connection, root.collection_id, root.id, plan.passed)
+    for entry in plan.passed:
+        if entry.status == "failed":
+            report.add_problem(entry.path, entry.reason)
+    report.skipped += plan.skipped + sum(entry.status == "skipped" for entry in plan.passed)
+    report.unchanged += plan.unchanged
+    report.failed += plan.failed

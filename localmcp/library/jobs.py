@@ -22,9 +22,8 @@ log = logging.getLogger(__name__)
 
 WAIT_SECONDS = 20.0
 """A call answers within this time, finished or not."""
-CANCEL_SECONDS = 10.0
-"""How long a cancellation waits for the work to stop."""
 REMEMBERED = 100
+"""Finished jobs that can still be asked for."""
 
 
 class JobStatus(TypedDict):
@@ -73,9 +72,9 @@ class Job:
             self.listener(done, total, message)
 
     def cancel(self) -> None:
-        """Stop at the next file or batch; what is written stays, and work that is done is not undone."""
+        """Stop at the next file or batch, and wait 10 s for it; what is written stays."""
         self.cancelled.set()
-        self.finished.wait(CANCEL_SECONDS)
+        self.finished.wait(10.0)
 
     def status(self) -> JobStatus:
         """Return how far it is, as tools answer it."""

@@ -20,11 +20,9 @@ from localmcp.storage.times import utc_now
 Status = Literal["indexed", "skipped", "failed", "missing", "moved", "removed", "kept"]
 """`missing`: deleted, its source in the trash. `removed`: taken out by the person, and left out by later walks.
 `kept`: brought back from the trash although its file is gone."""
-
 Kind = Literal["file", "folder"]
 SourceType = Literal["text", "website", "docs", "qa", "notion"]
 SOURCE_TYPES: tuple[SourceType, ...] = get_args(SourceType)
-LONGEST_TITLE = 200
 
 # ---------------------------------------------------------------- what was added
 
@@ -38,16 +36,6 @@ class Options:
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
     include_hidden: bool = False
     patterns: tuple[str, ...] = ()
-
-    def within(self, outer: Options, title: str | None = None) -> Options:
-        """Return these options, filled up with those of an outer folder; `title`: for want of one."""
-        return Options(
-            self.title or title,
-            self.source_type or outer.source_type,
-            {**outer.metadata, **self.metadata},
-            self.include_hidden or outer.include_hidden,
-            self.patterns or outer.patterns,
-        )
 
 
 @dataclass(slots=True)
@@ -66,6 +54,21 @@ class Root:
         """What is stored with every source of it."""
         return self.partition_id, self.options.title, self.options.source_type, self.options.metadata
 
+    def within(self, owner: Root | None) -> Root:
+        """Return a root that inherits what is not said of it from the root at or above it."""
+        if owner is None:
+            return self
+        own, outer = self.options, owner.options
+        options = Options(
+            own.title or (outer.title if owner.path == self.path else None),
+            own.source_type or outer.source_type,
+            {**outer.metadata, **own.metadata},
+            own.include_hidden or outer.include_hidden,
+            own.patterns or outer.patterns,
+        )
+        partition_id = owner.partition_id if self.partition_id is None else self.partition_id
+        return Root(self.path, self.kind, self.collection_id, partition_id, options)
+
 
 WATCHED = "kind in ('file', 'folder')"
 """Selects the roots that the person has not removed; of the others the kind is `removed file` or `removed folder`."""
@@ -77,19 +80,14 @@ def roots_of(connection: apsw.Connection, collection_ids: Iterable[int], *, remo
         select path, kind, collection_id, partition_id, options, id from roots
         where {"not " if removed else ""}({WATCHED}) order by path
     """
-    ids = set(collection_ids)
-    return [_root(*row) for row in fetch_all(connection, sql) if row[2] in ids]
-
-
-def _root(path: str, kind: Any, collection_id: int, partition_id: int | None, options: str, number: int) -> Root:
-    stored: dict[str, Any] = json.loads(options)
-    stored["patterns"] = tuple(stored.get("patterns", ()))
-    return Root(path, kind.removeprefix("removed "), collection_id, partition_id, Options(**stored), number)
-
-
-def watched_folders(connection: apsw.Connection) -> list[str]:
-    """Return the paths of the folders that were added to any collection."""
-    return fetch_column(connection, "select path from roots where kind = 'folder'")
+    ids, roots = set(collection_ids), list[Root]()
+    for path, kind, collection_id, partition_id, options, number in fetch_all(connection, sql):
+        if collection_id in ids:
+            stored: dict[str, Any] = {"patterns": (), **json.loads(options)}
+            stored["patterns"] = tuple(stored["patterns"])
+            kind = kind.removeprefix("removed ")
+            roots.append(Root(path, kind, collection_id, partition_id, Options(**stored), number))
+    return roots
 
 
 def save_root(connection: apsw.Connection, root: Root) -> None:
@@ -105,13 +103,6 @@ def save_root(connection: apsw.Connection, root: Root) -> None:
     root.id = fetch_one(connection, sql, (*row, utc_now()))
 
 
-def move_root(connection: apsw.Connection, root: Root, path: str) -> None:
-    """Watch a root at another path, where it is now. Part of the caller's write transaction."""
-    connection.execute("delete from roots where collection_id = ? and path = ?", (root.collection_id, path))
-    connection.execute("update roots set path = ? where id = ?", (path, root.id))
-    root.path = path
-
-
 def forget_root(connection: apsw.Connection, collection_id: int, path: str) -> None:
     """Forget the root that is exactly this path."""
     connection.execute("delete from roots where collection_id = ? and path = ?", (collection_id, path))
@@ -122,28 +113,18 @@ def unwatch(connection: apsw.Connection, collection_id: int, path: str, *, insid
 
     Their options are kept as long as something from them is in the trash.
     """
-    sql = f"update roots set kind = 'removed ' || kind where {WATCHED} and collection_id = ? and"
-    if inside:
-        sql = f"{sql} (path = ? or path >= ? and path < ?)"
-        connection.execute(sql, (collection_id, path, *range_below(path)))
-    else:
-        connection.execute(f"{sql} path = ?", (collection_id, path))
+    first, last = range_below(path) if inside else ("", "")
+    sql = f"""
+        update roots set kind = 'removed ' || kind
+        where {WATCHED} and collection_id = ? and (path = ? or path >= ? and path < ?)
+    """
+    connection.execute(sql, (collection_id, path, first, last))
 
 
 def owner_of(path: str, roots: Sequence[Root]) -> Root | None:
     """Return the innermost root at or above a path."""
     above = [root for root in roots if below(path, root.path)]
     return max(above, key=lambda root: len(root.path), default=None)
-
-
-def make_root(
-    path: str, kind: Kind, collection_id: int, partition_id: int | None, options: Options, owner: Root | None
-) -> Root:
-    """Return the root for a path that is added; what is not said is inherited from the root at or above it."""
-    if owner is None:
-        return Root(path, kind, collection_id, partition_id, options)
-    options = options.within(owner.options, owner.options.title if owner.path == path else None)
-    return Root(path, kind, collection_id, owner.partition_id if partition_id is None else partition_id, options)
 
 
 def check_options(
@@ -160,7 +141,7 @@ def check_options(
     """
     if source_type is not None and source_type not in SOURCE_TYPES:
         raise InvalidInput(f"source type {source_type!r} is unknown; use one of {', '.join(SOURCE_TYPES)}.")
-    line = " ".join(without_surrogates(title or "").split())[:LONGEST_TITLE]
+    line = " ".join(without_surrogates(title or "").split())[:200]
     try:
         text = json.dumps(dict(metadata or {}), ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
@@ -170,32 +151,25 @@ def check_options(
 
 
 def find_targets(paths: Iterable[str | os.PathLike[str]], options: Options) -> dict[str, Kind | None]:
-    """Return resolved path -> kind; None for one that does not exist, or whose name the file cannot hold.
+    """Return resolved path -> kind; None for one that does not exist.
 
     Raises:
         NotFound: none exists.
-        InvalidInput: an empty path, a title for a folder, or nothing but names that are not Unicode.
+        InvalidInput: an empty path, a title for a folder, or a name that is not Unicode.
     """
     targets: dict[str, Kind | None] = {}
     for name in paths:
         if not os.fspath(name):
             raise InvalidInput("path is empty; name a file or a folder ('.' is the current one).")
-        real = os.path.realpath(os.path.expanduser(name))
-        kind = "folder" if os.path.isdir(real) else "file" if os.path.lexists(real) else None
-        if kind == "folder" and options.title:
-            raise InvalidInput(f"title: {real} is a folder; only a single file can be given a title.")
-        path = unicode_path(real)
-        targets[path] = kind if path == real else None
+        path = os.path.realpath(os.path.expanduser(name))
+        if path != unicode_path(path):
+            raise InvalidInput(f"{unicode_path(path)}: {NOT_UNICODE}.", hint="Rename it, and add it again.")
+        targets[path] = "folder" if os.path.isdir(path) else "file" if os.path.lexists(path) else None
+        if targets[path] == "folder" and options.title:
+            raise InvalidInput(f"title: {path} is a folder; only a single file can be given a title.")
     if not any(targets.values()):
-        if unnamed := [path for path in targets if why_absent(path) == NOT_UNICODE]:
-            raise InvalidInput(f"{', '.join(unnamed)}: {NOT_UNICODE}.", hint="Rename it, and add it again.")
         raise NotFound(f"There is no file or folder {', '.join(targets) or 'named'}.")
     return targets
-
-
-def why_absent(path: str) -> str:
-    """Return why a target has no kind."""
-    return NOT_UNICODE if "\ufffd" in path else "no such file or folder"
 
 
 # ---------------------------------------------------------------- entries
@@ -247,10 +221,12 @@ def record(connection: apsw.Connection, collection_id: int, root_id: int | None,
     upsert_rows(connection, "ledger", ("path", "collection_id"), rows)
 
 
-def mark(connection: apsw.Connection, collection_id: int, path: str, status: Status, reason: str) -> None:
-    """Change status and reason of a path, and keep the rest of its entry."""
+def mark(
+    connection: apsw.Connection, collection_id: int, path: str, status: Status, reason: str, **values: Any
+) -> None:
+    """Change status, reason and other columns of a path, and keep the rest of its entry."""
     row = {"path": path, "collection_id": collection_id, "status": status, "reason": reason, "seen_at": utc_now()}
-    upsert_rows(connection, "ledger", ("path", "collection_id"), [row])
+    upsert_rows(connection, "ledger", ("path", "collection_id"), [row | values])
 
 
 def forget(connection: apsw.Connection, collection_id: int, paths: Iterable[str]) -> None:
@@ -297,15 +273,21 @@ def waiting_pages(connection: apsw.Connection, collection_ids: Iterable[int]) ->
     return sum(entry.pages for owner in collection_ids for entry in waiting_scans(connection, owner))
 
 
-def folders_above(path: str) -> list[str]:
-    """Return the folders around a path, the innermost first."""
-    above: list[str] = []
-    while (folder := os.path.dirname(path)) != path:
-        above.append(path := folder)
-    return above
-
-
 def range_below(path: str) -> tuple[str, str]:
     """Return the bounds of the paths inside a folder, for the index: `/a/` <= path < `/a0`."""
     prefix = prefix_of(path)
     return prefix, prefix[:-1] + chr(ord(prefix[-1]) + 1)
+
+
+def documents_in(connection: apsw.Connection, collection_id: int, path: str) -> list[tuple[int, str]]:
+    """Return (id, uri) of the documents in a file, such as the messages of a mailbox; none for an ordinary file."""
+    sql = """
+        select id, uri from sources where collection_id = ? and uri >= ? and uri < ? and trashed_at is null
+            and metadata ->> '$.container' = ?
+    """
+    return fetch_all(connection, sql, (collection_id, f"{path}#", f"{path}$", path))
+
+
+def watched_folders(connection: apsw.Connection) -> list[str]:
+    """Return the paths of the folders that were added to any collection."""
+    return fetch_column(connection, "select path from roots where kind = 'folder'")

@@ -7,25 +7,14 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path, PurePath
+from pathlib import PurePath
 
 import apsw
 
 from localmcp.config import Settings
 from localmcp.humanize import counted
 from localmcp.index.collections import Collection
-from localmcp.library.ledger import (
-    Entry,
-    Kind,
-    Options,
-    Root,
-    entries_below,
-    make_root,
-    move_root,
-    owner_of,
-    roots_of,
-    watched_folders,
-)
+from localmcp.library.ledger import Entry, Kind, Root, entries_below, forget_root, owner_of, roots_of, watched_folders
 from localmcp.library.reading import CANNOT_BE_READ, REACHED_BY_LINK, Task
 from localmcp.library.walk import File, Passed, WalkRules, below, stat_file, walk
 from localmcp.storage.database import Database
@@ -34,9 +23,15 @@ from localmcp.storage.times import utc_moment
 
 @dataclass(slots=True)
 class Plan:
-    """The outcome of one comparison."""
+    """A root, and the outcome of comparing it with the ledger."""
 
     root: Root
+    asked: bool = False
+    """The person adds it once more: also what was skipped or failed and has not changed."""
+    forced: bool = False
+    """The options of the root have changed, so every file is stored again."""
+    returning: bool = False
+    """Also take what the person had removed."""
     tasks: list[Task] = field(default_factory=list[Task])
     passed: list[Entry] = field(default_factory=list[Entry])
     """New entries for the ledger, of paths that are passed over."""
@@ -58,63 +53,117 @@ class Plan:
     def root_is_gone(self) -> bool:
         return self.root.kind == "folder" and not os.path.isdir(self.root.path)
 
+    def compare(self, entries: Mapping[str, Entry], elsewhere: Iterable[str], watched: frozenset[str]) -> None:
+        """Walk the root, and compare it with the entries at and below it; `elsewhere` are the paths of all roots."""
+        root, options = self.root, self.root.options
+        others = [path for path in elsewhere if path != root.path and below(path, root.path)]
+        ours = {path: entry for path, entry in entries.items() if not any(below(path, other) for other in others)}
+        self.documents = sum(entry.holds_source for entry in ours.values())
+        removed = frozenset(entry.path for entry in ours.values() if entry.status == "removed" and not self.returning)
+        rules = WalkRules(options.include_hidden, options.patterns, frozenset(others), removed, watched)
+        visited: dict[str, File | Passed] = {}
+        for item in _walk(root, rules):
+            visited[item.path] = item
+            if isinstance(item, File):
+                self._take(item, ours.get(item.path))
+            else:
+                self._pass(item, ours.get(item.path))
+        for path, entry in ours.items():
+            if path in visited or entry.status in ("kept", "missing", "moved"):
+                continue
+            inside = any(path[: mark.start()] in visited for mark in re.finditer("#", path))
+            above = next((visited[folder] for folder in map(str, PurePath(path).parents) if folder in visited), None)
+            if (inside and not entry.holds_source) or (isinstance(above, Passed) and above.failed):
+                # What is said of a document inside a file is kept as long as the file is there.
+                continue
+            if entry.holds_source:
+                (self.dropped if above else self.gone).append(entry)
+            if (above or not entry.holds_source) and (entry.status != "removed" or self.returning):
+                # The mark on a whole folder that was removed ends when the person adds the folder again.
+                self.stale.append(path)
 
-@dataclass(frozen=True, slots=True)
-class _Look:
-    """How the files of a root are compared with the ledger."""
+    def _take(self, file: File, entry: Entry | None) -> None:
+        if entry is None:
+            self.tasks.append(Task(file, self.root, None, self.forced))
+            return
+        status = entry.status if (entry.size, entry.mtime_ns) == (file.size, file.mtime_ns) else None
+        # Touched after it was recorded, as by copying or new permissions: its hash then tells.
+        touched = bool(entry.sha256) and file.ctime_ns > utc_moment(entry.seen_at).timestamp() * 1e9
+        # New permissions change neither size nor time.
+        readable = entry.reason.startswith(CANNOT_BE_READ) and os.access(entry.path, os.R_OK)
+        if status == "indexed" and not (self.forced or touched):
+            self.unchanged += 1
+        elif status == "skipped" and not self.asked:
+            self.skipped += 1
+        elif status == "failed" and not (self.asked or readable):
+            self.failed += 1
+        else:
+            self.tasks.append(Task(file, self.root, entry, self.forced))
 
-    settings: Settings
-    watched: frozenset[str]
-    """Folders of the person: the ignore files of those above count."""
-    asked: bool = False
-    """The person adds it once more: also what was skipped or failed and has not changed."""
-    forced: bool = False
-    """The options of the root have changed, so every file is stored again."""
-    returning: bool = False
-    """Also take what the person had removed."""
+    def _pass(self, passed: Passed, entry: Entry | None) -> None:
+        status = "failed" if passed.failed else "skipped"
+        is_known = entry is not None and (entry.status, entry.reason) == (status, passed.reason)
+        # What cannot be looked at may still be there: its source stays.
+        stays = entry is not None and (entry.status == "removed" or (entry.holds_source and passed.failed))
+        if entry and entry.holds_source and not passed.failed:
+            self.dropped.append(entry)
+        elif stays or (is_known and not (passed.failed and self.asked)):
+            self.failed += passed.failed
+            self.skipped += not passed.failed
+            return
+        self.passed.append(Entry(passed.path, status, passed.reason))
 
 
 def plan_adding(
-    database: Database, collection: Collection, partition_id: int | None, targets: Mapping[str, Kind | None],
-    options: Options, settings: Settings,
-) -> list[Plan]:  # fmt: skip
-    """Return a plan for each path that is added and exists."""
+    database: Database, collection: Collection, targets: Mapping[str, Kind | None], said: Root, settings: Settings
+) -> list[Plan]:
+    """Return a plan for each path that is added and exists; `said` has what is said of all of them."""
     with database.read() as connection:
         roots = roots_of(connection, [collection.id])
-        entries_by_path = {path: entries_below(connection, collection.id, path) for path in targets}
+        entries = {path: entries_below(connection, collection.id, path) for path in targets}
         watched = watched_paths(connection, settings)
-    elsewhere = [*(root.path for root in roots), *targets]
     plans: list[Plan] = []
     for path, kind in targets.items():
         if kind is None:
             continue
         owner = owner_of(path, roots)
-        root = make_root(path, kind, collection.id, partition_id, options, owner)
+        root = replace(said, path=path, kind=kind).within(owner)
         forced = owner is not None and root.values != owner.values
         is_root = owner is not None and owner.path == path
-        entries = entries_by_path[path]
-        entry = entries.get(path)
+        entry = entries[path].get(path)
         if owner and not is_root and not forced and kind == "file" and entry and entry.holds_source:
             # The folder's own walk looks after this file; it needs no separate root.
             root.id = owner.id
-        look = _Look(settings, watched, asked=True, forced=forced, returning=not is_root)
-        plans.append(_make_plan(root, entries, look, elsewhere))
+        plan = Plan(root, asked=True, forced=forced, returning=not is_root)
+        plan.compare(entries[path], [*(root.path for root in roots), *targets], watched)
+        plans.append(plan)
     return plans
 
 
 def plan_refresh(database: Database, collection: Collection, settings: Settings) -> list[Plan]:
     """Return a plan for each root of a collection."""
     with database.read() as connection:
-        roots = roots_of(connection, [collection.id])
-        entries_by_root = [entries_below(connection, collection.id, root.path) for root in roots]
-        look = _Look(settings, watched_paths(connection, settings))
-    elsewhere = [root.path for root in roots]
-    return [_make_plan(root, entries, look, elsewhere) for root, entries in zip(roots, entries_by_root, strict=True)]
+        plans = [Plan(root) for root in roots_of(connection, [collection.id])]
+        entries = [entries_below(connection, collection.id, plan.root.path) for plan in plans]
+        watched = watched_paths(connection, settings)
+    for plan, inside in zip(plans, entries, strict=True):
+        plan.compare(inside, [other.root.path for other in plans], watched)
+    return plans
 
 
 def watched_paths(connection: apsw.Connection, settings: Settings) -> frozenset[str]:
     """Return the folders that are watched, in any collection, and those from which assistants may add."""
     return frozenset([*watched_folders(connection), *map(os.path.realpath, settings.folders)])
+
+
+def _walk(root: Root, rules: WalkRules) -> Iterable[File | Passed]:
+    if os.path.realpath(root.path) != root.path:
+        # Refused as a whole: what the link leads to was never allowed.
+        return (Passed(root.path, REACHED_BY_LINK, failed=True),)
+    if root.kind == "folder":
+        return walk(root.path, rules) if os.path.isdir(root.path) else ()
+    # A file that is gone was not seen; anything else that keeps it from being read is a reason.
+    return (stat_file(root.path),) if os.path.lexists(root.path) else ()
 
 
 # ---------------------------------------------------------------- files that are gone
@@ -134,15 +183,17 @@ def follow_moved_roots(database: Database, plans: Sequence[Plan]) -> None:
         places: Counter[str] = Counter()
         for entry in plan.gone:
             tail = entry.path[len(root.path) :]
-            found = new.get((entry.size, entry.mtime_ns), ())
-            places.update(path[: len(path) - len(tail)] for path in found if path.endswith(tail))
+            paths = new.get((entry.size, entry.mtime_ns), ())
+            places.update(path[: len(path) - len(tail)] for path in paths if path.endswith(tail))
         place, count = max(places.items(), key=lambda place: place[1], default=("", 0))
         ours = [other.root for other in plans if other.root.collection_id == root.collection_id]
         owner = owner_of(place, ours)
         if 2 * count <= len(plan.gone) or (owner and (owner.path == place or owner.values == root.values)):
             continue
         with database.write() as connection:
-            move_root(connection, root, place)
+            forget_root(connection, root.collection_id, place)
+            connection.execute("update roots set path = ? where id = ?", (place, root.id))
+        root.path = place
         for other in plans:
             moved = [task for task in other.tasks if below(task.file.path, place)]
             other.tasks = [task for task in other.tasks if not below(task.file.path, place)]
@@ -182,90 +233,3 @@ def _is_mass(vanished: int, documents: int) -> bool:
 def _marks(path: str, size: int | None, mtime_ns: int | None) -> set[tuple[object, ...]]:
     """Return what a file keeps when it is moved: size and time, and often its name."""
     return {("name", os.path.basename(path), size), ("time", mtime_ns, size)}
-
-
-# ---------------------------------------------------------------- comparing
-
-
-def _make_plan(root: Root, entries: Mapping[str, Entry], look: _Look, elsewhere: Iterable[str]) -> Plan:
-    """Walk a root and compare it with the ledger's entries at and below it; `elsewhere` are the paths of all roots."""
-    others = [path for path in elsewhere if path != root.path and below(path, root.path)]
-    ours = {path: entry for path, entry in entries.items() if not any(below(path, other) for other in others)}
-    plan = Plan(root, documents=sum(entry.holds_source for entry in ours.values()))
-    removed = frozenset(entry.path for entry in ours.values() if entry.status == "removed" and not look.returning)
-    options = root.options
-    rules = WalkRules(options.include_hidden, options.patterns, frozenset(others), removed, look.watched)
-    passed: dict[str, Passed] = {}
-    visited: set[str] = set()
-    for item in _walk(root, rules):
-        visited.add(item.path)
-        if isinstance(item, File):
-            _compare(plan, item, ours.get(item.path), look)
-        else:
-            passed[item.path] = item
-            _pass(plan, item, ours.get(item.path), look)
-    for path, entry in ours.items():
-        if path in visited or entry.status in ("kept", "missing", "moved"):
-            continue
-        inside = any(path[: mark.start()] in visited for mark in re.finditer("#", path))
-        above = next((passed[folder] for folder in map(str, PurePath(path).parents) if folder in passed), None)
-        if (inside and not entry.holds_source) or (above and above.failed):
-            # What is said of a document inside a file is kept as long as the file is there.
-            continue
-        if entry.holds_source:
-            (plan.dropped if above else plan.gone).append(entry)
-        if (above or not entry.holds_source) and (entry.status != "removed" or look.returning):
-            # The mark on a whole folder that was removed ends when the person adds the folder again.
-            plan.stale.append(path)
-    return plan
-
-
-def _walk(root: Root, rules: WalkRules) -> Iterable[File | Passed]:
-    if os.path.realpath(root.path) != root.path:
-        # Refused as a whole: what the link leads to was never allowed.
-        return (Passed(root.path, REACHED_BY_LINK, failed=True),)
-    if root.kind == "folder":
-        return walk(root.path, rules) if os.path.isdir(root.path) else ()
-    # A file that is gone was not seen; anything else that keeps it from being read is a reason.
-    return (stat_file(root.path),) if os.path.lexists(root.path) else ()
-
-
-def _compare(plan: Plan, file: File, entry: Entry | None, look: _Look) -> None:
-    if entry is None:
-        plan.tasks.append(Task(file, plan.root, None, look.forced))
-        return
-    status = entry.status if (entry.size, entry.mtime_ns) == (file.size, file.mtime_ns) else None
-    # Touched after it was recorded, as by copying or new permissions: its hash then tells.
-    touched = bool(entry.sha256) and file.ctime_ns > utc_moment(entry.seen_at).timestamp() * 1e9
-    # New permissions change neither size nor time.
-    readable = entry.reason.startswith(CANNOT_BE_READ) and os.access(entry.path, os.R_OK)
-    if status == "indexed" and not (look.forced or touched):
-        plan.unchanged += 1
-    elif status == "skipped" and not (look.asked and _is_readable(plan.root, file, look.settings)):
-        plan.skipped += 1
-    elif status == "failed" and not (look.asked or readable):
-        plan.failed += 1
-    else:
-        plan.tasks.append(Task(file, plan.root, entry, look.forced))
-
-
-def _is_readable(root: Root, file: File, settings: Settings) -> bool:
-    from localmcp.readers.readers import why_skipped  # 60 ms: every reader
-
-    return why_skipped(Path(file.path), archive=root.kind == "file", max_bytes=settings.max_file_mb * 1_000_000) is None
-
-
-def _pass(plan: Plan, passed: Passed, entry: Entry | None, look: _Look) -> None:
-    status = "failed" if passed.failed else "skipped"
-    if entry and entry.holds_source and not passed.failed:
-        plan.dropped.append(entry)
-    elif entry and (entry.holds_source or entry.status == "removed"):
-        # What cannot be looked at may still be there: its source stays.
-        plan.failed += passed.failed and entry.status != "removed"
-        plan.skipped += entry.status == "removed"
-        return
-    elif entry and (entry.status, entry.reason) == (status, passed.reason) and not (passed.failed and look.asked):
-        plan.failed += passed.failed
-        plan.skipped += not passed.failed
-        return
-    plan.passed.append(Entry(passed.path, status, passed.reason))

@@ -25,9 +25,10 @@ from localmcp.errors import LocalMCPError, ScannedDocument, UnreadableDocument
 from localmcp.files import modified_ns
 from localmcp.index.drafts import DEFAULT_LANGUAGE, WORD_ONLY, SourceDraft, Window, draft_chunk
 from localmcp.library.ledger import Entry, Options, Root
+from localmcp.library.tags import split_tags, unique
 from localmcp.library.walk import File
 from localmcp.models import Embedder
-from localmcp.readers.chunking import MAIL_HEADER, Chunk, split
+from localmcp.readers.chunking import MAIL_HEADER, split
 from localmcp.readers.data_text import is_data, is_data_file
 from localmcp.readers.document import Document
 from localmcp.readers.worker_pool import Limits, WorkerPool
@@ -38,20 +39,15 @@ log = logging.getLogger(__name__)
 
 LONGEST_CHUNK = 254
 """Tokens of an embedded text, also for models that read more: shorter passages answer more exactly."""
-CODE_SAMPLES = 6
-"""Passages of code that decide which language its words are in."""
 CANNOT_BE_READ = "cannot be read"
 """Begins the reason of a file that the system does not let us read."""
 REACHED_BY_LINK = "reached through a link, which it was not when it was added; add it again if that is meant"
-BLOCK = 1 << 20
-HEAD = 8192
 GROUP_CHUNKS, GROUP_SECONDS = 6_000, 2.0
 """A transaction holds about so many passages, or what was read in so long."""
 FIRST_SECONDS = 0.3
 """The first one, so that something is found soon."""
 SCAN_LIMITS = Limits(seconds=600, seconds_per_megabyte=0, memory=1_500_000_000)
 """Of a file whose pages are drawn for text recognition."""
-
 
 @dataclass(frozen=True, slots=True)
 class Origin:
@@ -108,11 +104,6 @@ Step = tuple[Task, Reading | None]
 # ---------------------------------------------------------------- groups
 
 
-def estimate_tokens(text: str) -> int:
-    """Estimate the WordPieces of a text, rather too many: a third of each word's bytes, and each other sign."""
-    return sum(-(-len(part.encode()) // 3) for part in re.findall(r"\w+|[^\w\s]", text))
-
-
 def window_for(embedder: Embedder | None) -> Window:
     """Return how text is cut for that model; without one, for an estimate of what the default model would count."""
     if embedder is None:
@@ -126,31 +117,31 @@ def window_for(embedder: Embedder | None) -> Window:
     return Window(count_tokens, min(embedder.identity.max_tokens, LONGEST_CHUNK))
 
 
+def estimate_tokens(text: str) -> int:
+    """Estimate the WordPieces of a text, rather too many: a third of each word's bytes, and each other sign."""
+    return sum(-(-len(part.encode()) // 3) for part in re.findall(r"\w+|[^\w\s]", text))
+
+
 def read_groups(tasks: Sequence[Task], window: Window, settings: Settings) -> Iterator[list[Step]]:
-    """Yield the results of reading the files, in groups that are one transaction each."""
-    group: list[Step] = []
-    chunks, start, patience = 0, time.monotonic(), FIRST_SECONDS
-    for task, reading in _read_all(tasks, window, settings):
-        group.append((task, reading))
-        chunks += len(reading.draft.chunks) if reading and reading.draft else 0
-        # A file is mostly completed in one transaction; one of many documents takes several.
-        if chunks >= GROUP_CHUNKS or (reading is None and time.monotonic() - start > patience):
-            yield group
-            group, chunks, start, patience = [], 0, time.monotonic(), GROUP_SECONDS
-    if group:
-        yield group
-
-
-def _read_all(tasks: Sequence[Task], window: Window, settings: Settings) -> Iterator[Step]:
-    """Yield each document with the task of its file, None at the end of a file; files in any order."""
+    """Yield the results of reading the files, in groups that are one transaction each; the files in any order."""
     work = partial(read_file, window, settings.max_file_mb * 1_000_000)
     limits = Limits() if all(task.recognize is None for task in tasks) else SCAN_LIMITS
     workers = min(os.cpu_count() or 1, len(tasks))
+    group: list[Step] = []
+    chunks, start, patience = 0, time.monotonic(), FIRST_SECONDS
     with WorkerPool(work, workers=workers, limits=limits, size=lambda task: task.file.size) as pool:
         for answer in pool.run(tasks):
             file = answer.item.file
             given_up = Reading(file.size, file.mtime_ns, failed=answer.failure)
-            yield answer.item, None if answer.finished else answer.value or given_up
+            reading = None if answer.finished else answer.value or given_up
+            group.append((answer.item, reading))
+            chunks += len(reading.draft.chunks) if reading and reading.draft else 0
+            # A file is mostly completed in one transaction; one of many documents takes several.
+            if chunks >= GROUP_CHUNKS or (answer.finished and time.monotonic() - start > patience):
+                yield group
+                group, chunks, start, patience = [], 0, time.monotonic(), GROUP_SECONDS
+    if group:
+        yield group
 
 
 # ---------------------------------------------------------------- files
@@ -186,7 +177,7 @@ def _read(reading: Reading, window: Window, max_bytes: int, task: Task) -> Itera
     with open_regular(path) as file:
         status = os.fstat(file.fileno())
         reading.size, reading.mtime_ns = status.st_size, modified_ns(status)
-        choice = choose_reader(file.read(HEAD), path.name, archive=root.kind == "file")
+        choice = choose_reader(file.read(8192), path.name, archive=root.kind == "file")
         why_not = choice.why_skipped(status.st_size, max_bytes)
         if why_not and status.st_size:
             yield replace(reading, skipped=why_not)
@@ -198,10 +189,8 @@ def _read(reading: Reading, window: Window, max_bytes: int, task: Task) -> Itera
         elif is_blank:
             yield replace(reading, skipped=why_not or "only white space", empty=True)
         else:
-            origin = Origin(
-                root.collection_id, root.partition_id, str(path), reading.sha256, reading.size, reading.mtime_ns,
-                root.options,
-            )  # fmt: skip
+            place = (root.collection_id, root.partition_id, str(path))
+            origin = Origin(*place, reading.sha256, reading.size, reading.mtime_ns, root.options)
             for document in read_documents(file, path.name, choice, max_bytes=max_bytes, recognize=task.recognize):
                 yield _drafted(reading, document, window, origin, file)
 
@@ -228,16 +217,13 @@ def open_regular(path: Path) -> Generator[BinaryIO]:
         yield file
 
 
-_BLANK = b" \t\n\r\v\f\0" + BOM_UTF8 + BOM_UTF16_LE
-
-
 def _digest_of(file: BinaryIO) -> tuple[str, bool]:
     """Return the SHA-256 of a file, and whether it is only white space."""
     file.seek(0)
     digest, blank = hashlib.sha256(), True
-    while block := file.read(BLOCK):
+    while block := file.read(1 << 20):
         digest.update(block)
-        blank = blank and not block.strip(_BLANK)
+        blank = blank and not block.strip(b" \t\n\r\v\f\0" + BOM_UTF8 + BOM_UTF16_LE)
     file.seek(0)
     return digest.hexdigest(), blank
 
@@ -263,7 +249,12 @@ def _drafted(reading: Reading, document: Document, window: Window, origin: Origi
             size=len(data),
             options=replace(said, title=None, metadata=metadata),
         )
-    draft = draft_source(document, window, origin, lambda: _read_again(file))
+
+    def read_again() -> bytes:
+        file.seek(0)
+        return file.read()
+
+    draft = draft_source(document, window, origin, read_again)
     return replace(reading, draft=draft, member=document.member, remark=document.remark)
 
 
@@ -272,25 +263,30 @@ def member_uri(path: str, member: str) -> str:
     return f"{path}#{member}" if member else path
 
 
-def _read_again(file: BinaryIO) -> bytes:
-    file.seek(0)
-    return file.read()
-
-
 def draft_source(
     document: Document, window: Window, origin: Origin, read: Callable[[], bytes] | None = None
 ) -> SourceDraft:
     """Return the source to store, with the words of its passages and what is in its tables; `read` gives its bytes."""
-    title = origin.options.title or document.title
-    by_word_only = is_data_file(origin.uri or "")
+    options = origin.options
+    title = options.title or document.title
     chunks = split(replace(document, title=title), window.count_tokens, limit=window.limit)
-    is_code = document.markup == "code"
-    language = (_code_language(chunks) if is_code else detect_language(_prose(document.text))) or DEFAULT_LANGUAGE
+    if document.markup == "code":
+        # The language that most of six passages, spread over it, have.
+        votes = Counter(filter(None, (detect_language(chunk.text) for chunk in chunks[:: -(-len(chunks) // 6) or 1])))
+        language = max(votes, key=votes.__getitem__, default=None) or DEFAULT_LANGUAGE
+    else:
+        language = detect_language(_prose(document.text)) or DEFAULT_LANGUAGE
+    metadata = {**document.metadata, **options.metadata}
+    if tags := split_tags(options.metadata.get("tags") or []):
+        metadata["tags"] = unique([*split_tags(document.metadata.get("tags") or []), *tags])
+    # What SQLite cannot hold is said of this file, before it is in a transaction with others.
+    json.dumps([title, metadata], ensure_ascii=False).encode()
+    by_word_only = is_data_file(origin.uri or "")
     return SourceDraft(
         collection_id=origin.collection_id,
         partition_id=origin.partition_id,
         title=title,
-        source_type=origin.options.source_type or document.source_type,
+        source_type=options.source_type or document.source_type,
         format=document.format,
         uri=origin.uri,
         sha256=origin.sha256,
@@ -300,7 +296,7 @@ def draft_source(
         date=document.date,
         date_from=document.date_from,
         tables=describe_tables(origin.uri or title, document.text, None if document.member else read),
-        metadata={**document.metadata, **origin.options.metadata},
+        metadata=metadata,
         chunks=[
             draft_chunk(
                 chunk,
@@ -314,13 +310,6 @@ def draft_source(
             for chunk in chunks
         ],
     )
-
-
-def _code_language(chunks: Sequence[Chunk]) -> str | None:
-    """Return the language that most of some passages, spread over the document, have; None when all are undecided."""
-    spread = chunks[:: -(-len(chunks) // CODE_SAMPLES) or 1]
-    votes = Counter(filter(None, (detect_language(chunk.text) for chunk in spread)))
-    return max(votes, key=votes.__getitem__, default=None)
 
 
 def _prose(text: str) -> str:

@@ -7,10 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
-SHOWN_PROBLEMS = 50
-EARLIEST_ESTIMATE = 2.0
-"""Seconds of work before a rate says anything."""
-
 
 @dataclass(slots=True)
 class Report:
@@ -43,7 +39,7 @@ class Report:
     def add_problem(self, path: str, reason: str) -> None:
         """Count a failure, and keep it if it is among the first 50."""
         self.failed += 1
-        if len(self.problems) < SHOWN_PROBLEMS:
+        if len(self.problems) < 50:
             self.problems.append((path, reason))
 
     def add_notice(self, text: str) -> None:
@@ -77,28 +73,12 @@ class Progress:
         return self.report.chunks_added + self.report.chunks_kept
 
     @property
-    def documents(self) -> int:
-        """Stored, or as they were, of what was read so far."""
-        report = self.report
-        return report.indexed + report.updated + report.moved + report.restored + report.unchanged
-
-    @property
-    def waiting(self) -> int:
-        """Passages that have no vector yet."""
-        return self.report.waiting
-
-    @property
-    def seconds(self) -> float:
-        """Since the run began."""
-        return time.perf_counter() - self._start
-
-    @property
     def seconds_left(self) -> float | None:
         """Of the phase, by bytes or characters; None until enough is done to tell."""
         words = self.phase == "words"
         done, total = (self.bytes_done, self.bytes_total) if words else (self.vectors_done, self.vectors_total)
         elapsed = time.perf_counter() - self._phase_start
-        return elapsed * (total - done) / done if 0 < done < total and elapsed > EARLIEST_ESTIMATE else None
+        return elapsed * (total - done) / done if 0 < done < total and elapsed > 2.0 else None
 
     def finish_file(self, path: str, size: int) -> None:
         """Count a file as done."""
@@ -119,7 +99,7 @@ class Progress:
 
     def end(self) -> Report:
         """Return the report, with the time it took."""
-        self.report.seconds = self.seconds
+        self.report.seconds = time.perf_counter() - self._start
         return self.report
 
     def _tell(self) -> None:

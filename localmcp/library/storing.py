@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
-from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -22,9 +20,10 @@ from localmcp.index.trash import keep_version
 from localmcp.library.ledger import (
     WATCHED,
     Entry,
+    Root,
+    documents_in,
     forget_root,
     is_at,
-    make_root,
     mark,
     owner_of,
     record,
@@ -33,14 +32,10 @@ from localmcp.library.ledger import (
 )
 from localmcp.library.reading import Reading, Step, Task, member_uri
 from localmcp.library.report import Progress
-from localmcp.library.trash import documents_in
+from localmcp.library.tags import keep_own_tags
 from localmcp.library.walk import below
 from localmcp.storage.database import Database, fetch_all, fetch_column, fetch_one
 
-log = logging.getLogger(__name__)
-
-STORAGE_FAULTS = (apsw.TooBigError, apsw.ConstraintError, ValueError, TypeError, OverflowError)
-"""What storing one odd source can raise without anything being wrong with the file; `UnicodeError` is a ValueError."""
 MOST_PROBLEMS = 5
 """Different problems of a mailbox or an archive that the reason in the ledger names."""
 MOST_GONE, MOST_COMPARED = 200, 5
@@ -48,18 +43,6 @@ MOST_GONE, MOST_COMPARED = 200, 5
 MOSTLY, PARTLY = 0.7, 0.3
 """Share of words that a file moved and edited has in common with what it was; the latter if it kept its name."""
 EMPTIED = "empty; what was in it before is in the trash"
-
-
-class _OddSource(Exception):
-    """One source of a group cannot be stored."""
-
-
-class Stored(NamedTuple):
-    """What became of a reading."""
-
-    outcome: str
-    """The counter of the report: indexed, updated, moved, restored, unchanged, skipped or failed."""
-    indexed: Indexed | None = None
 
 
 class Place(NamedTuple):
@@ -88,6 +71,23 @@ class _File:
     pages: int = 0
     """Of scans, those that wait for text recognition."""
     uris: set[str] = field(default_factory=set[str])
+    is_untitled: bool = False
+    """It was cut under another title than the one that was said of it; the next refresh reads it once more."""
+
+    def note(self, path: str, reading: Reading, indexed: Indexed | None) -> None:
+        """Take one of its documents into account."""
+        self.last = replace(reading, draft=None)
+        self.uris.add(member_uri(path, reading.member))
+        if indexed:
+            self.documents += 1
+            self.chunks += indexed.added + indexed.kept
+            self.source_id = self.source_id or indexed.source_id
+            self.remark = self.remark or (EMPTIED if reading.empty else reading.remark)
+        elif reading.member and reading.failed:
+            self.problems.append(reading.failed)
+        elif reading.skipped:
+            self.scans += bool(reading.member)
+            self.pages += reading.pages
 
     @property
     def reason(self) -> str:
@@ -120,77 +120,55 @@ class Store:
     """Sources that a moved file took over in this group: of two copies only one can have moved."""
     _files: dict[str, _File] = field(default_factory=lambda: defaultdict[str, _File](_File))
     """Files of which more comes, by path."""
+    _pending: Pending = field(default_factory=Pending)
 
     def put(self, group: Sequence[Step]) -> None:
-        """Store a group: all of it or nothing, or one by one if a source cannot be stored."""
-        files, missing = deepcopy(self._files), self.run.report.missing
-        try:
-            stored = self._put_all(group)
-        except _OddSource as odd:
-            self._files, self.run.report.missing = files, missing
-            if len(group) > 1:
-                for step in group:
-                    self.put([step])
-                return
-            task, reading = group[0]
-            error = odd.__cause__
-            if reading is None:
-                raise
-            log.error("%s cannot be stored", task.file.path, exc_info=error)
-            failed = f"cannot be stored: {type(error).__name__}: {error}"[:300]
-            group = [(task, replace(reading, draft=None, failed=failed))]
-            stored = self._put_all(group)
-        for (task, reading), result in zip(group, stored, strict=True):
-            self._count(task, reading, result)
+        """Store a group, all of it or nothing.
 
-    def _put_all(self, group: Sequence[Step]) -> list[Stored]:
+        Raises:
+            Interrupted: what is read was removed, or the run was stopped.
+        """
         self._claimed.clear()
-        pending = Pending()
         with self.database.write() as connection:
             _check_roots(connection, group)
-            try:
-                stored = [self._put(connection, task, reading, pending) for task, reading in group]
-                pending.write(connection)
-            except STORAGE_FAULTS as error:
-                # Said here, where it is not yet taken for a fault of the file.
-                raise _OddSource from error
+            for task, reading in group:
+                path = task.file.path
+                if reading is None:
+                    self._finish(connection, task, self._files.pop(path, None))
+                    continue
+                outcome, indexed = self._store(connection, task, reading)
+                self._count(task, reading, outcome, indexed)
+                self._files[path].note(path, reading, indexed)
+            self._pending.write(connection)
             self.beat(connection, sum(reading is None for _, reading in group))
-        return stored
+        for task, reading in group:
+            if reading is None:
+                self.run.finish_file(task.file.path, task.file.size)
 
-    def _put(self, connection: apsw.Connection, task: Task, reading: Reading | None, pending: Pending) -> Stored:
-        """Store a reading and note it with its file; at the end of the file, record that."""
-        path = task.file.path
-        if reading is None:
-            return self._finish(connection, task, self._files.pop(path, None), pending)
-        file = self._files[path]
-        stored = self._store(connection, task, reading, pending)
-        file.last = replace(reading, draft=None)
-        file.uris.add(member_uri(path, reading.member))
-        if indexed := stored.indexed:
-            file.documents += 1
-            file.chunks += indexed.added + indexed.kept
-            file.source_id = file.source_id or indexed.source_id
-            file.remark = file.remark or (EMPTIED if reading.empty else reading.remark)
-        elif reading.member and reading.failed:
-            file.problems.append(reading.failed)
-        elif reading.skipped:
-            file.scans += bool(reading.member)
-            file.pages += reading.pages
-        return stored
+    def _count(self, task: Task, reading: Reading, outcome: str, indexed: Indexed | None) -> None:
+        report = self.run.report
+        if outcome == "failed":
+            report.add_problem(member_uri(task.file.path, reading.member), reading.failed)
+        else:
+            setattr(report, outcome, getattr(report, outcome) + 1)
+        if indexed and outcome != "unchanged":
+            report.chunks_added += indexed.added
+            report.chunks_kept += indexed.kept
 
-    def _store(self, connection: apsw.Connection, task: Task, reading: Reading, pending: Pending) -> Stored:
+    def _store(self, connection: apsw.Connection, task: Task, reading: Reading) -> tuple[str, Indexed | None]:
+        """Store a document; returns the counter of the report, and the source."""
         entry, draft = task.entry, reading.draft
         if entry is not None and entry.source_id is not None:
             if reading.unchanged:
                 return self._touch(connection, task, reading, entry.source_id, entry.chunks)
             if reading.empty and entry.holds_source:
-                return self._empty(connection, task, reading, pending)
+                return self._empty(connection, task, reading)
         if draft is None:
-            return Stored("failed" if reading.failed else "skipped")
+            return "failed" if reading.failed else "skipped", None
         removed = "select 1 from ledger where path = ? and collection_id = ? and status = 'removed'"
         # The person took this document of a file out of the library.
         if reading.member and fetch_one(connection, removed, (draft.uri, draft.collection_id)):
-            return Stored("skipped")
+            return "skipped", None
         # Looked up again inside the transaction: another process may have stored the file meanwhile.
         place = find_place(connection, draft, self._claimed)
         if place.same and not task.again and place.source_id is not None:
@@ -198,46 +176,50 @@ class Store:
         if place.source_id is None and self.gone and not reading.member:
             place = self._find_edited(connection, draft)
         if place.moved_from:
-            draft = _keep_options(connection, task, draft, place.moved_from)
+            draft = self._keep_options(connection, task, draft, place.moved_from)
             mark(connection, self.collection.id, place.moved_from, "moved", f"moved to {task.file.path}")
-        return Stored(place.outcome, put_source(connection, draft, {}, None, replaces=place.source_id, pending=pending))
+        return place.outcome, self._put(connection, draft, place.source_id)
+
+    def _put(self, connection: apsw.Connection, draft: SourceDraft, replaces: int | None) -> Indexed:
+        if replaces:
+            draft = replace(draft, metadata=keep_own_tags(connection, draft.metadata, replaces))
+        return put_source(connection, draft, {}, None, replaces=replaces, pending=self._pending)
 
     def _touch(
         self, connection: apsw.Connection, task: Task, reading: Reading, source_id: int, chunks: int | None = None
-    ) -> Stored:
+    ) -> tuple[str, Indexed | None]:
         """Store the times of a file whose bytes are as before."""
         path = task.file.path
         times = (reading.size, reading.mtime_ns)
         sql = "update sources set size = ?, mtime_ns = ? where id = ? and uri = ?"
-        connection.execute(sql, (*times, source_id, member_uri(path, reading.member)))
-        if not reading.member:
-            # The documents in it, such as the messages of a mailbox, have the times of their file.
-            inside = documents_in(connection, self.collection.id, path)
-            connection.executemany(sql, ((*times, number, uri) for number, uri in inside))
+        # The documents in it, such as the messages of a mailbox, have the times of their file.
+        inside = [] if reading.member else documents_in(connection, self.collection.id, path)
+        places = [(source_id, member_uri(path, reading.member)), *inside]
+        connection.executemany(sql, ((*times, *place) for place in places))
         row = fetch_one(connection, "select uuid, chunk_count from sources where id = ?", (source_id,))
         uuid, count = row or ("", 0)
-        return Stored("unchanged", Indexed(source_id, uuid, kept=count if chunks is None else chunks))
+        return "unchanged", Indexed(source_id, uuid, kept=count if chunks is None else chunks)
 
-    def _empty(self, connection: apsw.Connection, task: Task, reading: Reading, pending: Pending) -> Stored:
+    def _empty(self, connection: apsw.Connection, task: Task, reading: Reading) -> tuple[str, Indexed | None]:
         """Keep an emptied file as an empty document, what it held in the trash; nothing is left of a mailbox."""
         sql = """
             select id, chunk_count, title, source_type, format, language from sources
             where id = ? and uri = ? and trashed_at is null
         """
-        entry, root = task.entry, task.root
-        rows = fetch_all(connection, sql, (entry.source_id if entry else None, task.file.path))
+        rows = fetch_all(connection, sql, (task.entry.source_id if task.entry else None, task.file.path))
         if not rows:
-            return Stored("skipped")
-        pending.write(connection)
+            return "skipped", None
+        self._pending.write(connection)
         source_id, chunks, title, source_type, form, language = rows[0]
         if not chunks:
             return self._touch(connection, task, reading, source_id, 0)
         keep_version(connection, source_id)
+        root = task.root
         draft = SourceDraft(
             root.collection_id, root.partition_id, title, source_type, form, task.file.path, reading.sha256 or "",
             reading.size, reading.mtime_ns, language, root.options.metadata, [],
         )  # fmt: skip
-        return Stored("updated", put_source(connection, draft, {}, None, replaces=source_id, pending=pending))
+        return "updated", self._put(connection, draft, source_id)
 
     def _find_edited(self, connection: apsw.Connection, draft: SourceDraft) -> Place:
         """Return the source of a file that is gone, if the draft has its name and a part of its text, or most of it."""
@@ -259,11 +241,37 @@ class Store:
                     return Place(entry.source_id, "moved", moved_from=entry.path)
         return Place()
 
-    def _finish(self, connection: apsw.Connection, task: Task, file: _File | None, pending: Pending) -> Stored:
+    def _keep_options(
+        self, connection: apsw.Connection, task: Task, draft: SourceDraft, moved_from: str
+    ) -> SourceDraft:
+        """Return the draft of a file that moved, with what was said of it where it was; that goes on to hold for it."""
+        root, collection_id = task.root, draft.collection_id
+        roots = roots_of(connection, [collection_id])
+        before = owner_of(moved_from, [*roots, *roots_of(connection, [collection_id], removed=True)])
+        if before is None or below(root.path, before.path):
+            return draft
+        if before.path == moved_from:
+            forget_root(connection, collection_id, moved_from)
+        own = Root(task.file.path, "file", collection_id, root.partition_id, root.options).within(before)
+        own.options = replace(own.options, title=root.options.title or before.options.title)
+        if own.values == root.values:
+            return draft
+        save_root(connection, own)
+        options = own.options
+        self._files[task.file.path].is_untitled = options.title not in (None, draft.title)
+        return replace(
+            draft,
+            partition_id=own.partition_id,
+            source_type=options.source_type or draft.source_type,
+            metadata={**draft.metadata, **options.metadata},
+        )
+
+    def _finish(self, connection: apsw.Connection, task: Task, file: _File | None) -> None:
         """Record the status of a file, and take out the documents that are no longer in it."""
         path, collection_id, entry = task.file.path, self.collection.id, task.entry
-        stored = Stored("" if file else "failed")
-        file = file or _File(Reading(task.file.size, task.file.mtime_ns, failed="it holds no document"))
+        if file is None:
+            file = _File(Reading(task.file.size, task.file.mtime_ns, failed="it holds no document"))
+            self._count(task, file.last, "failed", None)
         reading = file.last
         whole_failed = bool(reading.failed) and not reading.member
         is_whole = bool(file.source_id or file.scans or reading.empty) and not whole_failed and not reading.unchanged
@@ -271,7 +279,7 @@ class Store:
         if is_whole and (reading.member or entry):
             inside = documents_in(connection, collection_id, path)
             if gone := [number for number, uri in inside if uri not in file.uris]:
-                pending.write(connection)
+                self._pending.write(connection)
                 self.run.report.missing += trash_sources(connection, gone)
         if reading.unchanged and entry:
             now = entry
@@ -287,22 +295,9 @@ class Store:
                 now = replace(now, source_id=file.source_id or entry.source_id, chunks=entry.chunks)
         pages = now.pages if reading.unchanged else file.pages
         now = replace(now, size=reading.size, mtime_ns=reading.mtime_ns, pages=pages)
+        if file.is_untitled:
+            now = replace(now, sha256=None, mtime_ns=None)
         record(connection, collection_id, task.root.id, [now])
-        return stored
-
-    def _count(self, task: Task, reading: Reading | None, stored: Stored) -> None:
-        report, path = self.run.report, task.file.path
-        outcome, indexed = stored
-        if outcome == "failed":
-            reason = reading.failed if reading else "it holds no document"
-            report.add_problem(member_uri(path, reading.member if reading else ""), reason)
-        elif outcome:
-            setattr(report, outcome, getattr(report, outcome) + 1)
-        if indexed and outcome != "unchanged":
-            report.chunks_added += indexed.added
-            report.chunks_kept += indexed.kept
-        if reading is None:
-            self.run.finish_file(path, task.file.size)
 
 
 def _check_roots(connection: apsw.Connection, group: Sequence[Step]) -> None:
@@ -326,9 +321,7 @@ def find_place(connection: apsw.Connection, draft: SourceDraft, claimed: set[int
     sql = "select id, sha256 from sources where collection_id = ? and uri = ? and trashed_at is null"
     if live := fetch_one(connection, sql, (draft.collection_id, draft.uri)):
         return Place(live[0], "updated", live[1] == draft.sha256)
-    rows = fetch_all(
-        connection,
-        """
+    sql = """
         select id, uri, coalesce(metadata ->> '$.container', uri), trashed_at is not null,
             (select status from ledger where path = uri and ledger.collection_id = sources.collection_id)
         from sources
@@ -337,9 +330,8 @@ def find_place(connection: apsw.Connection, draft: SourceDraft, claimed: set[int
                 select 1 from sources as live
                 where live.collection_id = sources.collection_id and live.uri = sources.uri and live.trashed_at is null
             ))
-        """,
-        {"collection": draft.collection_id, "sha256": draft.sha256},
-    )
+    """
+    rows = fetch_all(connection, sql, {"collection": draft.collection_id, "sha256": draft.sha256})
     # Not ordered in SQL, because there are none for nearly every file, and SQLite gets ready to sort them.
     for source_id, uri, path, trashed, status in sorted(rows, key=lambda row: (row[1] != draft.uri, row[3])):
         # What the person removed comes back only under its own path.
@@ -352,45 +344,3 @@ def find_place(connection: apsw.Connection, draft: SourceDraft, claimed: set[int
             outcome = "moved" if has_moved else "restored" if trashed else "updated"
             return Place(source_id, outcome, moved_from=path if has_moved else "")
     return Place()
-
-
-def _keep_options(connection: apsw.Connection, task: Task, draft: SourceDraft, moved_from: str) -> SourceDraft:
-    """Return the draft of a file that moved, with what was said of it where it was; that goes on to hold for it."""
-    root, collection_id = task.root, draft.collection_id
-    roots = roots_of(connection, [collection_id])
-    before = owner_of(moved_from, [*roots, *roots_of(connection, [collection_id], removed=True)])
-    if before is None or below(root.path, before.path):
-        return draft
-    if before.path == moved_from:
-        forget_root(connection, collection_id, moved_from)
-    own = make_root(task.file.path, "file", collection_id, root.partition_id, root.options, before)
-    own.options = replace(own.options, title=root.options.title or before.options.title)
-    if own.values == root.values:
-        return draft
-    save_root(connection, own)
-    options = own.options
-    return replace(
-        draft,
-        partition_id=own.partition_id,
-        source_type=options.source_type or draft.source_type,
-        metadata={**draft.metadata, **options.metadata},
-    )
-
-
-def recognized_in(connection: apsw.Connection, collection_id: int, path: str) -> frozenset[str]:
-    """Return the digests of the scans inside a file whose text is there already."""
-    sql = """
-        select metadata ->> '$.ocr.of' from sources
-        where collection_id = ? and uri > ? and uri < ? and trashed_at is null and metadata ->> '$.ocr' is not null
-    """
-    return frozenset(fetch_column(connection, sql, (collection_id, f"{path}#", f"{path}$")))
-
-
-def find_text(
-    connection: apsw.Connection, collection: Collection, title: str, uri: str | None
-) -> tuple[Indexed | None, str]:
-    """Return the text from that uri, or without one the text of that title, as it is stored; and its SHA-256."""
-    test = "uri = ?" if uri else "uri is null and title = ?"
-    sql = f"select id, uuid, chunk_count, sha256 from sources where collection_id = ? and trashed_at is null and {test}"
-    row = fetch_one(connection, f"{sql} order by id desc limit 1", (collection.id, uri or title))
-    return (Indexed(row[0], row[1], kept=row[2]), row[3]) if row else (None, "")

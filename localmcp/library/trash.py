@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from pathlib import PurePath
 
 import apsw
 
@@ -13,14 +14,10 @@ from localmcp.errors import InvalidInput, NotFound
 from localmcp.files import unicode_path
 from localmcp.index.collections import Collection
 from localmcp.index.sources import clear_collection, purge_sources, restore_source, trash_sources
-from localmcp.index.trash import (
-    restore_collection,
-    restore_partition,
-    restore_version,
-)
+from localmcp.index.trash import restore_collection, restore_partition, restore_version
 from localmcp.library.ledger import (
     Status,
-    folders_above,
+    documents_in,
     forget,
     forget_purged,
     forget_root,
@@ -32,7 +29,7 @@ from localmcp.library.ledger import (
     save_root,
     unwatch,
 )
-from localmcp.library.names import SELECT_ROW, Ambiguous, SourceRow, find_source, is_uuid, nearest_source
+from localmcp.library.names import SELECT_ROW, Ambiguous, SourceRow, find_source, is_uuid, nearest_source, spelled
 from localmcp.library.walk import below
 from localmcp.schemas import nearest
 from localmcp.storage.database import Database, fetch_all, fetch_column, fetch_one
@@ -47,7 +44,7 @@ AT_ONCE = 50
 
 def canonical_path(target: str | os.PathLike[str]) -> str:
     """Return the absolute path by which the library knows a file; links in the folders above it are resolved."""
-    path = os.path.abspath(os.path.expanduser(target))
+    path = spelled(os.path.abspath(os.path.expanduser(target)))
     return unicode_path(os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path)))
 
 
@@ -56,39 +53,34 @@ def canonical_path(target: str | os.PathLike[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """What one target of `remove` means: the documents at a path, or those of an id or title."""
+    """What one target of `remove` means: the documents at a path, or the one of an id or title."""
 
-    ids: tuple[int, ...] = ()
+    source_id: int = 0
     target: str = ""
     path: str | None = None
     """Set when the target is a path: what was added there is forgotten too."""
 
 
 def find_removal(connection: apsw.Connection, collections: Sequence[Collection], target: str) -> Removal:
-    """Return what a UUID, a path (a file, or a folder with all in it), or a title that only one source has means.
+    """Return what a path (a file, or a folder with all in it), an id, or a title that only one source has means.
 
     Raises:
-        NotFound: none of the three; names the nearest title.
+        NotFound: none of the three; names the nearest.
         InvalidInput: nothing is named, or a title that several sources have.
     """
     if not target:
         raise InvalidInput("Name a document by its id, path or title ('.' is the current folder).")
     target = unicode_path(target)
-    if is_uuid(target) and (rows := _live_sources(connection, collections, "uuid = ?", target.lower())):
-        return Removal(tuple(row.id for row in rows))
-    removal = Removal((), target, canonical_path(target))
-    ids, path = {collection.id for collection in collections}, removal.path or ""
+    path, ids = canonical_path(target), {collection.id for collection in collections}
+    removal = Removal(0, target, path)
     is_known = any(below(root.path, path) for root in roots_of(connection, ids)) or not ids.isdisjoint(
         fetch_column(connection, "select collection_id from ledger where path = ?", (path,))
     )
-    if is_known or sources_of(connection, collections, removal, 1):
+    if not is_uuid(target) and (is_known or sources_of(connection, collections, removal, 1)):
         return removal
-    rows = _live_sources(connection, collections, "title = ?", target)
-    if len(rows) > 1:
-        uuids = ", ".join(row.uuid for row in rows[:5])
-        raise InvalidInput(f"'{target}' is the title of {len(rows)} documents.", hint=f"Name one by its id: {uuids}.")
-    if rows:
-        return Removal((rows[0].id,))
+    name = collections[0].name if len(collections) == 1 else None
+    if source := find_source(connection, target, collection=name):
+        return Removal(source.id)
     try:
         is_trashed = find_source(connection, target, trashed=True) is not None
     except Ambiguous:
@@ -103,27 +95,21 @@ def sources_of(
     connection: apsw.Connection, collections: Sequence[Collection], removal: Removal, limit: int = -1
 ) -> list[SourceRow]:
     """Return the sources of a removal that are not in the trash: at a path, in it, and what came out of its files."""
-    if removal.path is None:
-        ids = ",".join(map(str, removal.ids))
-        return _live_sources(connection, collections, f"id in ({ids})", limit=limit)
-    path = removal.path
     # Apart from each other, so that each of them reads an index: thousands of documents may be removed at once.
-    tests: list[tuple[str, tuple[str, ...]]] = [
-        ("uri = ?", (removal.target,)),
-        ("uri = ?", (path,)),
-        ("uri >= ? and uri < ?", range_below(path)),
-        ("uri >= ? and uri < ? and metadata ->> '$.container' = ?", (f"{path}#", f"{path}$", path)),
-    ]
-    rows = [row for test, values in tests for row in _live_sources(connection, collections, test, *values, limit=limit)]
-    return sorted({row.id: row for row in rows}.values(), key=lambda row: row.id)
-
-
-def _live_sources(
-    connection: apsw.Connection, collections: Sequence[Collection], condition: str, *bindings: str, limit: int = -1
-) -> list[SourceRow]:
-    sql = f"{SELECT_ROW} where collection_id = ? and trashed_at is null and {condition} limit ?"
-    rows = [row for owner in collections for row in fetch_all(connection, sql, (owner.id, *bindings, limit))]
-    return [SourceRow(*row) for row in rows]
+    tests: list[tuple[str, tuple[str | int, ...]]] = [("id = ?", (removal.source_id,))]
+    if path := removal.path:
+        tests = [
+            ("uri = ?", (removal.target,)),
+            ("uri = ?", (path,)),
+            ("uri >= ? and uri < ?", range_below(path)),
+            ("uri >= ? and uri < ? and metadata ->> '$.container' = ?", (f"{path}#", f"{path}$", path)),
+        ]
+    rows: dict[int, SourceRow] = {}
+    for test, values in tests:
+        sql = f"{SELECT_ROW} where collection_id = ? and trashed_at is null and {test} limit ?"
+        for owner in collections:
+            rows |= {row[0]: SourceRow(*row) for row in fetch_all(connection, sql, (owner.id, *values, limit))}
+    return [rows[source_id] for source_id in sorted(rows)]
 
 
 def remove(database: Database, collections: Sequence[Collection], removal: Removal, reason: str) -> int:
@@ -167,15 +153,6 @@ def move_to_trash(
         if path is not None:
             mark(connection, collection_id, path, status, reason)
     return count
-
-
-def documents_in(connection: apsw.Connection, collection_id: int, path: str) -> list[tuple[int, str]]:
-    """Return (id, uri) of the documents in a file, such as the messages of a mailbox; none for an ordinary file."""
-    sql = """
-        select id, uri from sources where collection_id = ? and uri >= ? and uri < ? and trashed_at is null
-            and metadata ->> '$.container' = ?
-    """
-    return fetch_all(connection, sql, (collection_id, f"{path}#", f"{path}$", path))
 
 
 # ---------------------------------------------------------------- restoring
@@ -251,11 +228,8 @@ def _note_return(connection: apsw.Connection, row: SourceRow) -> str | None:
         connection.execute(sql, (row.id, mtime_ns, collection_id, container))
         return container
     there = os.path.lexists(uri)
-    mark(connection, collection_id, uri, "indexed" if there else "kept", BROUGHT_BACK)
-    connection.execute(
-        "update ledger set source_id = ?, size = ?, mtime_ns = ?, sha256 = ? where path = ? and collection_id = ?",
-        (row.id, size, mtime_ns, sha256, uri, collection_id),
-    )
+    values = {"source_id": row.id, "size": size, "mtime_ns": mtime_ns, "sha256": sha256}
+    mark(connection, collection_id, uri, "indexed" if there else "kept", BROUGHT_BACK, **values)
     return uri if there else None
 
 
@@ -266,7 +240,7 @@ def _watch_again(connection: apsw.Connection, collection_id: int, path: str) -> 
     too, is followed again when all of its documents are back.
     """
     watched, removed = roots_of(connection, [collection_id]), roots_of(connection, [collection_id], removed=True)
-    around = (path, *folders_above(path))
+    around = (path, *map(str, PurePath(path).parents))
     sql = """
         select path from ledger
         where collection_id = ? and status = 'removed' and path in (select value from carray(?))
@@ -303,14 +277,22 @@ def _watch_again(connection: apsw.Connection, collection_id: int, path: str) -> 
 
 # ---------------------------------------------------------------- deleting for good
 
-END_OF_TIME = "9999-12-31T23:59:59.999Z"
-"""After every time that a file holds."""
+_LATEST_USE = """
+    select max(moment) from (
+        select max(started_at) as moment from calls where started_at <= :until
+        union all select max(created_at) from sources where created_at <= :until
+        union all select max(updated_at) from sources where updated_at <= :until
+        union all select max(trashed_at) from sources where trashed_at <= :until
+        union all select max(trashed_at) from trash where trashed_at <= :until
+    )
+"""
+"""The last time that the file was used, a day ago or earlier."""
 
 
 def purge(database: Database, days: float) -> int:
     """Delete for good what has been in the trash longer than `days`, and what no longer serves a purpose."""
     # For 0 days all of it, also what was put there before a clock was set back.
-    return _purge_before(database, utc_now(86_400 * days) if days > 0 else END_OF_TIME)
+    return _purge_before(database, utc_now(86_400 * days) if days > 0 else "9999-12-31")
 
 
 def purge_expired(database: Database, days: float) -> int:
@@ -335,18 +317,6 @@ def _purge_before(database: Database, moment: str) -> int:
     for collection_id in dropped:
         clear_collection(database, collection_id)
     return count
-
-
-_LATEST_USE = """
-    select max(moment) from (
-        select max(started_at) as moment from calls where started_at <= :until
-        union all select max(created_at) from sources where created_at <= :until
-        union all select max(updated_at) from sources where updated_at <= :until
-        union all select max(trashed_at) from sources where trashed_at <= :until
-        union all select max(trashed_at) from trash where trashed_at <= :until
-    )
-"""
-"""The last time that the file was used, a day ago or earlier."""
 
 
 # ---------------------------------------------------------------- overwritten and dropped
@@ -376,6 +346,11 @@ def restore_entry(connection: apsw.Connection, key: str, restorers: Mapping[str,
     source_id = None
     if entry.kind in ("document", "record"):
         source_id = restore_version(connection, entry)
+        sql = """
+            update ledger set reason = ?, chunks = (select chunk_count from sources where id = source_id)
+            where source_id = ? and status = 'indexed'
+        """
+        connection.execute(sql, (f"an earlier version, {BROUGHT_BACK}", source_id))
     else:
         {"collection": restore_collection, "partition": restore_partition, **restorers}[entry.kind](connection, entry)
     take_from_trash(connection, entry)

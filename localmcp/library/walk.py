@@ -6,8 +6,8 @@ import logging
 import os
 import re
 import stat
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,6 @@ NOT_UNICODE = "the name is not valid Unicode"
 
 IGNORE_FILES = (".gitignore", ".localmcpignore")
 """Later ones win, and so do those in deeper folders."""
-
 IGNORED_FOLDERS = frozenset(
     """.git .hg .svn .bzr CVS node_modules bower_components __pycache__ .venv .tox .nox .eggs .cache .mypy_cache
     .ruff_cache .pytest_cache .hypothesis .ipynb_checkpoints .gradle .terraform .next .nuxt .parcel-cache .Trash
@@ -39,10 +38,8 @@ IGNORED_ENDINGS = (
     *(".pyc", ".pyo", ".class", ".o", ".swp", ".tmp", ".part", ".crdownload", ".min.js", ".min.css", ".js.map"),
     *(".css.map", ".localmcp", ".localmcp-wal", ".localmcp-shm", ".localmcp-journal"),
 )
-_PAGE_FOLDER = re.compile(
-    r"(.+)[_-](?:files?|dateien|fichiers|archivos|arquivos|ficheiros|bestanden|pliki)", re.I | re.S
-)
-"""How browsers name the folder beside a page that is saved with its pictures and scripts."""
+SIGNS = {"pyvenv.cfg": "virtual environment", "CACHEDIR.TAG": "cache folder"}
+"""Files that say what the folder is that they are in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,124 +103,106 @@ def walk(root: str, rules: WalkRules = WalkRules()) -> Iterator[File | Passed]:
     Raises:
         InvalidInput: a pattern that cannot be used.
     """
-    return _Walk(root, rules).run()
+    left_out = _by_patterns(root, rules.patterns)
+    stack = [(root, _layers_above(root, rules.watched))]
+    while stack:
+        folder, layers = stack.pop()
+        try:
+            with os.scandir(folder) as listing:
+                entries = sorted(listing, key=lambda entry: entry.name)
+        except OSError as error:
+            yield Passed(folder, f"the folder cannot be read: {reason_of(error)}", failed=True)
+            continue
+        if any(entry.name in IGNORE_FILES for entry in entries):
+            layers = (*_layers_of(folder), *layers)
+        folders: list[tuple[str, tuple[_Layer, ...]]] = []
+        for entry in entries:
+            if entry.path in rules.elsewhere:
+                continue
+            if item := _look(entry, layers, rules, left_out):
+                yield item
+            else:
+                folders.append((entry.path, layers))
+        stack.extend(reversed(folders))
 
 
 def why_left_out(path: str, root: str, rules: WalkRules = WalkRules()) -> str | None:
-    """Return why a walk of `root` does not come to `path`, which is below it; None if it does, or nothing is there."""
-    passed = (item.reason for item in _Walk(root, rules, path).run() if isinstance(item, Passed))
-    return next(passed, None)
+    """Return why a walk of `root` does not come to `path`, which is below it; None if it does.
 
-
-@dataclass(slots=True)
-class _Walk:
-    root: str
-    rules: WalkRules
-    target: str = ""
-    """Go down to this path alone."""
-    _visited: set[tuple[int, int]] = field(default_factory=set[tuple[int, int]])
-
-    def run(self) -> Iterator[File | Passed]:
-        why_not_given = _given_patterns(self.root, self.rules.patterns)
-        stack = [(self.root, _layers_above(self.root, self.rules.watched))]
-        while stack:
-            folder, layers = stack.pop()
-            if folder == self.target:
-                return
-            try:
-                entries = self._list(folder)
-            except OSError as error:
-                yield Passed(folder, f"the folder cannot be read: {reason_of(error)}", failed=True)
-                continue
-            layers = (*_layers_of(folder), *layers) if any(entry.name in IGNORE_FILES for entry in entries) else layers
-            folders: list[tuple[str, tuple[_Layer, ...]]] = []
-            for entry in self._on_the_way(folder, entries):
-                if entry.path in self.rules.elsewhere:
-                    continue
-                item = self._look(entry, layers, why_not_given)
-                if item is None:
-                    folders.append((entry.path, layers))
-                else:
-                    yield item
-            stack.extend(reversed(folders))
-
-    def _list(self, folder: str) -> list[os.DirEntry[str]]:
-        """Return the entries by name; none for a folder already listed under another name (mounts, junctions)."""
-        status = os.stat(folder)
-        identity = (status.st_dev, status.st_ino)
-        if identity in self._visited:
-            return []
-        self._visited.add(identity)
-        with os.scandir(folder) as entries:
-            return sorted(entries, key=lambda entry: entry.name)
-
-    def _on_the_way(self, folder: str, entries: list[os.DirEntry[str]]) -> list[os.DirEntry[str]]:
-        """Return the entry that leads to the target, also where the disk ignores case; without a target all."""
-        if not self.target:
-            return entries
-        name = self.target[len(prefix_of(folder)) :].partition(os.sep)[0]
-        path = os.path.join(folder, name)
-        if not name or not os.path.lexists(path):
-            return []
-        inode = os.lstat(path).st_ino
-        return [e for e in entries if e.name == name] or [e for e in entries if e.inode() == inode]
-
-    def _look(
-        self, entry: os.DirEntry[str], layers: tuple[_Layer, ...], why_not_given: Callable[[str, bool], str | None]
-    ) -> File | Passed | None:
-        """Return a file, or why an entry is not taken; None for a folder to go into."""
-        if entry.name != unicode_path(entry.name):
-            return Passed(unicode_path(entry.path), NOT_UNICODE)
+    A path that is not spelled as the disk spells it is none: the disk may ignore case, and the rules do not.
+    """
+    left_out = _by_patterns(root, rules.patterns)
+    folder, layers = root, _layers_above(root, rules.watched)
+    while folder != path:
+        name = path[len(prefix_of(folder)) :].partition(os.sep)[0]
+        layers = (*_layers_of(folder), *layers)
         try:
-            # Python 3.12 and later know Windows' junctions.
-            if entry.is_symlink() or bool(getattr(entry, "is_junction", bool)()):
-                return Passed(entry.path, "symbolic link, not followed")
-            is_folder = entry.is_dir(follow_symlinks=False)
-            status = entry.stat(follow_symlinks=False)
+            with os.scandir(folder) as listing:
+                entry = next((entry for entry in listing if entry.name == name), None)
         except OSError as error:
-            return Passed(entry.path, reason_of(error), failed=True)
-        reason = self._why_not(entry, status, is_folder, layers) or why_not_given(entry.path, is_folder)
-        if reason:
-            return Passed(entry.path, reason)
-        return None if is_folder else _file(entry.path, status)
+            return reason_of(error)
+        if entry is None:
+            return "there is nothing of that name"
+        item = _look(entry, layers, rules, left_out)
+        if isinstance(item, Passed):
+            return item.reason
+        folder = entry.path
+    return None
 
-    def _why_not(
-        self, entry: os.DirEntry[str], status: os.stat_result, is_folder: bool, layers: tuple[_Layer, ...]
-    ) -> str | None:
-        if entry.path in self.rules.removed:
-            return "removed by you; add it by its own path to have it back"
-        for layer in layers:
-            if pattern := layer.says(entry.path, is_folder):
-                if not pattern.startswith("!"):
-                    return f"ignored by {layer.name}: {pattern}"
-                if pattern.strip("!/").rpartition("/")[2] == entry.name:
-                    # Named exactly, it comes in though it is hidden or ignored by default; `!*` alone brings no .git.
-                    return None
-                break
-        if reason := _ignored_by_default(entry, is_folder):
-            return f"ignored by default: {reason}"
-        hidden = entry.name.startswith(".") or getattr(status, "st_file_attributes", 0) & 2
-        if hidden and not self.rules.include_hidden:
-            return f"hidden {'folder' if is_folder else 'file'}"
-        return None
+
+_LeftOut = Callable[[str, bool], str | None]
+"""Says why a path, which may be a folder, is left out; None for one that is not."""
+
+
+def _look(
+    entry: os.DirEntry[str], layers: tuple[_Layer, ...], rules: WalkRules, left_out: _LeftOut
+) -> File | Passed | None:
+    """Return a file, or why an entry is not taken; None for a folder to go into."""
+    if entry.name != unicode_path(entry.name):
+        return Passed(unicode_path(entry.path), NOT_UNICODE)
+    try:
+        # Python 3.12 and later know Windows' junctions.
+        if entry.is_symlink() or bool(getattr(entry, "is_junction", bool)()):
+            return Passed(entry.path, "symbolic link, not followed")
+        is_folder = entry.is_dir(follow_symlinks=False)
+        status = entry.stat(follow_symlinks=False)
+    except OSError as error:
+        return Passed(entry.path, reason_of(error), failed=True)
+    is_hidden = entry.name.startswith(".") or bool(getattr(status, "st_file_attributes", 0) & 2)
+    reason = _why_not(entry, is_folder, is_hidden and not rules.include_hidden, layers, rules)
+    if reason := reason or left_out(entry.path, is_folder):
+        return Passed(entry.path, reason)
+    return None if is_folder else _file(entry.path, status)
+
+
+def _why_not(
+    entry: os.DirEntry[str], is_folder: bool, is_hidden: bool, layers: tuple[_Layer, ...], rules: WalkRules
+) -> str | None:
+    if entry.path in rules.removed:
+        return "removed by you; add it by its own path to have it back"
+    for layer in layers:
+        if pattern := layer.says(entry.path, is_folder):
+            if not pattern.startswith("!"):
+                return f"ignored by {layer.name}: {pattern}"
+            if pattern.strip("!/").rpartition("/")[2] == entry.name:
+                # Named exactly, it comes in though it is hidden or ignored by default; `!*` alone brings no .git.
+                return None
+            break
+    if reason := _ignored_by_default(entry, is_folder):
+        return f"ignored by default: {reason}"
+    return f"hidden {'folder' if is_folder else 'file'}" if is_hidden else None
 
 
 def _ignored_by_default(entry: os.DirEntry[str], is_folder: bool) -> str | None:
     name = entry.name
-    if not is_folder:
-        if name in IGNORED_FILES or name.startswith("~$"):
-            return name
-        return next((f"*{ending}" for ending in IGNORED_ENDINGS if name.endswith(ending)), None)
-    if name in IGNORED_FOLDERS or name.endswith(".egg-info"):
-        return f"{name}/"
-    # Beside a folder in which a browser saved what belongs to a web page is that page.
-    match = _PAGE_FOLDER.fullmatch(entry.path)
-    pages = [f"{match[1]}{suffix}" for suffix in (".html", ".htm")] if match else []
-    if page := next(filter(os.path.isfile, pages), ""):
-        return f"pictures and scripts of {os.path.basename(page)}"
-    signs = {"pyvenv.cfg": "virtual environment", "CACHEDIR.TAG": "cache folder"}
-    found = (sign for sign in signs if os.path.exists(os.path.join(entry.path, sign)))
-    return next((f"{signs[sign]} ({sign})" for sign in found), None)
+    if is_folder:
+        if name in IGNORED_FOLDERS or name.endswith(".egg-info"):
+            return f"{name}/"
+        signs = (sign for sign in SIGNS if os.path.exists(os.path.join(entry.path, sign)))
+        return next((f"{SIGNS[sign]} ({sign})" for sign in signs), None)
+    if name in IGNORED_FILES or name.startswith("~$"):
+        return name
+    return next((f"*{ending}" for ending in IGNORED_ENDINGS if name.endswith(ending)), None)
 
 
 # ---------------------------------------------------------------- patterns
@@ -249,22 +228,21 @@ class _Layer:
         return None
 
 
-def _given_patterns(root: str, patterns: Sequence[str]) -> Callable[[str, bool], str | None]:
-    """Return a function that says why the patterns given with `add` leave out a path of `root`."""
+def _by_patterns(root: str, patterns: tuple[str, ...]) -> _LeftOut:
+    """Return what says why the patterns given with `add` leave out a path of `root`."""
     if "!" in patterns:
         raise InvalidInput("patterns: '!' stands alone.", hint="Write what to leave out behind it: !drafts/")
-    included = _compile([pattern for pattern in patterns if not pattern.startswith("!")])
-    excluded = _compile([pattern[1:] for pattern in patterns if pattern.startswith("!")])
+    included = _compile(pattern for pattern in patterns if not pattern.startswith("!"))
+    excluded = _compile(pattern[1:] for pattern in patterns if pattern.startswith("!"))
 
-    def why_not(path: str, is_folder: bool) -> str | None:
-        if not patterns:
-            return None
-        relative = _relative(path, root, is_folder)
-        left_out = excluded.match_file(relative)
-        left_out = left_out or (len(included) > 0 and not is_folder and not included.match_file(relative))
-        return f"does not match the patterns given: {' '.join(patterns)}" if left_out else None
+    def left_out(path: str, is_folder: bool) -> str | None:
+        relative = _relative(path, root, is_folder) if patterns else ""
+        is_missing = len(included) > 0 and not is_folder and not included.match_file(relative)
+        if patterns and (is_missing or excluded.match_file(relative)):
+            return f"does not match the patterns given: {' '.join(patterns)}"
+        return None
 
-    return why_not
+    return left_out
 
 
 def _compile(patterns: Iterable[str]) -> GitIgnoreSpec:

@@ -23,9 +23,6 @@ from localmcp.schemas import nearest
 from localmcp.storage.database import fetch_all
 from localmcp.tools import without_none
 
-MOST_LEFT_OUT = 200
-"""Paths of a folder that are listed, of those that were skipped or failed."""
-
 
 class PathEntry(TypedDict):
     """What the ledger knows of a path in one collection."""
@@ -41,8 +38,7 @@ class PathEntry(TypedDict):
     wordOnly: NotRequired[int]
     """Those of them that are found by word only; left out when there are none."""
     onDisk: str
-    """unchanged | changed | missing, against the version that was looked at; unknown for a name that is not valid
-    Unicode."""
+    """unchanged | changed | missing, against the version that was looked at."""
 
 
 class LeftOut(TypedDict):
@@ -85,23 +81,21 @@ _ENTRIES = """
 
 
 def explain(connection: apsw.Connection, collections: Sequence[Collection], path: str) -> Explanation:
-    """Return everything that those collections know about an absolute path."""
+    """Return everything that those collections know about an absolute path.
+
+    Of a document in a mail or an archive, FILE#MEMBER, the file is explained.
+    """
     names = {collection.id: collection.name for collection in collections}
-    # A document in a mail or an archive is FILE#MEMBER: of it the file is known.
-    known, rows = path, list[Any]()
+    entries: list[PathEntry] = []
     for end in (len(path), *(place for place, sign in enumerate(path) if sign == "#")):
-        found = fetch_all(connection, _ENTRIES, {"path": path[:end], "word_only": WORD_ONLY})
-        if rows := [row for row in found if row[0] in names]:
-            known = path[:end]
+        rows = fetch_all(connection, _ENTRIES, {"path": path[:end], "word_only": WORD_ONLY})
+        if entries := [_path_entry(path[:end], names[row[0]], row[1:]) for row in rows if row[0] in names]:
+            path = path[:end]
             break
-    entries: list[PathEntry] = [_path_entry(known, names[row[0]], row[1:]) for row in rows]
-    sentence = "; ".join(map(_sentence, entries))
-    if known != path:
-        sentence = f"{_name_member(connection, entries, names, path)}; {known} was {sentence}"
     explanation: Explanation = {
         "path": path,
-        "exists": os.path.lexists(known),
-        "explanation": sentence or _unknown(connection, names, path),
+        "exists": os.path.lexists(path),
+        "explanation": "; ".join(map(_sentence, entries)) or _unknown(connection, names, path),
         "entries": entries,
         "nearest": [],
     }
@@ -114,7 +108,7 @@ def explain(connection: apsw.Connection, collections: Sequence[Collection], path
         left_out: list[LeftOut] = [
             {"path": row[0], "status": row[1], "reason": row[2]} for row in inside if row[1] in ("skipped", "failed")
         ]
-        explanation["counts"], explanation["leftOut"] = dict(counts), left_out[:MOST_LEFT_OUT]
+        explanation["counts"], explanation["leftOut"] = dict(counts), left_out[:200]
         explanation["explanation"] += ": " + ", ".join(f"{count:,} {status}" for status, count in counts.items())
         return explanation
     sql = "select path, collection_id from ledger where status = 'indexed' or source_id is not null"
@@ -122,38 +116,26 @@ def explain(connection: apsw.Connection, collections: Sequence[Collection], path
     return {**explanation, "nearest": [near] if near else []}
 
 
-def _name_member(connection: apsw.Connection, entries: Sequence[PathEntry], names: Mapping[int, str], path: str) -> str:
-    """Put the document in a file, not the first one there, into the entries of the file; returns its status."""
-    sql = "select collection_id, title, uuid from sources where uri = ? and trashed_at is null"
-    stored = {names[row[0]]: row[1:] for row in fetch_all(connection, sql, (path,)) if row[0] in names}
-    for entry in entries:
-        entry.pop("title", None)
-        entry.pop("sourceId", None)
-        if entry["collection"] in stored:
-            entry["title"], entry["sourceId"] = stored[entry["collection"]]
-    return "indexed" if stored else "not indexed"
-
-
 def _path_entry(path: str, collection: str, row: tuple[Any, ...]) -> Any:
     status, reason, title, uuid, chunks, size, mtime_ns, sha256, word_only, documents = row
     about = {"documents": documents} if documents else {"title": title, "sourceId": uuid}
-    return {
+    entry = {
         "collection": collection,
         "status": status,
         "reason": reason,
         "chunks": chunks,
         "onDisk": _compare(path, size, mtime_ns, sha256),
-        **without_none({"wordOnly": word_only or None, **about}),
+        "wordOnly": word_only or None,
     }
+    return without_none({**entry, **about})
 
 
 def _compare(path: str, size: int | None, mtime_ns: int | None, sha256: str | None) -> str:
     try:
         status = os.stat(path)
     except OSError:
-        # A name that is not Unicode is stored with U+FFFD, and leads to no file.
-        return "unknown" if "\ufffd" in path else "missing"
-    same = size is None or (status.st_size, modified_ns(status)) == (size, mtime_ns)
+        return "missing"
+    same = size is None or mtime_ns is None or (status.st_size, modified_ns(status)) == (size, mtime_ns)
     if size and sha256 and same and stat.S_ISREG(status.st_mode) and os.access(path, os.R_OK):
         same = not holds_other_bytes(path, size, sha256)
     return "unchanged" if same else "changed"
@@ -179,10 +161,8 @@ def _unknown(connection: apsw.Connection, names: Mapping[int, str], path: str) -
         return "never offered: not below any added folder"
     outer = max(roots, key=len)
     if path == outer:
-        is_there = os.path.isdir(path)
-        return f"a watched folder{', which is looked at again by refresh' if is_there else ' that is not there now'}"
+        return f"a watched folder{'' if os.path.isdir(path) else ' that is not there now'}"
     if os.path.isdir(path):
         return f"a folder in {outer}"
-    if os.path.lexists(path):
-        return f"not seen yet; it lies in {outer}, which is looked at again by refresh"
-    return f"there was never such a file in {outer}"
+    is_there = os.path.lexists(path)
+    return f"not seen yet; refresh looks at {outer} again" if is_there else f"there was never such a file in {outer}"
