@@ -1,4 +1,4 @@
-"""`localmcp search`, `show`, `sources`, `why`, `remove` and `trash`: find, read, list, explain and remove documents."""
+"""`localmcp search`, `show`, `sources`, `why`, `tag`, `remove` and `trash`: find, read, list and remove documents."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from localmcp.cli import render
-from localmcp.cli.session import Session, command, group, pass_session
+from localmcp.cli.session import COMMAND_OF_TOOL, Session, command, group, pass_session
 from localmcp.cli.tool_commands import tool_command, tool_options
 from localmcp.cli.values import YES, collection_option, json_or_text, library_path, split_pair
 from localmcp.errors import InvalidInput, NotFound
@@ -32,7 +32,6 @@ SOURCE_COLUMNS = ("title", "path", "collection", "chunkCount", "changedAt", "fre
     PassageSearch.search,
     arguments={"query": "QUERY..."},
     spelled={"sourceType": "--type", "pathPrefix": "--path", "sourceId": "--source"},
-    says={"sourceType": "Only this type: text, website, docs, qa, notion or code"},
     without=("metadata",),
 )
 @click.option("--meta", metavar="KEY=VALUE", multiple=True, help="Only documents with this metadata; may be repeated.")
@@ -160,6 +159,39 @@ def why(session: Session, paths: tuple[str, ...]) -> None:
     explained = [dict(library.why(os.path.abspath(os.path.expanduser(path)))) for path in paths]
     answer: Json = explained[0] if len(explained) == 1 else {"files": explained}
     session.answer(answer, lambda _: render.echo("\n\n".join(map(render.render, explained))))
+
+
+# ---------------------------------------------------------------- tags
+
+COMMAND_OF_TOOL.update(tag_document="localmcp tag", list_tags="localmcp tags")
+
+
+@command(context_settings={"allow_interspersed_args": False})
+@click.argument("name", metavar="ID|PATH|TITLE")
+@click.argument("changes", nargs=-1, required=True, metavar="+TAG|-TAG...", type=click.UNPROCESSED)
+@pass_session
+def tag(session: Session, name: str, changes: tuple[str, ...]) -> int:
+    """Add tags to a document (+garage), or take them away (-old).
+
+    They stay with the document when its file is edited, renamed or moved. Search by them with --tag, or tag: in the
+    terminal interface.
+    """
+    if wrong := [change for change in changes if change[0] not in "+-"]:
+        raise InvalidInput(f"'{wrong[0]}' is neither +TAG nor -TAG.")
+    add, remove = ([change[1:] for change in changes if change[0] == sign] for sign in "+-")
+    arguments = {"sourceId": library_path(name), "add": add or None, "remove": remove or None}
+    answer = session.call_in(session.existing(), "tag_document", arguments)
+    return session.answer_tool(
+        answer, lambda session, value: session.note(f"{value['title']}: {', '.join(value['tags']) or 'no tags'}")
+    )
+
+
+@command()
+@pass_session
+def tags(session: Session) -> int:
+    """List the tags of the documents, the most used first."""
+    answer = session.call_in(session.existing(), "list_tags", {})
+    return session.answer_tool(answer, lambda session, value: session.show(value, columns=("tag", "documents")))
 
 
 # ---------------------------------------------------------------- remove and the trash

@@ -15,7 +15,7 @@ import click
 from localmcp.cli import render
 from localmcp.cli.documents import parse_metadata
 from localmcp.cli.progress import Show, shown_progress
-from localmcp.cli.session import Session, command, ended_by_signals, pass_session
+from localmcp.cli.session import INTERRUPTED, Session, command, ended_by_signals, pass_session
 from localmcp.cli.values import collection_option, no_wait
 from localmcp.errors import InvalidInput, NeedsConfirmation
 from localmcp.files import unicode_path
@@ -151,7 +151,8 @@ def run_ingest(
     *,
     wait: bool,
 ) -> int:
-    """Index the words, then make the vectors; print a summary; return the exit code: 1 if a file failed.
+    """Index the words, then make the vectors; print a summary; return the exit code: 1 if a file failed,
+    130 if the person stopped it.
 
     Args:
         collection: whose vectors are waited for; None = all.
@@ -183,7 +184,7 @@ def run_ingest(
         print_summary(session, report, listed, tried=wait and not stopped)
     if wait and (pages := library.scanned_pages()):
         _read_scans(session, collection, pages, stopped=stopped)
-    return 1 if report.failed else 0
+    return INTERRUPTED if stopped else 1 if report.failed else 0
 
 
 def _read_scans(session: Session, collection: str | None, pages: int, *, stopped: bool) -> None:

@@ -30,6 +30,8 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "show": ("documents", "Print a document, or the passages around one."),
         "sources": ("documents", "List the documents."),
         "why": ("documents", "Say why a file was indexed, skipped or failed."),
+        "tag": ("documents", "Add tags to a document (+garage), or take them away (-old)."),
+        "tags": ("documents", "List the tags of the documents, the most used first."),
         "refresh": ("ingest", "Look at everything that was added again, and index what changed."),
         "remove": ("documents", "Put documents into the trash."),
         "tables": ("tables", "List the tables in documents, with their columns."),

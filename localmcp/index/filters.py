@@ -18,6 +18,14 @@ from localmcp.index.dates import SOURCE_DATE
 from localmcp.index.records import TITLE_COLUMN
 from localmcp.storage.database import fetch_column
 
+KINDS = {
+    "md": ("markdown", "md"),
+    "sheet": ("xlsx", "xls", "xlsb", "ods", "csv", "tsv"),
+    "slides": ("pptx", "odp"),
+    "word": ("docx", "odt", "rtf"),
+    "book": ("epub",),
+}
+"""Kind of file, as a person names it, to formats and endings; any other name is one of these itself."""
 SOURCE_COLUMNS = {"title": TITLE_COLUMN, "path": "sources.uri"}
 """What replaces these fields where a source's own metadata has no such key."""
 
@@ -69,8 +77,9 @@ def allowed_sources(connection: apsw.Connection, collections: Sequence[Collectio
         sql += f" and uuid in ({_marks(filters.source_ids)})"
         bindings += filters.source_ids
     if filters.source_types:
-        sql += f" and source_type in ({_marks(filters.source_types)})"
-        bindings += filters.source_types
+        is_kind, values = type_condition(filters.source_types)
+        sql += f" and {is_kind}"
+        bindings += values
     if filters.path_prefix is not None:
         below, values = path_condition(filters.path_prefix)
         sql += f" and {below}"
@@ -86,6 +95,15 @@ def allowed_sources(connection: apsw.Connection, collections: Sequence[Collectio
         fulfilling = fetch_column(connection, f"select id from sources where {fulfils}", named)
         return np.intersect1d(source_ids, np.array(fulfilling, np.int64))
     return source_ids
+
+
+def type_condition(types: Sequence[str]) -> tuple[str, list[Any]]:
+    """Return SQL for documents of any of those types, formats or kinds of file."""
+    names = [name.lower().lstrip(".") for name in types]
+    kinds = [form for name in names for form in KINDS.get(name, (name,))]
+    suffix = " or ".join(["uri like ?"] * len(kinds))
+    sql = f"(source_type in ({_marks(types)}) or format in ({_marks(kinds)}) or {suffix})"
+    return sql, [*types, *kinds, *(f"%.{kind}" for kind in kinds)]
 
 
 def _marks(values: Sequence[Any]) -> str:

@@ -1,76 +1,65 @@
-"""Answers of the library's tools for a language model: a text to read, and structured content without repetition."""
+"""Answers of the library's tools as text, for a language model and a terminal, and structured content without repetition."""
 
 from __future__ import annotations
 
 import os
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from localmcp.humanize import counted, cut_to
 from localmcp.index.highlight import matching_paragraphs, sentence_parts
 from localmcp.index.keyword import holds
 from localmcp.index.search import SearchOutcome
+from localmcp.library.tags import OWN
 from localmcp.readers.document import readable_stem
 from localmcp.readers.outline import BEGINNING
 from localmcp.tools import Answer, Json, compact_json
 from localmcp.wording.normalize import index_text
 
-SHORT_ID = 8
-"""Characters of an id that tools accept for the whole."""
 WHOLE_PASSAGES, EXCERPT_CHARS = 2, 300
 """A language model gets the first passages whole, of the others the sentences around the one that answers."""
 WEAK_SHARE, PROBABLE = 0.35, 50
 """A passage of less than this share of the best one's relevance is only listed, if the best one is this relevant."""
 HOPELESS, LISTED_CHARS = 5, 200
 """Below this relevance nothing is quoted, and places are listed in so many characters."""
-_HIT_FIELDS = (
-    "id", "chunkId", "sourceId", "sourceTitle", "sourceType", "content", "chunkIndex", "chunkTotal", "semanticScore",
-    "keywordScore", "combinedScore", "matchType",
-)  # fmt: skip
-"""The fields that the contract promises (S3-4, C3-3)."""
-_OF_FILE = ("author", "created", "dateFrom", "sheets", "slides", "pages", "language", "encoding")
+MOST_LINES, MOST_COPIES, GROUPED_EXCERPTS = 20, 3, 5
+"""Documents in a list of removals, places of copies, documents of a grouped search that are quoted."""
+_OF_FILE = (OWN, "author", "created", "dateFrom", "sheets", "slides", "pages", "language", "encoding")
 """Metadata that say nothing of a passage, or that its `date` says; `get_document` has them."""
-LONGEST_METADATA = 200
-"""Characters of a value that is repeated with each passage; `get_document` has longer ones."""
-MOST_LINES, MOST_COPIES, GROUPED_EXCERPTS, INDENT = 20, 3, 5, 4
-"""Documents in a list of removals, places of copies, documents of a grouped search that are quoted, spaces of lines."""
-_SCORES = ("semanticScore", "keywordScore", "combinedScore")
-_SEARCH_FIELDS = (
-    "query", "mode", "count", "message", "notices", "repairs", "didYouMean", "nextCursor", "lowConfidence",
-    "absentWords", "confidence", "coverage", "explain",
-)  # fmt: skip
+_LEFT_OUT = ("collection", "partition", "freshness", "date", "dateFrom", "highlight", "excerpt", "metadata", "alsoIn")
+"""Fields of a hit that its text says, or that are only there where they are unusual."""
 
 
 def short_id(identity: str) -> str:
-    """Return the first eight characters of an id, with the name of its mounted file."""
+    """Return the first eight characters of an id, which tools accept, with the name of its mounted file."""
     origin, colon, bare = identity.rpartition(":")
-    return f"{origin}{colon}{bare[:SHORT_ID]}"
+    return f"{origin}{colon}{bare[:8]}"
 
 
 def _answer(structured: Json, text: str) -> Answer:
     return Answer(structured, text, whole_text=True)
 
 
-def _picked(table: Mapping[str, Any], fields: Iterable[str]) -> Json:
-    return {field: table[field] for field in fields if field in table}
+def _without(table: Mapping[str, Any], *fields: str) -> Json:
+    return {field: value for field, value in table.items() if field not in fields}
 
 
 # ---------------------------------------------------------------- search
 
 
-def excerpts(outcome: SearchOutcome, relevances: Sequence[int], offset: int) -> list[str]:
+def excerpts(outcome: SearchOutcome, hits: Sequence[Any], offset: int) -> list[str]:
     """Return what is shown of each hit of a page that begins at `offset`; "" for a hit that is only listed."""
-    best, shown = max(relevances), list[str]()
-    for place, (hit, relevance) in enumerate(zip(outcome.hits, relevances, strict=True), offset):
-        text, language, query = hit.passage.text.strip(), hit.passage.language, hit.query
-        is_weak = relevance < WEAK_SHARE * best
+    best, shown = max(hit["relevance"] for hit in hits), list[str]()
+    for place, (found, hit) in enumerate(zip(outcome.hits, hits, strict=True), offset):
+        text, language, query = hit["content"], found.passage.language, found.query
+        is_weak = hit["relevance"] < WEAK_SHARE * best
         if best < HOPELESS or (is_weak and best >= PROBABLE):
             text = ""
         elif is_weak or place >= WHOLE_PASSAGES:
-            text = excerpt_around(text, EXCERPT_CHARS, hit.highlight[0] if hit.highlight else 0)
+            text = excerpt_around(text, EXCERPT_CHARS, hit.get("highlight", {"start": 0})["start"])
         elif query is not None:
-            title = f" {index_text(hit.passage.title, language)} "
+            title = f" {index_text(hit['sourceTitle'], language)} "
             # Where the title has all the words, the document as a whole is asked for.
             if not all(holds(title, term) for term in query.terms):
                 start, stop = matching_paragraphs(query, text, language)
@@ -81,23 +70,19 @@ def excerpts(outcome: SearchOutcome, relevances: Sequence[int], offset: int) -> 
 
 def lean_search(result: Any) -> Answer:
     """Return the answer of `search`: hits grouped by document, confidence and corrections first."""
-    structured, hits = _picked(result, _SEARCH_FIELDS), result["results"]
-    if "explain" not in result:
-        folder = _shared_folder([hit["citation"].get("path") for hit in hits])
-        structured |= {"pathsBelow": folder} if folder else {}
-        hits = [_lean_hit(hit, folder) for hit in hits]
-    return _answer({**structured, "results": hits}, _search_text(result))
+    hits: list[Json] = result["results"]
+    lean = hits if "explain" in result else [_lean_hit(hit) for hit in hits]
+    return _answer({**_without(result, "weights"), "results": lean}, _search_text(result, hits))
 
 
-def _lean_hit(hit: Json, folder: str) -> Json:
-    lean = _picked(hit, (*_HIT_FIELDS, "relevance", "origin", "signals", "morePassages"))
+def _lean_hit(hit: Json) -> Json:
+    lean = _without(hit, *_LEFT_OUT)
     # A tenth is finer than what the scores can tell.
-    lean |= {field: round(hit[field], 1) for field in _SCORES if field in hit}
-    label: str = hit["citation"]["label"]
-    lean["citation"] = {"label": label.removeprefix(folder).replace(f" › {hit['sourceTitle']} › ", " › ")}
-    lean |= {"alsoIn": copies} if (copies := _copies(hit, folder)) else {}
-    short = {key: value for key, value in hit["metadata"].items() if len(compact_json(value)) <= LONGEST_METADATA}
-    metadata = {key: value for key, value in short.items() if key not in _OF_FILE}
+    lean |= {field: round(hit[field], 1) for field in ("semanticScore", "keywordScore", "combinedScore")}
+    lean["citation"] = {"label": hit["citation"]["label"]}
+    metadata = {
+        key: value for key, value in hit["metadata"].items() if key not in _OF_FILE and len(compact_json(value)) <= 200
+    }
     return lean | _unusual(hit) | ({"metadata": metadata} if metadata else {})
 
 
@@ -107,18 +92,18 @@ def _unusual(item: Json) -> Json:
     return collection | ({"freshness": item["freshness"]} if item["freshness"] in ("changed", "missing") else {})
 
 
-def _search_text(result: Json) -> str:
+def _search_text(result: Json, hits: Sequence[Json]) -> str:
     """Return the text of a search: at most a quarter more than the passages themselves."""
-    hits: list[Json] = result["results"]
     corrections = [f"'{r['word']}' was searched as '{r['replacement']}'." for r in result.get("repairs", [])]
     remarks = [*corrections, *result.get("notices", [])]
     if not hits:
         return "\n".join([result.get("message", "No results."), *remarks])
-    folder = _shared_folder([hit["citation"].get("path") for hit in hits if not _is_listed(hit)])
+    # Nothing of a passage is quoted where another one answers much better.
+    quoted = [(number, hit) for number, hit in enumerate(hits, 1) if hit.get("excerpt") != ""]
+    folder = _shared_folder([hit["citation"].get("path") for _, hit in quoted])
     documents: dict[str, list[tuple[int, Json]]] = {}
-    for number, hit in enumerate(hits, 1):
-        if not _is_listed(hit):
-            documents.setdefault(hit["sourceId"], []).append((number, hit))
+    for number, hit in quoted:
+        documents.setdefault(hit["sourceId"], []).append((number, hit))
     count = counted(len({hit["sourceId"] for hit in hits}), "document")
     absent = ", ".join(map(repr, result.get("absentWords", ())))
     if result.get("lowConfidence"):
@@ -127,60 +112,45 @@ def _search_text(result: Json) -> str:
         confidence = f" Confidence: fair; no document has {absent}."
     else:
         confidence = " Confidence: good." if result["mode"] == "hybrid" else ""
-    head = f"{count}, {counted(len(hits), 'passage')}.{confidence}"
-    blocks = ["\n".join([head + (f" Paths are below {folder}" if folder else ""), *remarks])]
-    blocks += [_document_block(passages, folder) for passages in documents.values()]
+    head = f"{count}, {counted(len(hits), 'passage')}.{confidence}{_below(folder)}"
+    blocks = ["\n".join([head, *remarks]), *(_document_block(passages, folder) for passages in documents.values())]
     lines: dict[str, list[str]] = {}
-    for hit in filter(_is_listed, hits):
+    for hit in (hit for hit in hits if hit.get("excerpt") == ""):
         # `get_document` reads the passage from its line.
         name = os.path.basename(hit["citation"].get("path", hit["sourceTitle"]))
         lines.setdefault(name, []).append(str(hit["citation"]["startLine"]))
     weak = cut_to(", ".join(f"{name}:{','.join(starts)}" for name, starts in lines.items()), LISTED_CHARS)
     ends = [f"Not quoted: {weak}"] if weak else []
     # What follows a passage that is not worth quoting is not either.
-    ends += [f"More: cursor={result['nextCursor']}"] if "nextCursor" in result and not _is_listed(hits[-1]) else []
+    ends += [f"More: cursor={result['nextCursor']}"] if "nextCursor" in result and hits[-1].get("excerpt") != "" else []
     return "\n\n".join([*blocks, *(["\n".join(ends)] if ends else [])])
 
 
-def _is_listed(hit: Json) -> bool:
-    """Return whether nothing of a passage is quoted, because another one answers much better."""
-    return hit.get("excerpt") == ""
-
-
 def _document_block(passages: Sequence[tuple[int, Json]], folder: str) -> str:
-    """Return a document and its passages; one line if nothing of them is quoted, as from the sixth on of a grouped
-    search."""
+    """Return a document and its passages; one line from the sixth document on of a grouped search."""
     number, hit = passages[0]
     title, path, *extra = _names(hit, hit["sourceTitle"], hit["citation"].get("path", ""), folder)
-    copies = ", ".join(_copies(hit, folder))
-    extra += [
-        hit.get("date", "")[:10],
-        f"in {hit['origin']}" if hit.get("origin") else "",
-        copies and f"also in {copies}",
-    ]
+    copies = [place.removeprefix(folder) for place in hit.get("alsoIn", ())]
+    if len(copies) > MOST_COPIES:
+        copies[MOST_COPIES:] = [f"{len(copies) - MOST_COPIES} more"]
+    extra += [hit.get("date", "")[:10], f"in {hit['origin']}" if hit.get("origin") else ""]
+    extra += [f"also in {', '.join(copies)}"] if copies else []
     line = "# " + " | ".join(filter(None, (title, path, *extra)))
-    is_listed = number > GROUPED_EXCERPTS if "morePassages" in hit else len(passages) == 1 and not _shown(hit)
-    if is_listed:
+    if "morePassages" in hit and number > GROUPED_EXCERPTS:
         return f"{line} | {_passage_line(number, hit, '')}"
     blocks = [line]
     for number, hit in passages:
-        shown = _shown(hit)
-        blocks += [_passage_line(number, hit, shown), *([shown] if shown else [])]
+        # The line of the document says its title.
+        shown = hit.get("excerpt", hit["content"]).removeprefix(f"# {hit['sourceTitle']}\n").lstrip("\n")
+        blocks += filter(None, [_passage_line(number, hit, shown), shown])
     return "\n".join(blocks)
-
-
-def _copies(hit: Json, folder: str) -> list[str]:
-    """Return where else a document is, the first places alone."""
-    places = [place.removeprefix(folder) for place in hit.get("alsoIn", ())]
-    return places[:MOST_COPIES] + ([f"{len(places) - MOST_COPIES} more"] if len(places) > MOST_COPIES else [])
 
 
 def _names(item: Json, title: str, path: str, folder: str) -> list[str]:
     """Return title ("" where the path says it), path, and what is unusual of a document."""
     name = os.path.basename(path)
-    repeats = bool(path) and title.lower() in {
-        text.lower() for text in (name, os.path.splitext(name)[0], readable_stem(name))
-    }
+    said = (name, os.path.splitext(name)[0], readable_stem(name)) if path else ()
+    repeats = title.lower() in {text.lower() for text in said}
     return ["" if repeats else title, path.removeprefix(folder), *_remarks(item)]
 
 
@@ -191,23 +161,14 @@ def _remarks(item: Json) -> list[str]:
     return collection + ([f"file {unusual['freshness']} since it was read"] if "freshness" in unusual else [])
 
 
-def _shown(hit: Json) -> str:
-    """Return what is quoted of a passage: the line of the document says its title; manual pages indent by eleven."""
-    shown: str = hit.get("excerpt", hit["content"]).removeprefix(f"# {hit['sourceTitle']}\n").lstrip("\n")
-    common = min((len(line) - len(line.lstrip(" ")) for line in shown.split("\n")[1:] if line.strip()), default=0)
-    return shown.replace("\n" + " " * common, "\n" + " " * INDENT) if common > INDENT else shown
-
-
 def _passage_line(number: int, hit: Json, shown: str) -> str:
     parts = [
         _place(hit["citation"], hit["sourceTitle"], shown),
         f"relevance {hit['relevance']}",
         f"id {short_id(hit['id'])}",
+        counted(hit["morePassages"], "more passage") if hit.get("morePassages") else "",
+        f"beware: {', '.join(hit['signals'])}" if hit.get("signals") else "",
     ]
-    if hit.get("morePassages"):
-        parts.append(counted(hit["morePassages"], "more passage"))
-    if hit.get("signals"):
-        parts.append(f"beware: {', '.join(hit['signals'])}")
     return f"[{number}] {', '.join(filter(None, parts))}"
 
 
@@ -217,14 +178,14 @@ def _place(citation: Json, title: str, shown: str) -> str:
     headings = citation.get("heading", "").split(" › ")[-2:]
     lines = {line.lstrip("…# ") for line in shown.splitlines()}
     names = [heading for heading in headings if heading not in ("", title, *lines)]
-    heading = f"§ {' › '.join(names)}, " if names else ""
+    heading = f"§ {' › '.join(names)}" if names else ""
     inside = citation["label"].removeprefix(citation.get("path", title)).strip(" ,")
     if inside.startswith("›"):
-        return heading.removesuffix(", ")
-    if inside and not inside.startswith((":", title)):
-        return heading + inside
+        return heading
     first, last = citation["startLine"], citation["endLine"]
-    return heading + (f"line {first}" if first == last else f"lines {first}-{last}")
+    if not inside or inside.startswith((":", title)):
+        inside = f"line {first}" if first == last else f"lines {first}-{last}"
+    return ", ".join(filter(None, (heading, inside)))
 
 
 def _shared_folder(paths: Sequence[str | None]) -> str:
@@ -239,17 +200,20 @@ def _shared_folder(paths: Sequence[str | None]) -> str:
     return folder + os.sep if len(folder) > len("/home/") else ""
 
 
+def _below(folder: str) -> str:
+    return f" Paths are below {folder}" if folder else ""
+
+
 # ---------------------------------------------------------------- reading
 
 
 def lean_context(result: Any) -> Answer:
     """Return the answer of `get_context`: the chunks once, and the text as it is read."""
-    structured = {name: value for name, value in result.items() if name != "concatenatedContent"}
-    citation = result["citation"].items()
-    structured["citation"] = {name: value for name, value in citation if name not in ("start", "stop", "sha256")}
-    where = structured["citation"]["label"]
+    structured = _without(result, "concatenatedContent")
+    structured["citation"] = _without(result["citation"], "start", "stop", "sha256")
     first, last = (result["chunks"][end]["chunkIndex"] + 1 for end in (0, -1))
-    head = f"# {result['sourceTitle']} | {where} | passages {first}-{last} of {result['chunkTotal']}"
+    where = f"{result['citation']['label']} | passages {first}-{last} of {result['chunkTotal']}"
+    head = f"# {result['sourceTitle']} | {where}"
     head += " | more fits with a larger maxChars" if result.get("truncated") else ""
     return _answer(structured, "\n".join([head, "".join(chunk["content"] for chunk in result["chunks"]).rstrip()]))
 
@@ -258,41 +222,33 @@ def lean_document(result: Any) -> Answer:
     """Return the answer of `get_document`: the text once, with what is needed to read on."""
     source: Json = result["source"]
     lines = f" | lines {result['startLine']}-{result['endLine']}" if "startLine" in result else ""
-    name = source.get("path") or source["title"]
     unusual = "".join(f" | {part}" for part in _remarks(source))
     # The text mostly begins with its title.
     is_shown = source["content"].split("\n", 1)[0].lstrip("# ") == source["title"] and "outline" not in result
     title = "" if is_shown else f"{source['title']} | "
-    head = f"# {title}{name}{unusual} | id {short_id(source['id'])}{lines}"
-    lean = {key: value for key, value in source.items() if key not in ("createdAt", "metadata", "freshness")}
-    lean |= {"metadata": source["metadata"]} if source["metadata"] else {}
-    lean |= {"freshness": source["freshness"]} if source["freshness"] in ("changed", "missing") else {}
-    structured = {**{key: value for key, value in result.items() if key != "chunks"}, "source": lean}
+    head = f"# {title}{source.get('path') or source['title']}{unusual} | id {short_id(source['id'])}{lines}"
+    lean = _without(source, "createdAt", "metadata", "freshness", "collection")
+    lean |= {"collection": source["collection"]} | _unusual(source)
+    lean |= {"metadata": metadata} if (metadata := _without(source["metadata"], OWN)) else {}
+    structured = {**_without(result, "chunks"), "source": lean}
+    more = [f"More: offset={result['nextOffset']}"] if result.get("truncated") else []
     if "outline" in result:
         head += " | first line and heading of each section"
         lines = [f"{' ' * entry['level']}{entry['startLine']} {entry['heading']}" for entry in result["outline"]]
         if [entry["heading"] for entry in result["outline"]] == [BEGINNING]:
             [whole] = result["outline"]
             lines = [f"It has no headings. Read it by lines={whole['startLine']}-{whole['endLine']}"]
-        return _answer(structured, "\n".join([head, *lines, *_read_on(result)]))
+        return _answer(structured, "\n".join([head, *lines, *more]))
+    if more and "endLine" in result and source["content"].endswith("\n"):
+        more = [f"{more[0]} or lines={result['endLine'] + 1}-"]
     text = (
         source["content"].rstrip()
         or "Nothing begins at this offset: the document is empty, or shorter; offsets come from nextOffset."
     )
-    return _answer(structured, "\n".join([head, text, *_read_on(result)]))
+    return _answer(structured, "\n".join([head, text, *more]))
 
 
-def _read_on(result: Json) -> list[str]:
-    if not result.get("truncated"):
-        return []
-    if "outline" in result:
-        return [f"More of the outline: offset={result['nextOffset']}"]
-    whole_line = "endLine" in result and result["source"]["content"].endswith("\n")
-    after = f" or lines={result['endLine'] + 1}-" if whole_line else ""
-    return [f"More: offset={result['nextOffset']}{after}"]
-
-
-# ---------------------------------------------------------------- lists and numbers
+# ---------------------------------------------------------------- lists and changes
 
 
 def lean_sources(result: Any) -> Answer:
@@ -301,27 +257,19 @@ def lean_sources(result: Any) -> Answer:
     folder = _shared_folder([item.get("path") for item in items])
     order = f", {result['order']}" if "order" in result else ""
     head = f"{result['count']} of {counted(result['total'], 'document')}{order}{'; times in UTC' if items else ''}."
-    lines = [head + (f" Paths are below {folder}" if folder else "")]
+    lines = [head + _below(folder)]
     for item in items:
         title, path, *extra = _names(item, item["title"], item.get("path", ""), folder)
         changed = item["changedAt"][:16].replace("T", " ")
         lines.append(" | ".join(filter(None, [changed, path, title, *extra, f"id {short_id(item['id'])}"])))
     lines += result.get("notices", [])
-    if "nextOffset" in result:
-        lines.append(f"More: offset={result['nextOffset']}")
-    structured = {key: value for key, value in result.items() if key != "sources"}
-    return _answer(
-        {
-            **structured,
-            "sources": [
-                _picked(item, ("id", "title", "sourceType", "path", "changedAt", "createdAt", "chunkCount", "origin"))
-                | _unusual(item)
-                | ({"metadata": item["metadata"]} if item["metadata"] else {})
-                for item in items
-            ],
-        },
-        "\n".join(lines),
-    )
+    lines += [f"More: offset={result['nextOffset']}"] if "nextOffset" in result else []
+    lean: list[Json] = []
+    for item in items:
+        metadata = _without(item["metadata"], OWN)
+        lean.append(_without(item, "updatedAt", "collection", "partition", "freshness", "metadata") | _unusual(item))
+        lean[-1] |= {"metadata": metadata} if metadata else {}
+    return _answer({**result, "sources": lean}, "\n".join(lines))
 
 
 def lean_report(result: Any) -> Answer:
@@ -345,8 +293,7 @@ def lean_restored(result: Any) -> Answer:
     """Return the answer of `restore_source`: a line per document that is back."""
     rows: list[Json] = result.get("sources", [result])
     head = f"Restored {counted(result.get('restored', 1), 'document')}."
-    lines = [row["path"] or row["title"] for row in rows[:MOST_LINES]]
-    return _answer(result, "\n".join([head, *lines]))
+    return _answer(result, "\n".join([head, *(row["path"] or row["title"] for row in rows[:MOST_LINES])]))
 
 
 def lean_verification(result: Any) -> Answer:

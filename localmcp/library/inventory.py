@@ -10,7 +10,7 @@ import os
 import uuid
 from array import array
 from collections import Counter
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -20,7 +20,7 @@ import apsw
 from localmcp.index.collections import choose_collections, visible_collections, visible_ids
 from localmcp.index.vector_queue import waiting
 from localmcp.library.citations import check_freshness
-from localmcp.library.ledger import Root, roots_of, waiting_pages, waiting_scans
+from localmcp.library.ledger import Root, range_below, roots_of, waiting_pages, waiting_scans
 from localmcp.storage.database import Database, fetch_all, fetch_column, fetch_one
 
 State = Literal["fresh", "changed", "missing", "unverifiable", "failed"]
@@ -28,8 +28,6 @@ State = Literal["fresh", "changed", "missing", "unverifiable", "failed"]
 
 MOST_MATCHES = 300
 """Titles that are ranked: more that fit a few letters are not told apart by them."""
-LOOKED_AT = 50_000
-"""Files of which the state on the disk is counted for folders."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,35 +122,33 @@ class Inventory:
     def folders(self, collection: str, folder: str | None = None) -> list[Folder]:
         """Return the folders right below `folder`, by name; for None, below the folder that holds every file."""
         with self._read(collection) as (connection, collection_id):
-            values = _folder_values(connection, collection_id, folder)
-            counts = dict(fetch_all(connection, _below("count(*)", "sources where trashed_at is null"), values))
-            unread = _below("count(*)", "ledger where status = 'failed'", path="path")
-            failed = dict(fetch_all(connection, unread, values))
-        above = values["above"]
-        return [Folder(name, f"{above}{name}{os.sep}", counts[name], failed.get(name, 0)) for name in sorted(counts)]
+            above = _root_folder(connection, collection_id) if folder is None else folder
+            inside = (collection_id, *range_below(above))
+            sql = "where trashed_at is null and collection_id = ? and uri >= ? and uri < ?"
+            documents = _folders_in(above, fetch_column(connection, f"select uri from sources {sql}", inside))
+            sql = "select path from ledger where status = 'failed' and collection_id = ? and path >= ? and path < ?"
+            failed = _folders_in(above, fetch_column(connection, sql, inside))
+        return [Folder(name, f"{above}{name}{os.sep}", documents[name], failed[name]) for name in sorted(documents)]
 
     def folder_states(self, collection: str, folder: str | None = None) -> dict[str, FolderState]:
         """Return, by name, the folders right below `folder` with changed, missing or waiting documents.
 
-        Every file is looked at on the disk, at most LOOKED_AT of them.
+        Every file is looked at on the disk, at most 50,000 of them.
         """
         with self._read(collection) as (connection, collection_id):
-            values = _folder_values(connection, collection_id, folder)
-            files = "sources where trashed_at is null"
-            columns = "uri, sources.size, mtime_ns, sha256"
-            rows = fetch_all(connection, f"{_below(columns, files, group=False)} limit {LOOKED_AT}", values)
-            sources = "select source_id from vector_queue join chunks on chunks.id = chunk_id"
-            queued = f"({sources}) as queue join sources on sources.id = queue.source_id where trashed_at is null"
-            passages: dict[str, int] = dict(fetch_all(connection, _below("count(*)", queued), values))
-        counts = {"changed": Counter[str](), "missing": Counter[str]()}
-        for name, path, size, mtime_ns, sha256 in rows:
-            state = check_freshness(path, size, mtime_ns, sha256, self._database.adopted)
-            if state in counts:
-                counts[state][name] += 1
-        names = {*counts["changed"], *counts["missing"], *passages}
-        return {
-            name: FolderState(counts["changed"][name], counts["missing"][name], passages.get(name, 0)) for name in names
-        }
+            above = _root_folder(connection, collection_id) if folder is None else folder
+            inside = (collection_id, *range_below(above))
+            where = "where trashed_at is null and sources.collection_id = ? and uri >= ? and uri < ?"
+            sql = f"select uri, sources.size, mtime_ns, sha256 from sources {where} limit 50000"
+            rows = fetch_all(connection, sql, inside)
+            queue = "vector_queue join chunks on chunks.id = chunk_id join sources on sources.id = source_id"
+            waits = _folders_in(above, fetch_column(connection, f"select uri from {queue} {where}", inside))
+        by_state: dict[str, list[str]] = {"changed": [], "missing": []}
+        for row in rows:
+            by_state.setdefault(check_freshness(*row, self._database.adopted), []).append(row[0])
+        changed, missing = _folders_in(above, by_state["changed"]), _folders_in(above, by_state["missing"])
+        names = sorted({*changed, *missing, *waits})
+        return {name: FolderState(changed[name], missing[name], waits[name]) for name in names}
 
     def roots(self) -> list[tuple[Root, str]]:
         """Return the files and folders that were added, each with its collection's name."""
@@ -209,12 +205,11 @@ class Inventory:
                 bindings += [len(above), above, len(above) + 1, os.sep]
             where, values = f"collection_id = ? and trashed_at is null {test}", (collection_id, *bindings)
             total = fetch_one(connection, f"select count(*) from sources where {where}", values)
-            ids = _page_of_ids(connection, where, values, limit, offset)
+            order = "order by uri is null, uri, title, sources.id"
+            sql = f"select id from sources where {where} {order} limit ? offset ?"
+            ids = fetch_column(connection, sql, (*values, limit, offset))
             # Only the page's own rows are joined.
-            sql = f"""
-                {_ITEM} where sources.id in (select value from carray(?))
-                order by uri is null, uri, title, sources.id
-            """
+            sql = f"{_ITEM} where sources.id in (select value from carray(?)) {order}"
             rows = fetch_all(connection, sql, (apsw.carray(array("q", ids)),)) if ids else []
         return Page([self._item(row) for row in rows], total)
 
@@ -287,19 +282,10 @@ _ITEM = """
 """
 
 
-def _below(columns: str, rows: str, *, path: str = "uri", group: bool = True) -> str:
-    """Return the SQL of columns by the folder that rows are in, right below the folder of `_folder_values`."""
-    rest = f"substr({path}, :length + 1)"
-    return f"""
-        select substr({rest}, 1, instr({rest}, :separator) - 1) as name, {columns} from {rows}
-            and collection_id = :collection and substr({path}, 1, :length) = :above and instr({rest}, :separator) > 0
-        {"group by name" if group else ""}
-    """
-
-
-def _folder_values(connection: apsw.Connection, collection_id: int, folder: str | None) -> Mapping[str, Any]:
-    above = _root_folder(connection, collection_id) if folder is None else folder
-    return {"collection": collection_id, "above": above, "length": len(above), "separator": os.sep}
+def _folders_in(above: str, paths: Iterable[str]) -> Counter[str]:
+    """Return how many of the paths are in each folder right below the folder `above`."""
+    inside = (path[len(above) :].partition(os.sep) for path in paths)
+    return Counter(name for name, separator, _ in inside if separator)
 
 
 def _root_folder(connection: apsw.Connection, collection_id: int) -> str:
@@ -307,23 +293,6 @@ def _root_folder(connection: apsw.Connection, collection_id: int) -> str:
     sql = "select min(uri), max(uri) from sources where collection_id = ? and trashed_at is null and uri is not null"
     first, last = fetch_all(connection, sql, (collection_id,))[0]
     return os.path.commonprefix([first, last]).rpartition(os.sep)[0] + os.sep if first else ""
-
-
-def _page_of_ids(
-    connection: apsw.Connection, where: str, values: tuple[object, ...], limit: int, offset: int
-) -> list[int]:
-    """Return a page of documents: those with a path by that path, then those without by title.
-
-    An index gives the paths in order, however many there are.
-    """
-    with_path = f"{where} and uri is not null"
-    sql = f"select id from sources indexed by sources_by_uri where {with_path} order by uri limit ? offset ?"
-    ids = fetch_column(connection, sql, (*values, limit, offset))
-    if len(ids) < limit:
-        before = fetch_one(connection, f"select count(*) from sources where {with_path}", values)
-        sql = f"select id from sources where {where} and uri is null order by title, id limit ? offset ?"
-        ids += fetch_column(connection, sql, (*values, limit - len(ids), max(offset - before, 0)))
-    return ids
 
 
 def _holding(words: str) -> tuple[str, list[Any]]:

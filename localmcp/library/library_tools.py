@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import asdict
 from typing import Annotated, Any, Literal, NotRequired
 
 from typing_extensions import TypedDict
 
 from localmcp.config import Settings
-from localmcp.errors import AccessDenied, InvalidInput
+from localmcp.errors import AccessDenied, InvalidInput, NotFound
 from localmcp.humanize import counted
+from localmcp.index.collections import visible_ids
 from localmcp.library.answers import lean_removal, lean_report, lean_restored
 from localmcp.library.ingest import Library
 from localmcp.library.jobs import WAIT_SECONDS, Job, Jobs, JobStatus
 from localmcp.library.ledger import SourceType
-from localmcp.library.names import SourceRow, find_source
+from localmcp.library.names import SourceRow, find_source, nearest_hint
 from localmcp.library.plan import watched_paths
 from localmcp.library.report import ProgressCallback, Report
+from localmcp.library.tags import count_tags, set_tags, split_tags, unique
 from localmcp.library.walk import WalkRules, below, why_left_out
 from localmcp.schemas import camel_case
 from localmcp.storage.database import Database
@@ -67,6 +70,7 @@ class IngestResult(TypedDict):
     failed: NotRequired[int]
     missing: NotRequired[int]
     removed: NotRequired[int]
+    restored: NotRequired[int]
     chunksAdded: NotRequired[int]
     chunksKept: NotRequired[int]
     vectorsAdded: NotRequired[int]
@@ -95,6 +99,28 @@ class Removed(TypedDict):
     wouldRemove: NotRequired[int]
     """Nothing was removed yet: so many documents are meant; call again with confirm."""
     message: NotRequired[str]
+
+
+class Tagged(TypedDict):
+    """The tags of a document."""
+
+    sourceId: str
+    title: str
+    tags: list[str]
+
+
+class TagCount(TypedDict):
+    """A tag, and how many documents have it."""
+
+    tag: str
+    documents: int
+
+
+class TagList(TypedDict):
+    """The answer of `list_tags`."""
+
+    count: int
+    tags: list[TagCount]
 
 
 class TrashedSource(RemovedSource):
@@ -312,6 +338,50 @@ class LibraryTools:
             return {"sourceId": rows[0].uuid, "title": rows[0].title, "path": rows[0].uri}
         return {"restored": len(rows), "sources": [_removed_source(row) for row in rows[:MOST_LISTED]]}
 
+    @hidden_change(
+        "tag_document",
+        title="Tag a document",
+        keywords=("tag", "label", "mark", "category", "document"),
+        examples=(
+            "tag the document {sourceId} with {add}",
+            "add the tag {add} to {sourceId}",
+            "remove the tag {remove} from {sourceId}",
+        ),
+        idempotent=True,
+    )
+    def tag_document(
+        self,
+        sourceId: Annotated[str, Param("The document: id, path or title.", min_length=1)],
+        add: Annotated[list[str] | None, Param("Tags that it gets.")] = None,
+        remove: Annotated[list[str] | None, Param("Tags that it loses.")] = None,
+    ) -> Tagged:
+        """Add tags to a document, or take them away; they stay when its file is edited, renamed or moved."""
+        added, removed = unique(split_tags(add or [])), unique(split_tags(remove or []))
+        if not added and not removed:
+            raise InvalidInput("Name a tag to add or to remove.")
+        with self._database.write() as connection:
+            source = find_source(connection, sourceId)
+            if source is None:
+                raise NotFound(f"No document '{sourceId}'.", hint=nearest_hint(connection, sourceId))
+            # As it is written elsewhere: filters compare letter by letter.
+            spelling = {tag.casefold(): tag for tag in count_tags(connection, visible_ids(connection))}
+            added = [spelling.get(tag.casefold(), tag) for tag in added]
+            tags = set_tags(connection, source.uuid, added, removed)
+        return {"sourceId": source.uuid, "title": source.title, "tags": tags}
+
+    @hidden_tool(
+        "list_tags",
+        title="List the tags",
+        keywords=("tags", "labels", "categories", "topics"),
+        examples=("which tags are there", "list my tags", "show all the tags of my documents"),
+    )
+    def list_tags(self) -> TagList:
+        """List the tags of the documents, the most used first."""
+        with self._database.read() as connection:
+            counts = count_tags(connection, visible_ids(connection))
+        tags: list[TagCount] = [{"tag": tag, "documents": count} for tag, count in counts.items()]
+        return {"count": len(tags), "tags": tags}
+
     @hidden_tool(
         "list_trash",
         title="List the trash",
@@ -390,18 +460,16 @@ class LibraryTools:
             return real
         if not os.path.isabs(expanded):
             raise InvalidInput(f"path is '{path}', but must be absolute.")
-        roots = self._library.roots()
-        folders = [os.path.realpath(folder) for folder in self._settings.folders]
         with self._database.read() as connection:
             watched = watched_paths(connection, self._settings)
-        rules = [(folder, WalkRules(watched=watched)) for folder in folders]
-        rules += [
+        allowed = [(os.path.realpath(folder), WalkRules(watched=watched)) for folder in self._settings.folders]
+        allowed += [
             (root.path, WalkRules(root.options.include_hidden, root.options.patterns, watched=watched))
-            for root in roots
+            for root in self._library.roots()
         ]
-        above = [(folder, rule) for folder, rule in rules if below(os.path.normcase(real), os.path.normcase(folder))]
+        above = [pair for pair in allowed if below(os.path.normcase(real), os.path.normcase(pair[0]))]
         if not above:
-            named = ", ".join(sorted({folder for folder, _ in rules})[:10]) or "none yet"
+            named = ", ".join(sorted({folder for folder, _ in allowed})[:10]) or "none yet"
             raise AccessDenied(
                 f"'{path}' is outside the folders from which an assistant may add files.",
                 hint=f"Allowed: {named}. The person can run: localmcp add PATH   "
@@ -424,16 +492,11 @@ def _teller(job: Job) -> ProgressCallback:
     return lambda progress: job.tell(progress.done, progress.total, progress.path)
 
 
-_COUNTS = (
-    "indexed", "updated", "moved", "unchanged", "skipped", "failed", "missing", "removed", "chunks_added",
-    "chunks_kept", "vectors_added", "waiting",
-)  # fmt: skip
-
-
 def _report_json(report: Report) -> Json:
+    values = {camel_case(name): value for name, value in asdict(report).items() if name != "embed_seconds"}
     waits = f"{counted(report.waiting, 'passage')} found by words so far; their meaning is read in the background."
     return {
-        **{camel_case(name): getattr(report, name) for name in _COUNTS},
+        **values,
         "seconds": round(report.seconds, 3),
         "problems": [{"path": path, "reason": reason} for path, reason in report.problems],
         "notices": [*report.notices, *([waits] if report.waiting and not report.notices else [])],

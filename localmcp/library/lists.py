@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
 from datetime import UTC, datetime
+from operator import itemgetter
 from typing import Annotated, Any, Literal, NotRequired
 
 import apsw
@@ -19,14 +22,14 @@ from localmcp.index.collections import (
 )
 from localmcp.index.dates import parse_range
 from localmcp.index.federation import Federation, Wanted
-from localmcp.index.filters import Filters, path_condition
+from localmcp.index.filters import Filters, filter_conditions
 from localmcp.index.index import Index
 from localmcp.index.passages import read_metadata
 from localmcp.index.vector_queue import word_only_passages
 from localmcp.library.answers import lean_sources
 from localmcp.library.citations import Freshness, check_freshness
 from localmcp.library.ledger import waiting_pages
-from localmcp.library.names import explain_empty_filter, parse_collection, shown_id
+from localmcp.library.names import explain_empty_filter, parse_collection, shown_id, spelled
 from localmcp.library.search import NO_DOCUMENTS
 from localmcp.storage.database import fetch_all, fetch_one
 from localmcp.storage.times import utc_text
@@ -156,61 +159,65 @@ class DocumentLists:
         since: Annotated[str | None, Param("Only changed since: 2026-11-01, yesterday")] = None,
         until: str | None = None,
         pathPrefix: Annotated[str | None, Param("Only below this folder")] = None,
+        tag: Annotated[str | None, Param("Only with this tag")] = None,
         title: str | None = None,
     ) -> SourcesResult:
         """List the documents in the knowledge base, the last changed first."""
-        mount, name = parse_collection(collection)
+        mount, name = parse_collection(self.federation, collection)
         lean = current_scope().lean
         sorting = order or ("changed" if lean else "added")
-        where, values = _conditions(since, until, pathPrefix, title)
-        ending = f"{ORDERS[sorting][1]} limit {min(offset + limit, MOST_INTEGER)}"
-        rows: list[tuple[Any, bool, str | None]] = []
+        prefix = spelled(os.path.expanduser(pathPrefix)) if pathPrefix else None
+        filters = Filters(path_prefix=prefix, metadata={"tags": tag} if tag else {})
+        where, values = _conditions(filters, since, until, title)
+        ending = f"order by {ORDERS[sorting][1]} limit {min(offset + limit, MOST_INTEGER)}"
         missing: list[NotFound] = []
-        total, searched = 0, 0
 
-        def look(index: Index, origin: str | None) -> tuple[list[Any], int, bool, str | None] | None:
+        def look(index: Index, origin: str | None) -> tuple[list[tuple[Any, SourceItem]], int, bool] | None:
             with index.database.read() as connection:
                 try:
                     chosen = choose_collections(connection, [name] if name else None)
                 except NotFound as error:
                     missing.append(error)
                     return None
-                ids = ",".join(str(each.id) for each in chosen) or "null"
-                listed, count = _list(connection, f"where sources.collection_id in ({ids}) and {where}", values, ending)
-                return listed, count, index.database.adopted, origin
+                ids = ",".join(str(owner.id) for owner in chosen) or "null"
+                condition = f"where sources.collection_id in ({ids}) and {where}"
+                total = fetch_one(connection, f"select count(*) from sources {condition}", values)
+                rows = fetch_all(connection, f"{SELECT_ITEM} {condition} {ending}", values)
+                if any(None in row[1:8] for row in rows):
+                    # Here, where it is told as damage of this file.
+                    raise TypeError("a document without a title, a date or a collection")
+                items = [source_item(row, index.database.adopted, origin) for row in rows]
+                return [(_sort_key(item, sorting), item) for item in items], total, origin is None
 
-        for listed, count, adopted, origin in self.federation.look(look, mount, Wanted()):
-            rows += [(row, adopted, origin) for row in listed]
-            total, searched = total + count, searched + 1
-            if name and origin is None:
+        keyed, total, files = list[tuple[Any, SourceItem]](), 0, 0
+        for part, count, is_own in self.federation.look(look, mount, Wanted()):
+            keyed, total, files = keyed + part, total + count, files + 1
+            if name and is_own:
                 # A plain name means a collection of this file where there is one.
                 break
-        if missing and not searched:
+        if missing and not files:
             raise missing[0]
-        if searched > 1:
-            rows.sort(key=lambda row: _sort_key(row[0], sorting), reverse=sorting != "title")
-        page = [source_item(row, adopted, origin) for row, adopted, origin in rows[offset : offset + limit]]
+        if files > 1:
+            keyed.sort(key=itemgetter(0), reverse=sorting != "title")
+        page = [item for _, item in keyed[offset : offset + limit]]
         result: SourcesResult = {"count": len(page), "total": total, "sources": page}
         if order or lean:
             result["order"] = ORDERS[sorting][0]
         if offset + len(page) < total:
             result["nextOffset"] = offset + len(page)
-        if not total and (notices := self._why_none(pathPrefix, since or until, title, collection)):
-            result["notices"] = notices
-        return result
-
-    def _why_none(
-        self, path_prefix: str | None, moment: str | None, title: str | None, collection: str | None
-    ) -> list[str]:
-        """Return what an empty list says, by what it was narrowed to."""
-        if path_prefix:
+        if total:
+            return result
+        notices: list[str] = []
+        if filters:
             with self.database.read() as connection:
-                return explain_empty_filter(connection, Filters(path_prefix=path_prefix))
-        if moment:
-            return [UNCHANGED]
-        if title:
-            return [f"No title contains {quoted(title)}; search finds documents by their words."]
-        return [] if collection else [NO_DOCUMENTS]
+                notices = explain_empty_filter(connection, filters)
+        elif since or until:
+            notices = [UNCHANGED]
+        elif title:
+            notices = [f"No title contains {quoted(title)}; search finds documents by their words."]
+        elif not collection:
+            notices = [NO_DOCUMENTS]
+        return {**result, "notices": notices} if notices else result
 
     @tool(
         "get_stats",
@@ -305,17 +312,14 @@ def _collection_stats(connection: apsw.Connection, collection: Collection) -> Co
 # ---------------------------------------------------------------- lists
 
 
-def _conditions(
-    since: str | None, until: str | None, path_prefix: str | None, title: str | None
-) -> tuple[str, list[Any]]:
+def _conditions(filters: Filters, since: str | None, until: str | None, title: str | None) -> tuple[str, list[Any]]:
     """Return the SQL that chooses the documents of a list, and its values."""
     conditions, values = ["trashed_at is null"], list[Any]()
     for moment, sign in zip(parse_range(since, until), (">=", "<"), strict=True):
         if moment is not None:
             conditions.append(f"datetime({_CHANGED} / 1000, 'unixepoch') {sign} ?")
             values.append(moment)
-    if path_prefix:
-        condition, bindings = path_condition(path_prefix)
+    for condition, bindings in filter_conditions(filters):
         conditions.append(condition)
         values += bindings
     if title:
@@ -324,45 +328,33 @@ def _conditions(
     return " and ".join(conditions), values
 
 
-def _list(connection: apsw.Connection, condition: str, values: list[Any], ending: str) -> tuple[list[Any], int]:
-    """Return rows of one file's documents in order, and how many it has in all."""
-    total = fetch_one(connection, f"select count(*) from sources {condition}", values)
-    rows = fetch_all(connection, f"{SELECT_ITEM} {condition} order by {ending}", values)
-    if any(None in row[1:8] for row in rows):
-        # Here, where it is told as damage of this file.
-        raise TypeError("a document without a title, a date or a collection")
-    return rows, total
-
-
-def _sort_key(row: Any, order: str) -> Any:
+def _sort_key(item: SourceItem, order: str) -> Any:
     """Return what documents of several files are ordered by; SQL knows upper and lower case of ASCII letters only."""
     if order == "title":
-        return row[2].encode().lower()
-    return row[5] if order == "added" else _changed_at(row[12], row[6])
+        return item["title"].encode().lower()
+    return item["createdAt"] if order == "added" else item["changedAt"]
 
 
 def source_item(row: Any, adopted: bool, origin: str | None) -> SourceItem:
     """Return a row of SELECT_ITEM as lists show it."""
+    uuid, title, kind, metadata, created, updated, collection, partition, path, chunks, size, mtime_ns, sha256 = row[1:]
+    changed = updated
+    if mtime_ns is not None:
+        with suppress(OverflowError, OSError, ValueError):
+            changed = utc_text(datetime.fromtimestamp(mtime_ns / 1e9, UTC))
     item = {
-        "id": shown_id(row[1], origin),
-        "title": row[2],
-        "sourceType": row[3],
-        "metadata": read_metadata(row[4]),
-        "createdAt": row[5],
-        "updatedAt": row[6],
-        "changedAt": _changed_at(row[12], row[6]),
-        "collection": row[7],
-        "chunkCount": row[10],
-        "freshness": check_freshness(row[9], row[11], row[12], row[13], adopted),
-        "partition": row[8],
-        "path": row[9],
+        "id": shown_id(uuid, origin),
+        "title": title,
+        "sourceType": kind,
+        "metadata": read_metadata(metadata),
+        "createdAt": created,
+        "updatedAt": updated,
+        "changedAt": changed,
+        "collection": collection,
+        "chunkCount": chunks,
+        "freshness": check_freshness(path, size, mtime_ns, sha256, adopted),
+        "partition": partition,
+        "path": path,
         "origin": origin,
     }
     return without_none(item)
-
-
-def _changed_at(mtime_ns: int | None, updated_at: str) -> str:
-    try:
-        return updated_at if mtime_ns is None else utc_text(datetime.fromtimestamp(mtime_ns / 1e9, UTC))
-    except (OverflowError, OSError, ValueError):
-        return updated_at

@@ -8,6 +8,7 @@ import uuid
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
+from unicodedata import normalize
 from urllib.parse import unquote, urlsplit
 
 import apsw
@@ -17,7 +18,7 @@ from localmcp.humanize import choices, quoted
 from localmcp.index.collections import visible_collections, visible_ids
 from localmcp.index.dates import SOURCE_DATE
 from localmcp.index.federation import Federation, Wanted
-from localmcp.index.filters import Filters, path_condition
+from localmcp.index.filters import Filters, path_condition, type_condition
 from localmcp.index.index import Index
 from localmcp.schemas import did_you_mean, nearest, one_or_more, without_surrogates
 from localmcp.storage.database import fetch_all, fetch_column, fetch_one
@@ -56,18 +57,35 @@ def is_uuid(text: str) -> bool:
     return True
 
 
-def parse_collection(name: str | None) -> tuple[str | None, str | None]:
-    """Return (mounted file, collection) of `mount:NAME`, `mount:NAME/COLLECTION` or a plain collection.
+def parse_collection(federation: Federation, name: str | None) -> tuple[str | None, str | None]:
+    """Return (mounted file, collection) of `mount:NAME`, `mount:NAME/COLLECTION`, a collection, or a mounted file.
 
     Raises:
         InvalidInput: `mount:` without a name.
     """
-    if name is None or not name.startswith(MOUNT):
-        return None, name or None
-    origin, _, collection = name.removeprefix(MOUNT).partition("/")
-    if not origin:
-        raise InvalidInput(f"collection: '{name}' names no mounted file; use mount:NAME or mount:NAME/COLLECTION.")
-    return origin, collection or None
+    if not name:
+        return None, None
+    if name.startswith(MOUNT):
+        origin, _, collection = name.removeprefix(MOUNT).partition("/")
+        if not origin:
+            raise InvalidInput(f"collection: '{name}' names no mounted file; use mount:NAME or mount:NAME/COLLECTION.")
+        return origin, collection or None
+    if any(file.name == name for file in federation.mounted()[0]):
+        with federation.own.database.read() as connection:
+            if name.casefold() not in {owner.name.casefold() for owner in visible_collections(connection)}:
+                return name, None
+    return None, name
+
+
+def spelled(path: str) -> str:
+    """Return an absolute path as the disk spells it, which may write accents in another form of Unicode."""
+    if path.isascii() or "\0" in path or os.path.lexists(path):
+        return path
+    first, *parts = PurePath(path).parts
+    for part in parts:
+        forms = [os.path.join(first, form) for form in (part, normalize("NFC", part), normalize("NFD", part))]
+        first = next(filter(os.path.lexists, forms), forms[0])
+    return first
 
 
 def without_scheme(name: str) -> str:
@@ -120,10 +138,11 @@ def find_source(
     text = without_scheme(name.strip())
     if not text.strip("./\\"):
         return None
+    path = os.path.expanduser(text)
     tail = os.sep + text.lstrip("./\\").replace("/", os.sep)
     tests = [
         ("uuid = :name", text.lower()),
-        ("uri = :name", os.path.expanduser(text)),
+        ("uri = :name", path),
         ("title = :name collate nocase", text) if text.isascii() else ("folded(title) = :name", fold(text)),
         ("substr(uri, -length(:name)) = :name", tail),
         # The end of a path without the ending of the file's name.
@@ -131,6 +150,9 @@ def find_source(
     ]
     if _SHORT.fullmatch(text):
         tests.insert(1, ("uuid >= :name and uuid < :name || 'g'", text.lower()))
+    if not text.isascii():
+        # The disk may write accents in another form of Unicode.
+        tests += [("folded(uri) = :name", fold(path)), ("substr(folded(uri), -length(:name)) = :name", fold(tail))]
     where = (
         f"trashed_at is {'not ' if trashed else ''}null and collection_id in ({visible_ids(connection, collection)})"
     )
@@ -149,13 +171,12 @@ def find_source(
 
 
 def nearest_source(connection: apsw.Connection, name: str) -> str | None:
-    """Return the path or title that is most like `name`, if one is like it at all."""
+    """Return the path or title that is most like `name`, if one is much like it."""
     sql = f"select title, uri from sources where trashed_at is null and collection_id in ({visible_ids(connection)})"
-    rows = fetch_all(connection, f"{sql} order by id desc limit 20000")
-    base_name = os.path.basename(name.strip()) or name
-    by_name = {title: uri or title for title, uri in rows}
-    by_name |= {os.path.basename(uri or title): uri or title for title, uri in rows}
-    best = nearest(base_name, by_name)
+    by_name: dict[str, str] = {}
+    for title, uri in fetch_all(connection, f"{sql} order by id desc limit 20000"):
+        by_name[title] = by_name[os.path.basename(uri or title)] = uri or title
+    best = nearest(os.path.basename(name.strip()) or name, by_name, least=75)
     return by_name[best] if best else None
 
 
@@ -225,37 +246,36 @@ def explain_empty_filter(connection: apsw.Connection, filters: Filters) -> list[
     def values(sql: str, *bindings: Any) -> list[Any]:
         return fetch_column(connection, f"select distinct {sql} where {where}", bindings)
 
-    types = values("source_type from sources") if filters.source_types else []
-    remarks = [remark for name in filters.source_types for remark in _unknown_value("source type", name, types)]
+    def unknown(field: str, value: str, valid: list[str]) -> None:
+        if value not in valid:
+            names = sorted(valid)[:MOST_VALUES] + (["…"] if len(valid) > MOST_VALUES else [])
+            guess = did_you_mean(value, valid)
+            remarks.append(f"No {field} '{quoted(value)}'. {choices(names)}{guess and f' {guess}'}")
+
+    remarks: list[str] = []
+    for kind in filters.source_types:
+        condition, bindings = type_condition([kind])
+        if not fetch_one(connection, f"select 1 from sources where {where} and {condition} limit 1", bindings):
+            unknown("type", kind, [*values("source_type from sources"), *values("format from sources")])
     for partition in filters.partitions:
-        names = values("name from partitions join sources on partition_id = partitions.id")
-        remarks += _unknown_value("partition", partition, names)
+        unknown("partition", partition, values("name from partitions join sources on partition_id = partitions.id"))
     if filters.path_prefix:
         remarks += _unknown_folder(connection, where, os.path.expanduser(filters.path_prefix))
-    if filters.metadata:
-        entries = "json_each(iif(json_valid(metadata), metadata, '{}'))"
-        fields = values(f"key from sources, {entries}")
-        items = "json_each(case entry.type when 'array' then entry.value else '[]' end)"
+    entries = "json_each(iif(json_valid(metadata), metadata, '{}'))"
+    items = "json_each(case entry.type when 'array' then entry.value else '[]' end)"
+    for field, value in filters.metadata.items():
+        fields, wanted = values(f"key from sources, {entries}"), one_or_more(value)
         sql = f"coalesce(item.atom, entry.atom) from sources join {entries} as entry on entry.key = ? left join {items}"
-        for field, value in filters.metadata.items():
-            valid, wanted = values(f"{sql} as item", field), one_or_more(value)
-            remarks += _unknown_value("metadata field", field, fields)
-            if field in fields and wanted and not any(item in valid for item in wanted):
-                remarks += _unknown_value(field, str(wanted[0]), [str(item) for item in valid if item is not None])
+        valid = values(f"{sql} as item", field)
+        unknown("metadata field", field, fields)
+        if field in fields and wanted and not any(item in valid for item in wanted):
+            unknown(field, str(wanted[0]), [str(item) for item in valid if item is not None])
     if filters.since or filters.until:
         dated = [day for day in values(f"{SOURCE_DATE} from sources") if day]
         after, before = filters.since or "", filters.until
         if dated and not any(after <= day and (before is None or day < before) for day in dated):
             remarks.append(f"No document is dated so: they are from {min(dated)[:10]} to {max(dated)[:10]}.")
     return remarks
-
-
-def _unknown_value(field: str, value: str, valid: list[str]) -> list[str]:
-    if value in valid:
-        return []
-    names = sorted(valid)[:MOST_VALUES] + (["…"] if len(valid) > MOST_VALUES else [])
-    guess = did_you_mean(value, valid)
-    return [f"No {field} '{quoted(value)}'. {choices(names)}{guess and f' {guess}'}"]
 
 
 def _unknown_folder(connection: apsw.Connection, where: str, prefix: str) -> list[str]:

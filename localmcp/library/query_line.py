@@ -10,7 +10,7 @@ FILTERS = {
     "collection": "only this collection",
     "tag": "only documents with this tag; repeat it for any of several",
     "path": "only files below this folder",
-    "type": "only this type: text, website, docs, qa, code, …",
+    "type": "only this type: pdf, docx, md, mail, code, sheet, …",
     "partition": "only this partition",
     "since": "only documents dated from then: 2026-03-14, 2026, 30d, 2w",
     "until": "only documents dated until then",

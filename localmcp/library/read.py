@@ -21,6 +21,7 @@ from localmcp.index.index import Index
 from localmcp.index.passages import Passage, find_passage, passages_of_source
 from localmcp.library.answers import lean_context, lean_document
 from localmcp.library.citations import SHEETS, Citation, Freshness, cite, count_line_ends
+from localmcp.library.ledger import documents_in
 from localmcp.library.lists import SELECT_ITEM, DocumentLists, SourceItem, source_item
 from localmcp.library.names import (
     Ambiguous,
@@ -32,7 +33,6 @@ from localmcp.library.names import (
     split_mount,
 )
 from localmcp.library.search import PassageSearch
-from localmcp.library.trash import documents_in
 from localmcp.readers.outline import BEGINNING, definitions_in, headings_in
 from localmcp.readers.signals import signals
 from localmcp.schemas import one_or_more, without_surrogates

@@ -25,7 +25,7 @@ from localmcp.errors import LocalMCPError, ScannedDocument, UnreadableDocument
 from localmcp.files import modified_ns
 from localmcp.index.drafts import DEFAULT_LANGUAGE, WORD_ONLY, SourceDraft, Window, draft_chunk
 from localmcp.library.ledger import Entry, Options, Root
-from localmcp.library.tags import split_tags, unique
+from localmcp.library.tags import with_said
 from localmcp.library.walk import File
 from localmcp.models import Embedder
 from localmcp.readers.chunking import MAIL_HEADER, split
@@ -48,6 +48,7 @@ FIRST_SECONDS = 0.3
 """The first one, so that something is found soon."""
 SCAN_LIMITS = Limits(seconds=600, seconds_per_megabyte=0, memory=1_500_000_000)
 """Of a file whose pages are drawn for text recognition."""
+
 
 @dataclass(frozen=True, slots=True)
 class Origin:
@@ -276,9 +277,7 @@ def draft_source(
         language = max(votes, key=votes.__getitem__, default=None) or DEFAULT_LANGUAGE
     else:
         language = detect_language(_prose(document.text)) or DEFAULT_LANGUAGE
-    metadata = {**document.metadata, **options.metadata}
-    if tags := split_tags(options.metadata.get("tags") or []):
-        metadata["tags"] = unique([*split_tags(document.metadata.get("tags") or []), *tags])
+    metadata = with_said(document.metadata, options.metadata)
     # What SQLite cannot hold is said of this file, before it is in a transaction with others.
     json.dumps([title, metadata], ensure_ascii=False).encode()
     by_word_only = is_data_file(origin.uri or "")

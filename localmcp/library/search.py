@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -24,7 +25,7 @@ from localmcp.index.relevance import has_digit, unmentioned
 from localmcp.index.search import Hit, SearchOutcome, SearchRequest
 from localmcp.library.answers import excerpt_around, excerpts, lean_search
 from localmcp.library.citations import Citation, Freshness, check_freshness, cite
-from localmcp.library.names import explain_empty_filter, parse_collection, resolve_source, shown_id
+from localmcp.library.names import explain_empty_filter, parse_collection, resolve_source, shown_id, spelled
 from localmcp.readers.signals import signals
 from localmcp.storage.database import fetch_one
 from localmcp.tables.documents import tables_among
@@ -174,7 +175,8 @@ class PassageSearch:
         collection: Annotated[str | None, Param("Only this collection")] = None,
         partition: Annotated[str | None, Param("Only this partition")] = None,
         sourceId: Annotated[str | None, Param("Only this document: id, path or title")] = None,
-        sourceType: Annotated[str | None, Param("text, website, docs, qa or notion")] = None,
+        sourceType: Annotated[str | None, Param("pdf, docx, md, mail, code, sheet, website, notion")] = None,
+        tag: Annotated[str | None, Param("Only with this tag")] = None,
         pathPrefix: Annotated[str | None, Param("Only files below this folder")] = None,
         metadata: Annotated[dict[str, Any] | None, Param("Keys and the values they must have")] = None,
         since: Annotated[str | None, Param("Documents dated from: ISO date, 30d, last week")] = None,
@@ -189,15 +191,15 @@ class PassageSearch:
         answer best, each with its source, place and scores 0..100. Read around a hit with get_context."""
         if not query.strip():
             raise InvalidInput("Query parameter is required")
-        origin, name = parse_collection(collection)
+        origin, name = parse_collection(self.federation, collection)
         source = resolve_source(self.federation, "sourceId", sourceId, origin, name) if sourceId else None
         first, after = parse_range(since, until)
         filters = Filters(
             partitions=(partition,) if partition else (),
             source_ids=(str(source.uuid),) if source else (),
             source_types=(sourceType,) if sourceType else (),
-            path_prefix=pathPrefix or None,
-            metadata=metadata or {},
+            path_prefix=spelled(os.path.expanduser(pathPrefix)) if pathPrefix else None,
+            metadata={**(metadata or {}), **({"tags": tag} if tag else {})},
             since=first,
             until=after,
         )
@@ -207,8 +209,11 @@ class PassageSearch:
         question = repr((query, mode, groupBy, sort, names, filters, origin)).encode("utf-8", "replace")
         page = hashlib.blake2b(question, digest_size=3).hexdigest()
         request = SearchRequest(query, mode, limit, _offset(page, cursor), names, filters, sort=sort)
-        budget = maxChars or (SEARCH_CHARS if lean else None)
-        outcome, more = self._page(request, origin, budget, grouped=groupBy is not None)
+        outcome, more = self._page(request, origin, grouped=groupBy is not None)
+        if budget := maxChars or (SEARCH_CHARS if lean else None):
+            texts = (hit.passage.text[: GROUPED_CHARS if groupBy else None] for hit in outcome.hits)
+            fitting = sum(used <= budget for used in accumulate(map(len, texts)))
+            outcome.hits = outcome.hits[: max(fitting, 1)]
         result = _search_result(request, outcome, page, explain, self.database.adopted)
         hits = result["results"]
         if not hits:
@@ -220,8 +225,7 @@ class PassageSearch:
                     best_place = hit.pop("highlight", {"start": 0})["start"]
                     hit["content"] = excerpt_around(hit["content"], GROUPED_CHARS, best_place)
         elif lean and maxChars is None and not explain:
-            shown = excerpts(outcome, [hit["relevance"] for hit in hits], request.offset)
-            for hit, excerpt in zip(hits, shown, strict=True):
+            for hit, excerpt in zip(hits, excerpts(outcome, hits, request.offset), strict=True):
                 hit["excerpt"] = excerpt
         if lean and (absent := _absent_words(query, outcome)):
             result["absentWords"] = absent[:MOST_ABSENT]
@@ -249,22 +253,9 @@ class PassageSearch:
         return result
 
     def _page(
-        self, request: SearchRequest, origin: str | None, budget: int | None, *, grouped: bool
-    ) -> tuple[SearchOutcome, dict[str, int]]:
-        """Return one page of hits, as many as fit the budget in characters, at least one.
-
-        With `grouped`, the best of each document, and how many more each has.
-        """
-        outcome, more = self._whole_page(request, origin, grouped=grouped)
-        if budget is not None:
-            texts = (hit.passage.text[: GROUPED_CHARS if grouped else None] for hit in outcome.hits)
-            fitting = sum(used <= budget for used in accumulate(map(len, texts)))
-            outcome.hits = outcome.hits[: max(fitting, 1)]
-        return outcome, more
-
-    def _whole_page(
         self, request: SearchRequest, origin: str | None, *, grouped: bool
     ) -> tuple[SearchOutcome, dict[str, int]]:
+        """Return one page of hits; with `grouped`, the best of each document, and how many more each has."""
         end = request.offset + request.limit
         if grouped:
             outcome = self.federation.search(replace(request, limit=GROUPED_HITS, offset=0), origin)

@@ -32,7 +32,7 @@ from localmcp.library.ledger import (
 )
 from localmcp.library.reading import Reading, Step, Task, member_uri
 from localmcp.library.report import Progress
-from localmcp.library.tags import keep_own_tags
+from localmcp.library.tags import keep_own_tags, with_said
 from localmcp.library.walk import below
 from localmcp.storage.database import Database, fetch_all, fetch_column, fetch_one
 
@@ -217,7 +217,7 @@ class Store:
         root = task.root
         draft = SourceDraft(
             root.collection_id, root.partition_id, title, source_type, form, task.file.path, reading.sha256 or "",
-            reading.size, reading.mtime_ns, language, root.options.metadata, [],
+            reading.size, reading.mtime_ns, language, with_said({}, root.options.metadata), [],
         )  # fmt: skip
         return "updated", self._put(connection, draft, source_id)
 
@@ -263,7 +263,7 @@ class Store:
             draft,
             partition_id=own.partition_id,
             source_type=options.source_type or draft.source_type,
-            metadata={**draft.metadata, **options.metadata},
+            metadata=with_said(draft.metadata, options.metadata),
         )
 
     def _finish(self, connection: apsw.Connection, task: Task, file: _File | None) -> None:

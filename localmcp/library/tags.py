@@ -30,6 +30,14 @@ def unique(tags: Iterable[str]) -> list[str]:
     return list({tag.casefold(): tag for tag in reversed(list(tags))}.values())[::-1]
 
 
+def with_said(metadata: Mapping[str, Any], said: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a document's metadata with what was said of it, which wins; tags of both are kept."""
+    both = {**metadata, **said}
+    if "tags" in said:
+        both["tags"] = unique([*split_tags(metadata.get("tags") or []), *split_tags(said["tags"])])
+    return both
+
+
 def with_own_tags(metadata: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
     """Return metadata with the tags that the person added, and without those that the person took away."""
     removed = {tag.casefold() for tag in list_of(own.get("removed"))}

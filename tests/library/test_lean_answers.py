@@ -199,7 +199,7 @@ def test_a_file_is_named_by_a_part_of_its_path_with_or_without_its_ending(desk: 
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        ({"sourceType": "poem"}, "There is: docs"),
+        ({"sourceType": "poem"}, "There are: docs, markdown"),
         ({"partition": "kitchn"}, "No partition 'kitchn'"),
         ({"pathPrefix": "/nowhere/at/all"}, "Nothing is below '/nowhere/at/all'"),
     ],

@@ -67,6 +67,8 @@ def test_the_tools_are_found_by_search_and_not_listed(at: Setting) -> None:
         "refresh",
         "remove_source",
         "restore_source",
+        "tag_document",
+        "list_tags",
         "list_trash",
         "job_status",
         "cancel_job",
@@ -74,7 +76,7 @@ def test_the_tools_are_found_by_search_and_not_listed(at: Setting) -> None:
     assert at.registry.visible() == []
     destructive = {each.name for each in at.registry.tools() if each.mark.destructive}
     assert destructive == {"refresh", "remove_source"}
-    assert [each.name for each in at.registry.tools() if each.mark.read_only] == ["list_trash"]
+    assert [each.name for each in at.registry.tools() if each.mark.read_only] == ["list_tags", "list_trash"]
 
 
 def test_a_document_is_added_once_and_replaced_when_asked(at: Setting) -> None:

@@ -152,7 +152,7 @@ def test_what_was_said_of_a_file_stays_with_it_through_rename_and_edit(
     for _ in range(2):
         assert ids(database)[moved.name] == before
         sql = "select metadata ->> '$.tags' from sources where trashed_at is null and partition_id is not null"
-        assert column(database, sql) == ["garage"]
+        assert column(database, sql) == ['["garage"]']
         write(moved, moved.read_text() + "One more word.")
         assert library.refresh().updated == 1
     assert str(bike) not in [root.path for root in library.roots()]
@@ -174,9 +174,7 @@ def test_a_renamed_folder_keeps_its_options_and_collection_and_new_files_in_it_g
     assert (report.moved, report.missing) == (5, 1)
     write(folder / "secret" / "new.md", "# New\n\nAnother day.\n")
     library.refresh()
-    sql = (
-        "select count(*) from sources where trashed_at is null and collection_id = 2 and metadata ->> '$.tags' = 'mine'"
-    )
+    sql = "select count(*) from sources where trashed_at is null and collection_id = 2 and metadata ->> '$.tags[0]' = 'mine'"
     assert column(database, sql) == [6]
     assert [root.path for root in library.roots()] == [str(folder), str(folder / "secret")]
 

@@ -32,6 +32,7 @@ TAKES_AWAY = {
     "push_collection": "nothing; its own copy in Milvus is brought up to date",
     "refresh": "documents whose files are gone: restore_source",
     "remove_source": "documents: restore_source",
+    "tag_document": "a tag: tag_document",
     "restore_source": "the version that is there, if an overwritten one is restored: restore_source",
     # Rules and quick starts.
     "addRule": "nothing",

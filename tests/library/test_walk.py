@@ -247,13 +247,3 @@ def test_a_folder_that_may_not_be_read_is_reported(tmp_path: Path) -> None:
         assert passed(tmp_path) == {"locked": "the folder cannot be read: permission denied"}
     finally:
         (tmp_path / "locked").chmod(0o700)
-
-
-def test_what_a_browser_saved_beside_a_page_is_passed_over(tmp_path: Path) -> None:
-    for name in ("Leeks.html", "Leeks_files/main.js", "Kale.htm", "Kale-Dateien/style.css", "my_files/notes.md"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text("x")
-    assert passed(tmp_path) == {
-        "Leeks_files": "ignored by default: pictures and scripts of Leeks.html",
-        "Kale-Dateien": "ignored by default: pictures and scripts of Kale.htm",
-    }

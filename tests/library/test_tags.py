@@ -1,0 +1,88 @@
+"""Tags: in the file or set by the person, kept through everything that becomes of the file, counted and filtered by."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from command_line import run_here
+from folders import write
+
+import localmcp
+from localmcp.api.knowledge_file import KnowledgeFile
+from localmcp.errors import InvalidInput, NotFound
+
+NOTE = "---\ntags: [house, old]\n---\n# Boiler\n\nBleed it in May. #heating\n"
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> KnowledgeFile:
+    monkeypatch.setenv("LOCALMCP_MODEL", "hash")
+    (tmp_path / "home").mkdir()
+    return localmcp.open(tmp_path / "home" / "kb.localmcp")
+
+
+def test_tags_of_the_file_and_of_the_person_are_one_list(file: KnowledgeFile, tmp_path: Path) -> None:
+    write(tmp_path / "docs" / "boiler.md", NOTE)
+    write(tmp_path / "docs" / "bike.md", "# Bike\n\nOil the chain in May.\n")
+    file.add(tmp_path / "docs")
+    assert file.call("tag_document", sourceId="boiler.md", add=["Garage"], remove=["OLD"])["tags"] == [
+        "house", "heating", "Garage",
+    ]  # fmt: skip
+    file.call("tag_document", sourceId="Bike", add=["garage"])  # Written as it is there already.
+    assert file.call("list_tags")["tags"][0] == {"tag": "Garage", "documents": 2}
+    assert [hit["sourceTitle"] for hit in file.call("search", query="May", tag="heating")["results"]] == ["Boiler"]
+    assert [item["title"] for item in file.call("list_sources", tag="Garage", pathPrefix="docs")["sources"]] == [
+        "Boiler",
+        "Bike",
+    ]
+    with pytest.raises(NotFound, match="No document 'boat'"):
+        file.call("tag_document", sourceId="boat", add=["x"])
+    with pytest.raises(InvalidInput, match="Name a tag"):
+        file.call("tag_document", sourceId="Bike")
+
+
+def test_tags_stay_through_rename_edit_removal_and_replacement(file: KnowledgeFile, tmp_path: Path) -> None:
+    note = write(tmp_path / "docs" / "boiler.md", NOTE)
+    file.add(tmp_path / "docs")
+    file.call("tag_document", sourceId="boiler.md", add=["garage"], remove=["old"])
+
+    def tags() -> list[str]:
+        [item] = file.call("list_sources")["sources"]
+        return item["metadata"]["tags"]
+
+    note = note.rename(tmp_path / "docs" / "heater.md")
+    file.refresh()
+    assert tags() == ["house", "heating", "garage"]
+    write(note, NOTE.replace("house, old", "home, old") + "One more line.\n")
+    file.refresh()
+    assert tags() == ["home", "heating", "garage"]
+    note = note.rename(tmp_path / "docs" / "stove.md")
+    write(note, note.read_text() + "And another one.\n")
+    file.refresh()
+    assert tags() == ["home", "heating", "garage"]
+    file.call("remove_source", sourceId="stove.md")
+    file.call("restore_source", sourceId="stove.md")
+    assert tags() == ["home", "heating", "garage"]
+    write(note, "")
+    file.refresh()
+    assert tags() == ["garage"]
+    file.call("tag_document", sourceId="stove.md", remove=["garage"])
+    assert tags() == []
+
+
+def test_tags_are_set_and_listed_from_the_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("LOCALMCP_MODEL", "hash")
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "boiler.md", NOTE)
+    assert run_here("add", "boiler.md") == 0
+    assert run_here("tag", "boiler.md", "+garage", "-old", "-heating") == 0
+    assert "Boiler: house, garage" in capsys.readouterr().err
+    assert run_here("tags") == 0
+    assert "garage" in capsys.readouterr().out
+    assert run_here("search", "bleed", "--tag", "garage") == 0
+    assert "Bleed it" in capsys.readouterr().out
+    assert run_here("tag", "boiler.md", "garage") == 2
+    assert "neither +TAG nor -TAG" in capsys.readouterr().err
