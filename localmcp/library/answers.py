@@ -1,4 +1,4 @@
-"""Answers of the library's tools as text, for a language model and a terminal, and structured content without repetition."""
+"""Answers of the library's tools: a text to read, and structured content without repetition."""
 
 from __future__ import annotations
 

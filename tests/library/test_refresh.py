@@ -174,7 +174,8 @@ def test_a_renamed_folder_keeps_its_options_and_collection_and_new_files_in_it_g
     assert (report.moved, report.missing) == (5, 1)
     write(folder / "secret" / "new.md", "# New\n\nAnother day.\n")
     library.refresh()
-    sql = "select count(*) from sources where trashed_at is null and collection_id = 2 and metadata ->> '$.tags[0]' = 'mine'"
+    where = "trashed_at is null and collection_id = 2 and metadata ->> '$.tags[0]' = 'mine'"
+    sql = f"select count(*) from sources where {where}"
     assert column(database, sql) == [6]
     assert [root.path for root in library.roots()] == [str(folder), str(folder / "secret")]
 
