@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 import stat
 import uuid
 from contextlib import suppress
-from pathlib import Path
+from itertools import islice
 from typing import Annotated, Literal, NotRequired
 
 from typing_extensions import TypedDict
@@ -172,35 +173,29 @@ def check_freshness(uri: str | None, size: int, mtime_ns: int | None, sha256: st
     """
     if uri is None or mtime_ns is None or not adopted:
         return "unverifiable"
-    try:
-        status = Path(uri).stat()
-    except (FileNotFoundError, NotADirectoryError):
-        return _container_freshness(uri, mtime_ns)
-    except (OSError, ValueError):
-        return "unverifiable"
-    if not stat.S_ISREG(status.st_mode):
-        # A device or a pipe could block, or never end.
-        return "unverifiable"
-    if status.st_size != size:
+    # A document with the uri `path#member` is in that file.
+    for place in [uri, *(uri[: mark.start()] for mark in islice(re.finditer("#", uri), 8))]:
+        try:
+            status = os.stat(place)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except (OSError, ValueError):
+            return "unverifiable"
+        if stat.S_ISREG(status.st_mode):
+            break
+        if place == uri:
+            # A device or a pipe could block, or never end.
+            return "unverifiable"
+    else:
+        return "missing"
+    if place == uri and status.st_size != size:
         return "changed"
-    if modified_ns(status) == mtime_ns:
-        return "fresh"
+    if modified_ns(status) == mtime_ns or place != uri:
+        return "fresh" if modified_ns(status) == mtime_ns else "changed"
     try:
         return "changed" if size > HASH_AT_MOST or holds_other_bytes(uri, size, sha256) else "fresh"
     except OSError:
         return "unverifiable"
-
-
-def _container_freshness(uri: str, mtime_ns: int) -> Freshness:
-    """Return whether the file is unchanged that a document with the uri `path#member` is in."""
-    for mark in list(re.finditer("#", uri))[:8]:
-        try:
-            status = Path(uri[: mark.start()]).stat()
-        except (OSError, ValueError):
-            continue
-        if stat.S_ISREG(status.st_mode):
-            return "fresh" if modified_ns(status) == mtime_ns else "changed"
-    return "missing"
 
 
 class Citations:

@@ -22,7 +22,7 @@ from localmcp.index.collections import (
 )
 from localmcp.index.dates import parse_range
 from localmcp.index.federation import Federation, Wanted
-from localmcp.index.filters import Filters, filter_conditions
+from localmcp.index.filters import Filters, path_condition
 from localmcp.index.index import Index
 from localmcp.index.passages import read_metadata
 from localmcp.index.vector_queue import word_only_passages
@@ -319,9 +319,13 @@ def _conditions(filters: Filters, since: str | None, until: str | None, title: s
         if moment is not None:
             conditions.append(f"datetime({_CHANGED} / 1000, 'unixepoch') {sign} ?")
             values.append(moment)
-    for condition, bindings in filter_conditions(filters):
+    if filters.path_prefix:
+        condition, bindings = path_condition(filters.path_prefix)
         conditions.append(condition)
         values += bindings
+    if tag := filters.metadata.get("tags"):
+        conditions.append("exists (select 1 from json_each(sources.metadata, '$.tags') where value = ?)")
+        values.append(tag)
     if title:
         conditions.append("instr(folded(title), ?)")
         values.append(fold(title))

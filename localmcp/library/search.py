@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 from collections import Counter
@@ -40,7 +39,6 @@ GROUPED_CHARS = 120
 """Characters of a passage that represents its document where a language model reads it."""
 WINDOW, FIRST, PER_DOCUMENT = 20, 5, 2
 """Hits whose order may differ from that of their scores: among the first five, a document has at most two."""
-_HEADING = re.compile(r"^#.*$", re.MULTILINE)
 MOST_ABSENT = 3
 """Words of a question that are named because no document holds them."""
 NO_DOCUMENTS = "There are no documents yet. They are added with: localmcp add FOLDER"
@@ -206,15 +204,15 @@ class PassageSearch:
         names = (name,) if name else None
         origin = origin or (source.origin if source else None)
         lean = current_scope().lean
-        question = repr((query, mode, groupBy, sort, names, filters, origin)).encode("utf-8", "replace")
-        page = hashlib.blake2b(question, digest_size=3).hexdigest()
-        request = SearchRequest(query, mode, limit, _offset(page, cursor), names, filters, sort=sort)
+        if cursor and not re.fullmatch(r"\d{1,4}", cursor, re.ASCII):
+            raise InvalidInput("cursor: it is none; leave it out to start at the first page.")
+        request = SearchRequest(query, mode, limit, int(cursor or 0), names, filters, sort=sort)
         outcome, more = self._page(request, origin, grouped=groupBy is not None)
         if budget := maxChars or (SEARCH_CHARS if lean else None):
             texts = (hit.passage.text[: GROUPED_CHARS if groupBy else None] for hit in outcome.hits)
             fitting = sum(used <= budget for used in accumulate(map(len, texts)))
             outcome.hits = outcome.hits[: max(fitting, 1)]
-        result = _search_result(request, outcome, page, explain, self.database.adopted)
+        result = _search_result(request, outcome, explain, self.database.adopted)
         hits = result["results"]
         if not hits:
             return self._explain_nothing(result, filters, origin)
@@ -276,39 +274,21 @@ class PassageSearch:
 # ---------------------------------------------------------------- search results
 
 
-def _offset(page: str, cursor: str | None) -> int:
-    """Return where the page begins that a cursor of this query names."""
-    if not cursor:
-        return 0
-    if match := re.fullmatch(page + r"(\d{1,4})", cursor, re.ASCII):
-        return int(match[1])
-    raise InvalidInput("cursor: it does not belong to this query; leave it out to start at the first page.")
-
-
 def _document_of(hit: Hit) -> tuple[str | None, str]:
     """Return the identity of a hit's document: its mounted file and its id."""
     return hit.origin, hit.passage.source_uuid
 
 
 def _spread(hits: Sequence[Hit]) -> list[Hit]:
-    """Return the hits with no words twice, and at most two of one document, among the first five.
-
-    The others keep their order.
-    """
+    """Return the hits with at most two of one document among the first five; the others keep their order."""
     first: list[Hit] = []
-    later: list[Hit] = []
     counts: Counter[tuple[str | None, str]] = Counter()
-    texts: set[str] = set()
     for hit in hits[:WINDOW]:
-        # A section that another guide repeats has another number in its heading.
-        text = " ".join(re.findall(r"\w+", _HEADING.sub("", hit.passage.text))) or hit.passage.text
-        if len(first) < FIRST and counts[_document_of(hit)] < PER_DOCUMENT and text not in texts:
+        if len(first) < FIRST and counts[_document_of(hit)] < PER_DOCUMENT:
             counts[_document_of(hit)] += 1
-            texts.add(text)
             first.append(hit)
-        else:
-            later.append(hit)
-    return [*first, *later, *hits[WINDOW:]]
+    chosen = {id(hit) for hit in first}
+    return [*first, *(hit for hit in hits if id(hit) not in chosen)]
 
 
 def _group_by_document(hits: Sequence[Hit]) -> tuple[list[Hit], dict[str, int]]:
@@ -319,9 +299,7 @@ def _group_by_document(hits: Sequence[Hit]) -> tuple[list[Hit], dict[str, int]]:
     return ordered, {shown_id(identity, origin): count - 1 for (origin, identity), count in counts.items()}
 
 
-def _search_result(
-    request: SearchRequest, outcome: SearchOutcome, page: str, explain: bool, adopted: bool
-) -> SearchResult:
+def _search_result(request: SearchRequest, outcome: SearchOutcome, explain: bool, adopted: bool) -> SearchResult:
     shown = request.offset + len(outcome.hits)
     repairs = outcome.query.repairs if outcome.query else ()
     replacements = {repair.word: repair.replacement for repair in repairs}
@@ -338,7 +316,7 @@ def _search_result(
         "notices": outcome.notices or None,
         "repairs": [{"word": r.word, "replacement": r.replacement} for r in repairs] or None,
         "didYouMean": " ".join(corrected) if repairs else None,
-        "nextCursor": f"{page}{shown}" if outcome.hits and shown < outcome.total else None,
+        "nextCursor": str(shown) if outcome.hits and shown < outcome.total else None,
         "explain": _explanation(outcome) if explain else None,
     }
     return without_none(result)
@@ -393,7 +371,7 @@ def _search_hit(hit: Hit, explain: bool, adopted: bool) -> SearchHit:
     # To tens for a caller bound to collections, as word statistics would tell of the others.
     is_bound = current_scope().collections is not None
     relevance = 10 * round(hit.relevance / 10) if is_bound else round(hit.relevance)
-    date, date_from = _date(hit) if hit.passage.date is not None else (None, None)
+    date, date_from = _date(hit)
     fields = {
         "id": chunk_id,
         "chunkId": chunk_id,
@@ -425,34 +403,26 @@ def _search_hit(hit: Hit, explain: bool, adopted: bool) -> SearchHit:
 
 
 def _explain_hit(hit: Hit) -> dict[str, Any]:
-    """Return ranks, scores and weights of both arms, and what the keyword score counts for more."""
-    weights = hit.weights
+    """Return ranks, scores and weights of both arms."""
     # bm25 counts the whole file, so its raw value is told only to callers who see all of it.
     raw = {"raw": round(hit.keyword.raw, 4)} if current_scope().collections is None else {}
     added = round(hit.scores.lifted, 2)
+    semantic = {"rank": hit.semantic.rank, "raw": round(hit.semantic.raw, 4), "score": round(hit.scores.semantic, 2)}
+    keyword = {"rank": hit.keyword.rank, **raw, "score": round(hit.scores.keyword, 2)}
     return {
-        "semantic": {
-            "rank": hit.semantic.rank,
-            "raw": round(hit.semantic.raw, 4),
-            "score": round(hit.scores.semantic, 2),
-            "weight": weights.semantic,
-        },
-        "keyword": {
-            "rank": hit.keyword.rank,
-            **raw,
-            "score": round(hit.scores.keyword, 2),
-            "weight": round(weights.keyword, 6),
-            **({"added": added} if added else {}),
-        },
+        "semantic": {**semantic, "weight": hit.weights.semantic},
+        "keyword": {**keyword, "weight": round(hit.weights.keyword, 6), **({"added": added} if added else {})},
         "matchedWords": hit.matched,
         "language": hit.passage.language,
     }
 
 
-def _date(hit: Hit) -> tuple[str, str]:
+def _date(hit: Hit) -> tuple[str | None, str | None]:
     """Return the date of the document, and where it is from."""
+    if hit.passage.date is None:
+        return None, None
     own = str(hit.passage.metadata.get("date") or "")
-    day = (hit.passage.date or "").removesuffix(" 00:00:00").replace(" ", "T")
+    day = hit.passage.date.removesuffix(" 00:00:00").replace(" ", "T")
     if own[:4].isdigit() and own[4:5] == "-":
         return day, str(hit.passage.metadata.get("dateFrom") or "document")
     return day, "file" if hit.passage.mtime_ns is not None else "added"
