@@ -22,7 +22,7 @@ from localmcp.index.passages import Passage, find_passage, passages_of_source
 from localmcp.library.answers import lean_context, lean_document
 from localmcp.library.citations import SHEETS, Citation, Freshness, cite, count_line_ends
 from localmcp.library.ledger import documents_in
-from localmcp.library.lists import SELECT_ITEM, DocumentLists, SourceItem, source_item
+from localmcp.library.lists import SELECT_ITEM, DocumentLists, source_item
 from localmcp.library.names import (
     Ambiguous,
     find_source,
@@ -47,6 +47,7 @@ once more in the text block, and clients refuse results of 1 MB."""
 JOINT = "\n\n---\n\n"
 _LINES = re.compile(r"(\d{1,9})(?:\s*(-|:|\.\.)\s*(\d{1,9})?)?")
 _ROW = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
+_ONLY_IN_LISTS = ("changedAt", "partition", "chunkCount")
 _CITED = re.compile(r"(.+?):(\d{1,7}(-\d{1,7})?)(?:,\d{1,7})*")
 # ---------------------------------------------------------------- answers
 
@@ -167,7 +168,36 @@ class DocumentReader(PassageSearch):
                     return None
                 first, last = target.position - window, target.position + window
                 passages = passages_of_source(connection, target.source_id, first, last)
-            return _context(target, passages, window, budget, origin)
+            # The nearest to the target that fit, and always the target.
+            nearest = sorted(passages, key=lambda passage: (abs(passage.position - target.position), passage.position))
+            sums = accumulate(len(passage.text) for passage in nearest)
+            count = len(nearest) if budget is None else max(sum(used <= budget for used in sums), 1)
+            shown = sorted(nearest[:count], key=lambda passage: passage.position)
+            result = {
+                "targetChunkId": shown_id(target.chunk_uuid, origin),
+                "window": window,
+                "sourceId": shown_id(target.source_uuid, origin),
+                "sourceTitle": target.title,
+                "sourceType": target.source_type,
+                "chunkTotal": target.chunk_total,
+                "chunksRetrieved": len(shown),
+                "chunks": [
+                    {
+                        "id": shown_id(passage.chunk_uuid, origin),
+                        "content": passage.text,
+                        "chunkIndex": passage.position,
+                        "isTarget": passage.chunk_id == target.chunk_id,
+                        "relativePosition": passage.position - target.position,
+                    }
+                    for passage in shown
+                ],
+                "concatenatedContent": JOINT.join(passage.text.strip() for passage in shown),
+                "citation": cite(target),
+                "origin": origin,
+                "signals": signals(target.title, *(passage.text for passage in shown)) or None,
+                "truncated": len(shown) < len(passages) or None,
+            }
+            return without_none(result)
 
         wanted = Wanted(chunk=identity.uuid.hex if identity else "")
         if identity and (result := next(self.federation.look(look, identity.origin, wanted), None)):
@@ -210,14 +240,19 @@ class DocumentReader(PassageSearch):
                 if source is None:
                     return None
                 row = fetch_one(connection, f"{SELECT_ITEM} where sources.id = ?", (source.id,))
-                item = source_item(row, index.database.adopted, origin)
+                found = source_item(row, index.database.adopted, origin)
+                item = cast("DocumentSource", {key: found[key] for key in found if key not in _ONLY_IN_LISTS})
                 passages = passages_of_source(connection, source.id, 0 if span else offset)
+            result: DocumentResult = {"source": {**item, "content": ""}, "chunks": []}
             if outline:
-                return _outline(item, passages, budget)
-            last_line = max((passage.last_line for passage in passages), default=0)
-            if span and passages and span[0] > last_line:
-                raise InvalidInput(f"lines: '{lines}' is beyond the end; '{item['title']}' has {last_line} lines.")
-            return _document(item, passages, budget, span)
+                result["outline"], next_offset = _outline(passages, budget)
+            else:
+                last_line = max((passage.last_line for passage in passages), default=0)
+                if span and passages and span[0] > last_line:
+                    raise InvalidInput(f"lines: '{lines}' is beyond the end; '{item['title']}' has {last_line} lines.")
+                next_offset = _read_passages(result, passages, budget, span, origin)
+            result["truncated"] = next_offset is not None
+            return result if next_offset is None else {**result, "nextOffset": next_offset}
 
         try:
             for result in self.federation.look(look, mount, Wanted(document=bare if mount else name)):
@@ -266,101 +301,50 @@ def _why_not_indexed(connection: apsw.Connection, path: str) -> str:
 # ---------------------------------------------------------------- documents
 
 
-def _document(
-    item: SourceItem, passages: Sequence[Passage], budget: int | None, lines: tuple[int, int] | None
-) -> DocumentResult:
-    """Return those passages, or those lines of them, as many as fit."""
-    passages = [_with_empty_lines(passage) for passage in passages]
+def _read_passages(
+    result: DocumentResult, passages: Sequence[Passage], budget: int | None, lines: tuple[int, int] | None,
+    origin: str | None,
+) -> int | None:  # fmt: skip
+    """Put those passages, or those lines of them, into a result, as many as fit; returns the offset of the rest."""
+    # The stored line is that of the first visible character.
+    passages = [_from_its_first_line(passage) for passage in passages]
     passages = _within_lines(passages, *lines) if lines else passages
     shown, next_offset = _fitting(passages, budget)
-    result: DocumentResult = {
-        "source": _document_source(item, shown),
-        "chunks": [_document_chunk(passage, item.get("origin")) for passage in shown],
-    }
-    if signs := signals(item["title"], *(passage.text for passage in shown)):
+    result["source"]["content"] = "".join(passage.text for passage in shown)
+    for passage in shown:
+        metadata: dict[str, Any] = {
+            "start": passage.start,
+            "stop": passage.stop,
+            "startLine": passage.first_line,
+            "endLine": passage.last_line,
+            "headings": passage.headings,
+        }
+        if passage.first_page is not None:
+            metadata["page"] = passage.first_page
+        result["chunks"].append({
+            "id": shown_id(passage.chunk_uuid, origin),
+            "content": passage.text,
+            "chunkIndex": passage.position,
+            "chunkTotal": passage.chunk_total,
+            "metadata": metadata,
+        })  # fmt: skip
+    if signs := signals(result["source"]["title"], *(passage.text for passage in shown)):
         result["source"]["signals"] = signs
     if shown and shown[0].format not in SHEETS:
         result["startLine"], result["endLine"] = shown[0].first_line, shown[-1].last_line
-    result["truncated"] = next_offset is not None
-    if next_offset is not None:
-        result["nextOffset"] = next_offset
-    return result
+    return next_offset
 
 
-def _outline(item: SourceItem, passages: list[Passage], budget: int | None) -> DocumentResult:
-    """Return the headings instead of the text, as many as fit."""
+def _outline(passages: Sequence[Passage], budget: int | None) -> tuple[list[dict[str, Any]], int | None]:
+    """Return the headings, as many as fit, and the offset of the rest."""
     entries = _headings_of(passages)
-    used, fitting = 0, len(entries)
+    used = 0
     for number, entry in enumerate(entries):
         used += len(entry["heading"]) + entry["level"] + len("1234: \n")
         # The rest is asked for by its passage: one that holds several headings is not cut.
         if number and entry["offset"] != entries[number - 1]["offset"] and budget is not None and used > budget:
-            fitting = number
-            break
-    result: DocumentResult = {
-        "source": _document_source(item, []),
-        "chunks": [],
-        "outline": entries[:fitting],
-        "truncated": fitting < len(entries),
-    }
-    if fitting < len(entries):
-        result["nextOffset"] = entries[fitting]["offset"]
-    return result
-
-
-def _document_source(item: SourceItem, shown: list[Passage]) -> DocumentSource:
-    fields = {name: value for name, value in item.items() if name not in ("changedAt", "partition", "chunkCount")}
-    return cast("DocumentSource", {**fields, "content": "".join(passage.text for passage in shown)})
-
-
-def _document_chunk(passage: Passage, origin: str | None) -> DocumentChunk:
-    metadata: dict[str, Any] = {
-        "start": passage.start,
-        "stop": passage.stop,
-        "startLine": passage.first_line,
-        "endLine": passage.last_line,
-        "headings": passage.headings,
-    }
-    if passage.first_page is not None:
-        metadata["page"] = passage.first_page
-    return {
-        "id": shown_id(passage.chunk_uuid, origin),
-        "content": passage.text,
-        "chunkIndex": passage.position,
-        "chunkTotal": passage.chunk_total,
-        "metadata": metadata,
-    }
-
-
-def _context(
-    target: Passage, passages: Sequence[Passage], window: int, budget: int | None, origin: str | None
-) -> ContextResult:
-    shown = _around(passages, target, budget)
-    result = {
-        "targetChunkId": shown_id(target.chunk_uuid, origin),
-        "window": window,
-        "sourceId": shown_id(target.source_uuid, origin),
-        "sourceTitle": target.title,
-        "sourceType": target.source_type,
-        "chunkTotal": target.chunk_total,
-        "chunksRetrieved": len(shown),
-        "chunks": [
-            {
-                "id": shown_id(passage.chunk_uuid, origin),
-                "content": passage.text,
-                "chunkIndex": passage.position,
-                "isTarget": passage.chunk_id == target.chunk_id,
-                "relativePosition": passage.position - target.position,
-            }
-            for passage in shown
-        ],
-        "concatenatedContent": JOINT.join(passage.text.strip() for passage in shown),
-        "citation": cite(target),
-        "origin": origin,
-        "signals": signals(target.title, *(passage.text for passage in shown)) or None,
-        "truncated": sum(len(p.text) for p in shown) < sum(len(p.text) for p in passages) or None,
-    }
-    return without_none(result)
+            return entries[:number], entry["offset"]
+    return entries, None
 
 
 # ---------------------------------------------------------------- parts of documents
@@ -399,8 +383,7 @@ def _within_lines(passages: Sequence[Passage], first: int, last: int) -> list[Pa
     return parts
 
 
-def _with_empty_lines(passage: Passage) -> Passage:
-    """Return a passage with the line of its first character; the stored one is that of the first visible character."""
+def _from_its_first_line(passage: Passage) -> Passage:
     if passage.format in SHEETS or not passage.text[:1].isspace():
         return passage
     blank = passage.text[: len(passage.text) - len(passage.text.lstrip())]
@@ -422,14 +405,6 @@ def _fitting(passages: Sequence[Passage], budget: int | None) -> tuple[list[Pass
             return shown, passage.position
         shown.append(passage)
     return shown, None
-
-
-def _around(passages: Sequence[Passage], target: Passage, budget: int | None) -> list[Passage]:
-    """Return the passages nearest to the target that fit the budget, in order, and always the target."""
-    nearest = sorted(passages, key=lambda passage: (abs(passage.position - target.position), passage.position))
-    sums = accumulate(len(passage.text) for passage in nearest)
-    count = len(nearest) if budget is None else max(sum(used <= budget for used in sums), 1)
-    return sorted(nearest[:count], key=lambda passage: passage.position)
 
 
 def _headings_of(passages: Sequence[Passage]) -> list[dict[str, Any]]:

@@ -154,18 +154,6 @@ def test_messages_of_a_mailbox_that_has_grown_are_not_called_changed(tmp_path, f
     assert [freshness(file, number) for number in (1, 2, 3)] == ["fresh"] * 3
 
 
-def test_a_message_that_comes_back_into_a_mailbox_that_has_grown_is_compared_with_it(tmp_path, file):
-    path = tmp_path / "archive.mbox"
-    add_mails(path, 1, 2)
-    file.add(path)
-    file.remove("Subject 1")
-    add_mails(path, 3)
-    file.refresh()
-    file.workspace.library.restore("Subject 1")
-    assert file.refresh().indexed == 0
-    assert [freshness(file, number) for number in (1, 2, 3)] == ["fresh"] * 3
-
-
 def add_mails(path, *numbers):
     with closing(mailbox.mbox(path)) as box:
         for number in numbers:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from localmcp.config import Settings
 from localmcp.errors import InvalidInput, ModelMismatch, ModelUnavailable
 from localmcp.library.ingest import Library
-from localmcp.models import Embedder, HashEmbedder, LazyEmbedder, open_embedder
+from localmcp.models import Embedder, HashEmbedder, LazyEmbedder
 from localmcp.storage.database import Database, fetch_one
 
 pytestmark = pytest.mark.usefixtures("sound_afterwards")
@@ -303,27 +303,6 @@ def test_another_model_is_refused_before_anything_is_read(library: Library, data
     assert len(titles(database)) == 3
     assert [root.path for root in library.roots()] == [str(folder)]
     assert other.add_paths([folder], collection="other").indexed == 4
-
-
-def test_the_real_model_indexes_and_no_chunk_is_too_long_for_it(database: Database, tmp_path: Path) -> None:
-    embedder = open_embedder("default")
-    write(tmp_path / "d" / "a.md", many_sections(3))
-    write(tmp_path / "d" / "b.md", "# Città\n\nPerché l'àncora è più pesante.\n")
-    report = Library(database, LazyEmbedder(lambda: embedder), Settings()).add_paths([tmp_path / "d"])
-    assert report.indexed == 2
-    assert column(database, "select distinct length(embedding) from vectors") == [384 * 4]
-    assert column(database, "select name from models") == [embedder.identity.name]
-    assert set(column(database, "select language from groups")) == {"english", "italian"}
-
-
-def test_a_text_that_is_there_without_vectors_gets_them_when_it_is_added_again(database: Database) -> None:
-    def fail() -> Embedder:
-        raise ModelUnavailable("The model is not here.")
-
-    for open_model, vectors in ((fail, 0), (lambda: open_embedder("hash:64"), 1)):
-        library = Library(database, LazyEmbedder(open_model), Settings())
-        library.add_text("Bees sleep in winter.", "Bees", uri="https://bees.example/winter")
-        assert column(database, "select count(*) from vectors") == [vectors]
 
 
 # ---------------------------------------------------------------- several documents in a file, and text by word only

@@ -245,14 +245,3 @@ def test_the_collection_of_a_search_tells_which_document_of_a_name_is_meant(desk
         arguments = {"query": "code", "collection": name, "sourceId": source}
         [hit] = desk.registry.call("search", arguments, LEAN).value["results"]
         assert hit["collection"] == name
-
-
-def test_a_page_holds_at_least_one_passage_and_the_pages_join_exactly(ask: Callable[..., Answer], desk: Desk) -> None:
-    text = "# Log\n\n" + "".join(f"Reading {n}: pressure rose.\r\n" for n in range(60)) + "word " * 300 + "x" * 500
-    desk.add_text("Readings", text)
-    pages, answer = [], ask("get_document", sourceId="Readings", maxChars=200)
-    while "nextOffset" in answer.value:
-        pages.append(answer.value["source"]["content"])
-        answer = ask("get_document", sourceId="Readings", maxChars=200, offset=answer.value["nextOffset"])
-    pages.append(answer.value["source"]["content"])
-    assert "".join(pages) == text and len(pages) > 2

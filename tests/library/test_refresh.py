@@ -33,16 +33,6 @@ def test_why_tells_of_a_path_that_was_never_offered_and_of_paths_like_it(library
     assert str(folder / "bees.md") in found["nearest"]
 
 
-def test_why_compares_with_what_is_on_the_disk(library: Library, folder: Path) -> None:
-    library.add_paths([folder])
-    assert library.why(folder / "bees.md")["entries"][0]["onDisk"] == "unchanged"
-    write(folder / "bees.md", "# Bees\n\nOther words.\n")
-    assert library.why(folder / "bees.md")["entries"][0]["onDisk"] == "changed"
-    (folder / "bees.md").unlink()
-    found = library.why(folder / "bees.md")
-    assert (found["exists"], found["entries"][0]["onDisk"]) == (False, "missing")
-
-
 def test_why_tells_nothing_of_collections_that_the_caller_may_not_see(library: Library, folder: Path) -> None:
     library.add_paths([folder], collection="secret")
     with use_scope(Scope(collections=frozenset(["default"]))):
@@ -225,15 +215,6 @@ def test_an_emptied_mailbox_leaves_no_messages(library: Library, database: Datab
     assert status(library, mailbox)[0] == "skipped"
     library.restore("Tea")
     assert "Tea" in titles(database)
-
-
-def test_a_removed_folder_comes_back_with_its_mailbox(library: Library, database: Database, folder: Path) -> None:
-    mail = "From a@b.example Mon Jan  6 09:00:00 2025\nFrom: a@b.example\nSubject: Tea\n\nThe tea is in the shed.\n"
-    write(folder / "a.mbox", mail)
-    library.add_paths([folder])
-    library.remove([str(folder)])
-    assert titles(database) == []
-    assert library.add_paths([folder]).restored == 4
 
 
 def test_a_copy_is_a_document_of_its_own(library: Library, database: Database, folder: Path) -> None:

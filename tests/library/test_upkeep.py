@@ -1,8 +1,5 @@
 """The idle look at the added folders."""
 
-import subprocess
-import sys
-import textwrap
 import threading
 import time
 from pathlib import Path
@@ -62,25 +59,6 @@ def test_a_folder_that_vanished_is_left_alone_and_the_thread_goes_on(
     upkeep.stop()
     assert workspace.knowledge.get_stats()["totalSources"] == 20
     workspace.close()
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the priority is the process's")
-def test_a_program_of_low_priority_is_looked_after_too(tmp_path: Path) -> None:
-    program = f"""
-        import os, threading, time
-        from localmcp.config import Settings
-        from localmcp.library.upkeep import Upkeep
-        from localmcp.workspace import Workspace
-
-        priority = os.nice(15)
-        upkeep = Upkeep(Workspace(Settings(database={str(tmp_path / "a.localmcp")!r}, model="hash")).library, 0)
-        upkeep.start()
-        time.sleep(0.5)
-        threads = [thread for thread in threading.enumerate() if thread.name == "localmcp-upkeep"]
-        print([os.getpriority(os.PRIO_PROCESS, thread.native_id) - priority for thread in threads])
-    """
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, check=True)
-    assert done.stdout == "[0]\n"
 
 
 def test_what_was_added_without_waiting_is_found_by_meaning_soon(

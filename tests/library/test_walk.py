@@ -68,11 +68,6 @@ def _relative(root: Path, each: File | Passed) -> str:
     return os.path.relpath(each.path, root).replace(os.sep, "/")
 
 
-def test_files_come_folder_by_folder_in_the_order_of_names(tmp_path: Path) -> None:
-    make(tmp_path, "b.md", "a.md", "z/one.md", "c/two.md", "c/d/three.md")
-    assert found(tmp_path) == ["a.md", "b.md", "c/two.md", "c/d/three.md", "z/one.md"]
-
-
 def test_a_deeper_ignore_file_overrules_a_shallower_one(tmp_path: Path) -> None:
     make(tmp_path, "a.txt", "keep/a.txt", "keep/b.txt")
     write(tmp_path / ".gitignore", "*.txt")
