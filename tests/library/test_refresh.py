@@ -148,6 +148,19 @@ def test_what_was_said_of_a_file_stays_with_it_through_rename_and_edit(
     assert str(bike) not in [root.path for root in library.roots()]
 
 
+def test_a_title_comes_back_at_the_next_refresh_when_the_file_was_renamed_and_edited(
+    library: Library, database: Database, folder: Path
+) -> None:
+    bike = write(folder / "bike.md", BIKE)
+    library.add_paths([folder])
+    library.add_paths([bike], title="My bike")
+    rename_and_edit(folder)
+    library.refresh()
+    assert library.refresh().updated == 1
+    assert "My bike" in titles(database)
+    assert library.refresh().updated == 0
+
+
 def test_a_renamed_folder_keeps_its_options_and_collection_and_new_files_in_it_get_them(
     library: Library, database: Database, folder: Path
 ) -> None:
@@ -201,7 +214,10 @@ def test_an_emptied_file_is_an_empty_document_and_its_old_text_is_in_the_trash(
     write(folder / "bees.md", "# Bees\n\nThey are back.\n")
     assert library.refresh().updated == 1
     assert ids(database)["bees.md"] == before
+    write(folder / "bees.md", "")
+    library.refresh()
     library.restore(version.uuid)
+    assert status(library, folder / "bees.md") == ("indexed", "an earlier version, brought back from the trash")
     assert "A hive has one queen." in "".join(column(database, "select text from chunks"))
     assert set(column(database, "select metadata ->> '$.shelf' from sources")) == {3}
 
