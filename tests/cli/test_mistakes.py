@@ -239,7 +239,7 @@ def test_an_import_of_rules_is_in_the_log_of_calls(cli, tmp_path: Path) -> None:
 
 UNFIT = (
     (("search", "gr\udcc3\udcbcn"), "Set LC_ALL=C.UTF-8"),
-    (("search", "oven", "--type", "docx"), "No source type 'docx'"),
+    (("search", "oven", "--type", "docx"), "No type 'docx'"),
     (("search", "oven", "--meta", "format=doc"), "No metadata field 'format'"),
     (("add", "ftp://example.org/a.txt"), "only http:// and https:// are fetched"),
     (("config", "set", "model", "folder:/none"), "there is no folder /none"),

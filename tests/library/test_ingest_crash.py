@@ -250,7 +250,7 @@ def test_the_lease_of_a_killed_process_is_free_at_once(database: Database) -> No
 
 @on_posix
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_stop_while_the_meaning_is_read_ends_soon_and_is_no_failure(
+def test_a_stop_while_the_meaning_is_read_ends_soon_with_the_code_of_a_stop(
     tmp_path: Path, large: Path, number: signal.Signals
 ) -> None:
     command = [sys.executable, "-m", "localmcp", "--db", str(tmp_path / "a.localmcp"), "add", str(large)]
@@ -265,7 +265,7 @@ def test_a_stop_while_the_meaning_is_read_ends_soon_and_is_no_failure(
         time.sleep(0.05)
     process.send_signal(number)
     _, err = process.communicate(timeout=60)
-    assert process.returncode == 0
+    assert process.returncode == 130
     assert "found by word only" in err
     assert disagreements(database) == []
     database.close()
