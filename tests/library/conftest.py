@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from consistency import disagreements
 from desk import LEAN, SENTENCE, Desk
 
+import localmcp
+from localmcp.api.knowledge_file import KnowledgeFile
 from localmcp.models import HashEmbedder
 from localmcp.storage.database import Database
 from localmcp.tools import Answer
@@ -20,6 +23,14 @@ def sound_afterwards(database: Database) -> Iterator[None]:
     yield
     if database.path.exists():
         assert disagreements(database) == []
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> KnowledgeFile:
+    """An empty file with the hash model."""
+    monkeypatch.setenv("LOCALMCP_MODEL", "hash")
+    (tmp_path / "home").mkdir()
+    return localmcp.open(tmp_path / "home" / "kb.localmcp")
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ from email.message import EmailMessage
 import pytest
 from folders import write
 
-import localmcp
 from localmcp.tools import Scope
 
 
@@ -19,13 +18,6 @@ def make_mail(number, text):
     mail["Date"], mail["Message-ID"] = f"Fri, {number:02} May 2024 10:00:00 +0000", f"<m{number}@example.org>"
     mail.set_content(text, cte="base64")
     return mail
-
-
-@pytest.fixture
-def file(tmp_path, monkeypatch):
-    monkeypatch.setenv("LOCALMCP_MODEL", "hash")
-    (tmp_path / "home").mkdir()
-    return localmcp.open(tmp_path / "home" / "kb.localmcp")
 
 
 def best(file, words):

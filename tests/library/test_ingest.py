@@ -227,22 +227,6 @@ def test_a_file_whose_name_is_not_unicode_is_told(library: Library, database: Da
 # ---------------------------------------------------------------- texts
 
 
-def test_a_text_goes_in_once(library: Library, database: Database, embedder: CountingEmbedder) -> None:
-    first = library.add_text("# Notes\n\nRemember the milk.\n", "Shopping")
-    again = library.add_text("# Notes\n\nRemember the milk.\n", "Shopping")
-    assert (first.added, again.added, again.kept, again.uuid) == (1, 0, 1, first.uuid)
-    assert (titles(database), len(embedder.embedded)) == (["Shopping"], 1)
-
-
-def test_another_text_of_the_same_title_replaces_it_only_when_asked(library: Library, database: Database) -> None:
-    first = library.add_text("Remember the milk.", "Shopping")
-    with pytest.raises(InvalidInput, match="already in collection 'default'"):
-        library.add_text("Remember the bread.", "Shopping")
-    second = library.add_text("Remember the bread.", "Shopping", replace=True)
-    assert (second.uuid, second.added, second.removed) == (first.uuid, 1, 1)
-    assert column(database, "select text from chunks") == ["Remember the bread."]
-
-
 def test_a_text_with_an_address_replaces_what_came_from_there(library: Library, database: Database) -> None:
     first = library.add_text("Old.", "Page", uri="https://page.invalid/a", source_type="website")
     second = library.add_text("New.", "Page, renamed", uri="https://page.invalid/a", source_type="website")

@@ -10,16 +10,8 @@ import pytest
 from command_line import run_here
 from folders import write
 
-import localmcp
 from localmcp.api.knowledge_file import KnowledgeFile
 from localmcp.errors import NotFound
-
-
-@pytest.fixture
-def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> KnowledgeFile:
-    monkeypatch.setenv("LOCALMCP_MODEL", "hash")
-    (tmp_path / "home").mkdir()
-    return localmcp.open(tmp_path / "home" / "kb.localmcp")
 
 
 @pytest.mark.parametrize(("on_disk", "typed"), [("NFD", "NFC"), ("NFC", "NFD")])

@@ -8,18 +8,10 @@ import pytest
 from command_line import run_here
 from folders import write
 
-import localmcp
 from localmcp.api.knowledge_file import KnowledgeFile
 from localmcp.errors import InvalidInput, NotFound
 
 NOTE = "---\ntags: [house, old]\n---\n# Boiler\n\nBleed it in May. #heating\n"
-
-
-@pytest.fixture
-def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> KnowledgeFile:
-    monkeypatch.setenv("LOCALMCP_MODEL", "hash")
-    (tmp_path / "home").mkdir()
-    return localmcp.open(tmp_path / "home" / "kb.localmcp")
 
 
 def test_tags_of_the_file_and_of_the_person_are_one_list(file: KnowledgeFile, tmp_path: Path) -> None:
