@@ -79,7 +79,8 @@ def parse_collection(federation: Federation, name: str | None) -> tuple[str | No
 
 def spelled(path: str) -> str:
     """Return an absolute path as the disk spells it, which may write accents in another form of Unicode."""
-    if path.isascii() or "\0" in path or os.path.lexists(path):
+    # To look at a path on another host would contact it.
+    if path.isascii() or "\0" in path or not os.path.isabs(path) or path[:2] in ("\\\\", "//") or os.path.lexists(path):
         return path
     first, *parts = PurePath(path).parts
     for part in parts:
