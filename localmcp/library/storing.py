@@ -258,9 +258,11 @@ class Store:
             return draft
         save_root(connection, own)
         options = own.options
-        self._files[task.file.path].is_untitled = options.title not in (None, draft.title)
+        is_untitled = options.title not in (None, draft.title)
+        self._files[task.file.path].is_untitled = is_untitled
         return replace(
             draft,
+            sha256="" if is_untitled else draft.sha256,
             partition_id=own.partition_id,
             source_type=options.source_type or draft.source_type,
             metadata=with_said(draft.metadata, options.metadata),
