@@ -51,8 +51,8 @@ def _without(table: Mapping[str, Any], *fields: str) -> Json:
 def excerpts(outcome: SearchOutcome, hits: Sequence[Any], offset: int) -> list[str]:
     """Return what is shown of each hit of a page that begins at `offset`; "" for a hit that is only listed."""
     best, shown = max(hit["relevance"] for hit in hits), list[str]()
-    for place, (found, hit) in enumerate(zip(outcome.hits, hits, strict=True), offset):
-        text, language, query = hit["content"], found.passage.language, found.query
+    for place, (ranked, hit) in enumerate(zip(outcome.hits, hits, strict=True), offset):
+        text, language, query = hit["content"], ranked.passage.language, ranked.query
         is_weak = hit["relevance"] < WEAK_SHARE * best
         if best < HOPELESS or (is_weak and best >= PROBABLE):
             text = ""

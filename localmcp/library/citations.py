@@ -38,6 +38,9 @@ _RENDERED = ("docx", "odt", "rtf", "epub", "html", "notebook", "calendar", "cont
 """Formats whose lines are those of the text that was made of them: nobody can look for them in the file."""
 _ROW = re.compile(r"(?m)^(?!## ).+$")
 """A row of a sheet; the name of the sheet and the empty lines around names of columns are none."""
+_WITHOUT_HEADINGS = ("code", "json", "jsonl", "csv", "pdf")
+_HEADING_INSIDE = re.compile(r"\n {0,3}[#=~^\"*+-]")
+"""What may begin a heading, or the line under one, below the first line of a passage."""
 _TIME = re.compile(r"(?m)^\[(\d+:\d\d:\d\d)\]")
 _SAME_SIGNS = ("'‘’‚‛′ʼ", '"“”„‟″«»', "-‐‑‒–—―−")
 """Signs that programs put for one another while people type."""
@@ -106,7 +109,7 @@ def cite(passage: Passage, highlight: tuple[int, int] | None = None) -> Citation
     if path:
         citation["path"] = path
     headings = tuple(passage.headings)
-    if start and passage.format not in ("code", "json", "jsonl", "csv", "pdf"):
+    if passage.format not in _WITHOUT_HEADINGS and _HEADING_INSIDE.search(body, 0, start):
         headings = path_at(body, start, headings, underlined=passage.format in ("text", "rst", "mail"))
     if headings:
         citation["heading"] = " › ".join(headings)

@@ -240,8 +240,8 @@ class DocumentReader(PassageSearch):
                 if source is None:
                     return None
                 row = fetch_one(connection, f"{SELECT_ITEM} where sources.id = ?", (source.id,))
-                found = source_item(row, index.database.adopted, origin)
-                item = cast("DocumentSource", {key: found[key] for key in found if key not in _ONLY_IN_LISTS})
+                listed = source_item(row, index.database.adopted, origin)
+                item = cast("DocumentSource", {key: listed[key] for key in listed if key not in _ONLY_IN_LISTS})
                 passages = passages_of_source(connection, source.id, 0 if span else offset)
             result: DocumentResult = {"source": {**item, "content": ""}, "chunks": []}
             if outline:
