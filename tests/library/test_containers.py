@@ -118,17 +118,6 @@ def test_a_mailbox_that_is_back_from_the_trash_is_followed_again(removed_mailbox
     assert file.call("list_sources")["total"] == 0
 
 
-def test_of_a_removed_mailbox_one_message_can_come_back_alone_and_all_bring_it_back(removed_mailbox, file):
-    path = removed_mailbox
-    file.workspace.library.restore("Subject 2")
-    add_mails(path, 3)
-    file.refresh()
-    assert [source.title for source in file.sources()] == ["Subject 2"]
-    file.workspace.library.restore("Subject 1")
-    file.refresh()
-    assert file.call("list_sources")["total"] == 3
-
-
 def freshness(file, number):
     return best(file, f'"message {number}"')["freshness"]
 

@@ -7,7 +7,6 @@ import plistlib
 import random
 import re
 import tarfile
-import zipfile
 from email.message import EmailMessage
 
 import docx
@@ -221,18 +220,3 @@ BROKEN = {
     "conversations.json": b'[{"mapping": {',
     "empty.docx": b"",
 }
-
-
-def test_broken_locked_and_empty_files_have_a_reason_and_no_noise(tmp_path, monkeypatch):
-    monkeypatch.setenv("LOCALMCP_MODEL", "hash")
-    for name, content in BROKEN.items():
-        (tmp_path / name).write_bytes(content)
-    with zipfile.ZipFile(tmp_path / "empty.odt", "w") as package:
-        package.writestr("content.xml", "<x/>")
-    (tmp_path / "good.txt").write_text("good words")
-    (tmp_path / "home").mkdir()
-    opened = localmcp.open(tmp_path / "home" / "kb.localmcp")
-    opened.add(tmp_path)
-    entries = {name: opened.workspace.library.why(tmp_path / name)["entries"][0] for name in (*BROKEN, "empty.odt")}
-    assert {name for name, entry in entries.items() if entry["status"] == "indexed" or not entry["reason"]} == set()
-    assert [source["title"] for source in opened.call("list_sources")["sources"]] == ["good"]

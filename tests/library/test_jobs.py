@@ -2,35 +2,11 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
-
 import pytest
 
 from localmcp.errors import AccessDenied, LocalMCPError, NotFound
 from localmcp.library.jobs import Job, Jobs
 from localmcp.tools import Json, Scope, use_scope
-
-
-class Slow:
-    """Work that waits until it is told to go on."""
-
-    def __init__(self) -> None:
-        self.go_on, self.began = threading.Event(), threading.Event()
-
-    def __call__(self, job: Job) -> Json:
-        job.tell(3, 10, "b.md")
-        self.began.set()
-        assert self.go_on.wait(60)
-        job.tell(10, 10, "c.md")
-        return {}
-
-
-@pytest.fixture
-def slow() -> Iterator[Slow]:
-    slow = Slow()
-    yield slow
-    slow.go_on.set()
 
 
 def test_what_the_work_raises_reaches_the_caller() -> None:

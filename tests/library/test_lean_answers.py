@@ -210,18 +210,6 @@ def test_a_filter_that_fits_nothing_names_the_valid_values(
     assert expected in ask("search", query="boiler", **arguments).text
 
 
-def test_a_document_is_named_by_the_address_of_its_resource_or_its_file(desk: Desk, tmp_path: Path) -> None:
-    (tmp_path / "my notes").mkdir()
-    desk.add_file(tmp_path / "my notes" / "a.md", "# A\n\nText.")
-
-    def read(name: str) -> dict[str, Any]:
-        return desk.registry.call("get_document", {"sourceId": name}, LEAN).value["source"]
-
-    source = read(str(tmp_path / "my notes" / "a.md"))
-    assert read(f"localmcp://document/{source['id']}?offset=0") == source
-    assert read((tmp_path / "my notes" / "a.md").as_uri()) == source
-
-
 def test_documents_are_listed_by_their_last_change(ask: Callable[..., Answer]) -> None:
     answer = ask("list_sources", limit=2)
     assert (answer.value["count"], answer.value["total"], answer.value["nextOffset"]) == (2, 6, 2)
