@@ -12,6 +12,7 @@ from localmcp.index.drafts import heading_of
 from localmcp.index.lexicon import LONGEST_WORD
 from localmcp.index.vector_queue import misqueued
 from localmcp.storage.database import Database, fetch_all, fetch_one
+from localmcp.wording.codes import find_codes
 from localmcp.wording.normalize import stems, words
 
 
@@ -77,7 +78,9 @@ def _counts(connection: apsw.Connection) -> list[str]:
         """,
     )
     for collection_id, title, headings, text, language, group_id in rows:
-        read = [*words(heading_of(title, json.loads(headings))), *words(text)]
+        heading = heading_of(title, json.loads(headings))
+        read = [*words(heading), *words(text)]
+        read += [code.word for part in (heading, text) for code in find_codes(part)]
         surface.update((collection_id, word) for word in set(read) if word.isalpha() and len(word) <= LONGEST_WORD)
         terms.update((collection_id, stem) for stem in set(stems(read, language)))
         groups[group_id] += 1

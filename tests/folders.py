@@ -7,19 +7,22 @@ from pathlib import Path
 from typing import Any
 
 from localmcp.library.ingest import Library
-from localmcp.models import HashEmbedder
+from localmcp.models import HashEmbedder, calibration
 from localmcp.storage.database import Database, fetch_all
+
+CALIBRATION = {text for pair in (*calibration._ANSWERS, *calibration._ABROAD) for text in pair}  # pyright: ignore[reportPrivateUsage]
+"""What a model is measured with when its first vectors are stored."""
 
 
 class CountingEmbedder(HashEmbedder):
-    """Remembers what it was asked to embed."""
+    """Remembers what it was asked to embed, but for its calibration."""
 
     def __init__(self, dimension: int = 64) -> None:
         super().__init__(dimension)
         self.embedded: list[str] = []
 
     def embed_passages(self, texts: Sequence[str]) -> Any:
-        self.embedded += texts
+        self.embedded += [text for text in texts if text not in CALIBRATION]
         return super().embed_passages(texts)
 
 

@@ -64,6 +64,8 @@ _KINDS: tuple[tuple[re.Pattern[str], Callable[[str], str]], ...] = (
     (re.compile("[\u2600-\u27bf\U0001f300-\U0001faff]"), lambda written: f"u{ord(written):x}"),
 )
 """What a code begins with is what a text is scanned for: a sixth of the time of one pattern for all."""
+_MAY_HOLD_ONE = re.compile("[\\d+#\u00a7\u2600-\u27bf\U0001f300-\U0001faff]|[.-](?=[A-Za-z-])")
+"""What each code holds: most sentences have none of it, and need not be scanned once a kind."""
 _NAME = re.compile(r"[+#](?<=\w[+#])(?:(?<=#)|\+)(?![+#])")
 _BEFORE = re.compile(r"[A-Za-z]\w*\Z")
 
@@ -71,6 +73,8 @@ _BEFORE = re.compile(r"[A-Za-z]\w*\Z")
 def find_codes(text: str) -> list[Code]:
     """Return the codes of a text in order."""
     codes: list[Code] = []
+    if not _MAY_HOLD_ONE.search(text):
+        return codes
     for pattern, word_of in _KINDS:
         for match in pattern.finditer(text):
             start = match.start() - 2 * (pattern is _KINDS[0][0])

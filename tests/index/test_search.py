@@ -216,15 +216,6 @@ def test_pages_follow_each_other_without_gap_or_repetition(long_shelf: Desk, mod
     assert ids[:100] == [hit["id"] for hit in long_shelf.search("bread and topic3", mode=mode, limit=100)["results"]]
 
 
-@pytest.mark.parametrize(
-    "changed", [{"query": "bread and topic4"}, {"mode": "keyword"}, {"metadata": {"a": 1}}, {"collection": "default"}]
-)
-def test_a_cursor_belongs_to_its_query(long_shelf: Desk, changed: dict[str, Any]) -> None:
-    cursor = long_shelf.search("bread and topic3")["nextCursor"]
-    with pytest.raises(InvalidInput, match="cursor"):
-        long_shelf.call("search", **{"query": "bread and topic3", "cursor": cursor, **changed})
-
-
 @pytest.mark.parametrize("cursor", ["nonsense", "AAAA", "é", "====", "\ud800"])
 def test_a_made_up_cursor_is_refused(long_shelf: Desk, cursor: str) -> None:
     with pytest.raises(InvalidInput, match="cursor"):

@@ -267,7 +267,7 @@ def test_without_a_model_text_is_stored_and_vectors_follow_later(
     later = Library(database, LazyEmbedder(lambda: embedder), Settings())
     assert later.refresh().vectors_added == 3
     assert column(database, "select count(*) from vectors") == [3]
-    assert sorted(embedder.embedded)[0] == "Bees\nA hive has one queen." or "Bees" in sorted(embedder.embedded)[0]
+    assert "Bees" in sorted(embedder.embedded)[0]
     assert later.refresh().vectors_added == 0
 
 
