@@ -144,8 +144,9 @@ class Inventory:
             queue = "vector_queue join chunks on chunks.id = chunk_id join sources on sources.id = source_id"
             waits = _folders_in(above, fetch_column(connection, f"select uri from {queue} {where}", inside))
         by_state: dict[str, list[str]] = {"changed": [], "missing": []}
-        for row in rows:
-            by_state.setdefault(check_freshness(*row, self._database.adopted), []).append(row[0])
+        for path, size, mtime_ns, sha256 in rows:
+            state = check_freshness(path, size, mtime_ns, sha256, self._database.adopted)
+            by_state.setdefault(state, []).append(path)
         changed, missing = _folders_in(above, by_state["changed"]), _folders_in(above, by_state["missing"])
         names = sorted({*changed, *missing, *waits})
         return {name: FolderState(changed[name], missing[name], waits[name]) for name in names}

@@ -243,16 +243,18 @@ class DocumentReader(PassageSearch):
                 listed = source_item(row, index.database.adopted, origin)
                 item = cast("DocumentSource", {key: listed[key] for key in listed if key not in _ONLY_IN_LISTS})
                 passages = passages_of_source(connection, source.id, 0 if span else offset)
-            result: DocumentResult = {"source": {**item, "content": ""}, "chunks": []}
+            source: DocumentSource = {**item, "content": ""}
             if outline:
+                result: DocumentResult = {"source": source, "chunks": []}
                 result["outline"], next_offset = _outline(passages, budget)
+                if next_offset is not None:
+                    result["nextOffset"] = next_offset
             else:
                 last_line = max((passage.last_line for passage in passages), default=0)
                 if span and passages and span[0] > last_line:
                     raise InvalidInput(f"lines: '{lines}' is beyond the end; '{item['title']}' has {last_line} lines.")
-                next_offset = _read_passages(result, passages, budget, span, origin)
-            result["truncated"] = next_offset is not None
-            return result if next_offset is None else {**result, "nextOffset": next_offset}
+                result = _read_passages(source, passages, budget, span, origin)
+            return {**result, "truncated": "nextOffset" in result}
 
         try:
             for result in self.federation.look(look, mount, Wanted(document=bare if mount else name)):
@@ -302,15 +304,18 @@ def _why_not_indexed(connection: apsw.Connection, path: str) -> str:
 
 
 def _read_passages(
-    result: DocumentResult, passages: Sequence[Passage], budget: int | None, lines: tuple[int, int] | None,
+    source: DocumentSource, passages: Sequence[Passage], budget: int | None, lines: tuple[int, int] | None,
     origin: str | None,
-) -> int | None:  # fmt: skip
-    """Put those passages, or those lines of them, into a result, as many as fit; returns the offset of the rest."""
+) -> DocumentResult:  # fmt: skip
+    """Return a document with those passages, or those lines of them, as many as fit."""
     # The stored line is that of the first visible character.
     passages = [_from_its_first_line(passage) for passage in passages]
     passages = _within_lines(passages, *lines) if lines else passages
     shown, next_offset = _fitting(passages, budget)
-    result["source"]["content"] = "".join(passage.text for passage in shown)
+    source["content"] = "".join(passage.text for passage in shown)
+    if signs := signals(source["title"], *(passage.text for passage in shown)):
+        source["signals"] = signs
+    chunks: list[DocumentChunk] = []
     for passage in shown:
         metadata: dict[str, Any] = {
             "start": passage.start,
@@ -321,18 +326,19 @@ def _read_passages(
         }
         if passage.first_page is not None:
             metadata["page"] = passage.first_page
-        result["chunks"].append({
+        chunks.append({
             "id": shown_id(passage.chunk_uuid, origin),
             "content": passage.text,
             "chunkIndex": passage.position,
             "chunkTotal": passage.chunk_total,
             "metadata": metadata,
         })  # fmt: skip
-    if signs := signals(result["source"]["title"], *(passage.text for passage in shown)):
-        result["source"]["signals"] = signs
+    result: DocumentResult = {"source": source, "chunks": chunks}
     if shown and shown[0].format not in SHEETS:
         result["startLine"], result["endLine"] = shown[0].first_line, shown[-1].last_line
-    return next_offset
+    if next_offset is not None:
+        result["nextOffset"] = next_offset
+    return result
 
 
 def _outline(passages: Sequence[Passage], budget: int | None) -> tuple[list[dict[str, Any]], int | None]:
