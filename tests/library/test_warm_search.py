@@ -6,7 +6,7 @@ from pathlib import Path
 
 from warm_search import warm_search
 
-MOST_FUNCTIONS, MOST_FILES = 165, 43
+MOST_FUNCTIONS, MOST_FILES = 166, 44
 """Reached so far, on the way to 160 functions in 24 files."""
 
 
