@@ -90,6 +90,8 @@ class Everyday(NamedTuple):
 
     requests: Vectors
     """Unit rows (n, dimension)."""
+    covariance: Vectors
+    """Of the requests: (dimension, dimension)."""
     rules: Vectors | None = None
     """Rules as teams write them, and the mean of four tasks for each: unit rows (m, dimension); shipped for one model,
     where they find the best rule of .05 more tasks."""
@@ -115,9 +117,10 @@ class Everyday(NamedTuple):
             weights = np.exp(15 * np.take_along_axis(cosines, nearest, axis=1))
             means = np.einsum("mk,mkd->md", weights, self.tasks[nearest])
             rules = 0.625 * rules + 0.375 * means / np.linalg.norm(means, axis=1, keepdims=True)
-        usual = rules @ self.requests.T
-        spread = np.maximum(usual.std(axis=1, keepdims=True), 1e-6)
-        return (rules @ views - usual.mean(axis=1, keepdims=True)) / spread
+        # The mean and deviation of a rule's cosines with all requests, without making each of these cosines.
+        variance = ((rules @ self.covariance) * rules).sum(axis=1, keepdims=True)
+        usual = rules @ self.requests.mean(axis=0)[:, None]
+        return (rules @ views - usual) / np.sqrt(np.maximum(variance, 1e-12))
 
     def reluctance(self, cosines: Vectors, is_question: Vector | bool) -> Vector:
         """Return what tasks have against any rule: they are like requests that need none, or ask for a fact.
@@ -162,7 +165,7 @@ def read_everyday(embedder: Embedder, made: TextVectors) -> Everyday:
     Raises:
         ModelUnavailable: the model fails.
     """
-    everyday = _shipped(embedder.identity.fingerprint) or Everyday(made.rows(requests_without_rules(), embedder))
+    everyday = _shipped(embedder.identity.fingerprint) or _compared_with(made.rows(requests_without_rules(), embedder))
     cosines = everyday.requests @ everyday.requests.T
     everyday = everyday._replace(mean=float(cosines.mean()), deviation=float(cosines.std()))
     np.fill_diagonal(cosines, -1)
@@ -176,8 +179,12 @@ def _shipped(fingerprint: str) -> Everyday | None:
         with np.load(path, allow_pickle=False) as stored:
             if stored["fingerprint"] == fingerprint:
                 rows = {name: _unit_rows(stored[name]) for name in ("requests", "rules", "tasks") if name in stored}
-                return Everyday(rows["requests"], rows.get("rules"), rows.get("tasks"))
+                return _compared_with(rows["requests"], rows.get("rules"), rows.get("tasks"))
     return None
+
+
+def _compared_with(requests: Vectors, *pairs: Vectors | None) -> Everyday:
+    return Everyday(requests, np.cov(requests.T, bias=True).astype(np.float32), *pairs)
 
 
 def _unit_rows(numbers: NDArray[np.int8]) -> Vectors:
