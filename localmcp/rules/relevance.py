@@ -183,8 +183,8 @@ def _shipped(fingerprint: str) -> Everyday | None:
     return None
 
 
-def _compared_with(requests: Vectors, *pairs: Vectors | None) -> Everyday:
-    return Everyday(requests, np.cov(requests.T, bias=True).astype(np.float32), *pairs)
+def _compared_with(requests: Vectors, rules: Vectors | None = None, tasks: Vectors | None = None) -> Everyday:
+    return Everyday(requests, np.cov(requests.T, bias=True).astype(np.float32), rules, tasks)
 
 
 def _unit_rows(numbers: NDArray[np.int8]) -> Vectors:
