@@ -243,9 +243,9 @@ class DocumentReader(PassageSearch):
                 listed = source_item(row, index.database.adopted, origin)
                 item = cast("DocumentSource", {key: listed[key] for key in listed if key not in _ONLY_IN_LISTS})
                 passages = passages_of_source(connection, source.id, 0 if span else offset)
-            source: DocumentSource = {**item, "content": ""}
+            document: DocumentSource = {**item, "content": ""}
             if outline:
-                result: DocumentResult = {"source": source, "chunks": []}
+                result: DocumentResult = {"source": document, "chunks": []}
                 result["outline"], next_offset = _outline(passages, budget)
                 if next_offset is not None:
                     result["nextOffset"] = next_offset
@@ -253,7 +253,7 @@ class DocumentReader(PassageSearch):
                 last_line = max((passage.last_line for passage in passages), default=0)
                 if span and passages and span[0] > last_line:
                     raise InvalidInput(f"lines: '{lines}' is beyond the end; '{item['title']}' has {last_line} lines.")
-                result = _read_passages(source, passages, budget, span, origin)
+                result = _read_passages(document, passages, budget, span, origin)
             return {**result, "truncated": "nextOffset" in result}
 
         try:
