@@ -12,7 +12,7 @@ from __future__ import annotations
 import inspect
 import weakref
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -21,7 +21,7 @@ from localmcp.own_tools.functions import FunctionTool, as_answer, hidden_mark, r
 from localmcp.schemas import Json, check_arguments
 from localmcp.tool_search.discovery import EXECUTE_TOOL, TOOL_SEARCH, Discovery, Profile, ToolHit, ToolMetadata
 from localmcp.tool_search.ranking import ToolFinder
-from localmcp.tools import Answer, Provider, Registry, Tool, current_scope, use_scope
+from localmcp.tools import Answer, Provider, Registry, Scope, Tool, current_scope, use_scope
 
 if TYPE_CHECKING:
     from mcp.server import MCPServer
@@ -336,6 +336,21 @@ class ToolRegistry(Registry):
     def call_tool(self, name: str, arguments: Json | None = None) -> Answer:
         """Run a tool; None represents no arguments."""
         return self.call(name, arguments)
+
+    def call(self, name: str, arguments: Json | None = None, scope: Scope | None = None) -> Answer:
+        """Run a tool; providers are asked in turn, also for what they do not list, until one knows it (S1-4)."""
+        try:
+            return super().call(name, arguments, scope)
+        except ToolNotFound:
+            with use_scope(scope or current_scope()) as inside, self._asking_providers() as providers:
+                for provider in providers if inside.names(name) else ():
+                    if not isinstance(provider, AdaptedProvider):
+                        continue
+                    tool = ProvidedTool(provider.provider, ToolMetadata(name))
+                    if inside.allows(tool.mark):
+                        with suppress(ToolNotFound):
+                            return tool.call(arguments or {})
+            raise
 
     def unknown(self, name: str) -> UnknownTool:
         return ToolNotFound(name, hint=super().unknown(name).hint)

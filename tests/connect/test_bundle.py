@@ -107,7 +107,7 @@ def test_the_server_file_is_as_the_registry_wants_it(dist: Path) -> None:
     packed = (dist / f"localmcp-{__version__}.mcpb").read_bytes()
     assert bundle["fileSha256"] == hashlib.sha256(packed).hexdigest()
     secret = {each["name"] for each in pypi["environmentVariables"] if each["isSecret"]}
-    assert {"LOCALMCP_MODEL_API_KEY", "MILVUS_TOKEN"} <= secret and "LOCALMCP_DB" not in secret
+    assert {"LOCALMCP_MODEL_API_KEY", "MILVUS_PASSWORD"} <= secret and "LOCALMCP_DB" not in secret
 
 
 def test_the_manifest_agrees_with_the_project(manifest: dict[str, Any]) -> None:

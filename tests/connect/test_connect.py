@@ -392,13 +392,13 @@ def test_the_settings_of_this_shell_go_along_and_secrets_do_not(
 ) -> None:
     monkeypatch.setenv("LOCALMCP_MODEL", "hash")
     monkeypatch.setenv("LOCALMCP_DB", "~/x.localmcp")
-    monkeypatch.setenv("MILVUS_TOKEN", "s3cret-token")
+    monkeypatch.setenv("MILVUS_PASSWORD", "s3cret-token")
     _, told = run("cursor", "--no-start")
     entry = told["entry"]
     assert entry["args"][3:] == ["--db", str(home / "x.localmcp")]
     assert entry["env"]["LOCALMCP_MODEL"] == "hash"
     assert entry["env"]["LOCALMCP_CONFIG_DIR"] == str(config_directory())
-    assert told["withheld"] == ["MILVUS_TOKEN"]
+    assert told["withheld"] == ["MILVUS_PASSWORD"]
     assert "s3cret" not in (home / ".cursor/mcp.json").read_text()
 
 

@@ -269,6 +269,33 @@ def test_a_miss_goes_on_to_the_next_provider(registry: ToolRegistry) -> None:
     assert registry.call_tool("two").text == "from two"
 
 
+class Quiet(Calculator):
+    """A provider that runs what it does not list."""
+
+    def list_tools(self) -> list[ToolMetadata]:
+        return []
+
+    def get_tool(self, name: str) -> ToolDefinition | None:
+        return None
+
+
+class Forgetful(Calculator):
+    """A provider that lists a tool and does not know it when it is called."""
+
+    def call_tool(self, name: str, arguments: dict[str, Any]) -> Any:
+        raise ToolNotFound(name)
+
+
+def test_a_provider_is_asked_for_what_it_does_not_list_and_passes_on_what_it_does_not_know(
+    registry: ToolRegistry,
+) -> None:
+    registry.add_provider(Forgetful("one"))
+    registry.add_provider(Quiet("one", "from the quiet one"))
+    assert registry.call_tool("one").text == "from the quiet one"
+    with pytest.raises(ToolNotFound):
+        registry.call_tool("two")
+
+
 def test_another_error_of_a_provider_ends_the_call(registry: ToolRegistry) -> None:
     registry.add_provider(Broken())
     registry.add_provider(Calculator("two"))
