@@ -360,7 +360,7 @@ class ToolFinder:
         """
         if not tools:
             return Hits(())
-        names = {} if queries else self._catalog(tools).rungs(query)
+        names: Mapping[int, float] = {} if queries else self._catalog(tools).rungs(query)
         scores = self.score(query, tools, patience, queries)
         if not names and not scores.possible:
             return Hits(())

@@ -80,7 +80,9 @@ def softmax(odds: Any) -> Any:
 
 def fit_certainty(examples: list[Example], order: Any) -> Any:
     """Weights of a logistic regression on the signs of `Weights.right`; right: a tool that serves is among five."""
-    signs, labels, shares = [], [], []
+    signs: list[Any] = []
+    labels: list[bool] = []
+    shares: list[float] = []
     for example in examples:
         cases = [(example.rows, example.good, 1.0 if not example.good.any() else 0.5)]
         if example.good.any():
@@ -94,7 +96,8 @@ def fit_certainty(examples: list[Example], order: Any) -> Any:
             signs.append((1.0, relevances[best], lead, rows[best, -1], min(example.words, 15)))
             labels.append(bool(good[first[:5]].any()))
             shares.append(share)
-    matrix, right, share = np.array(signs), np.array(labels, float), np.array(shares)
+    matrix: Any = np.array(signs)
+    right, share = np.array(labels, float), np.array(shares)
     penalty = RIDGE * len(right) * np.diag([0, *matrix[:, 1:].var(axis=0)])
     weights = np.zeros(matrix.shape[1])
     for _ in range(30):
