@@ -138,7 +138,7 @@ def _parse_field(raw: Any, place: str) -> tuple[str, ...]:
             f"{place}: {shown_value(raw)} is not the name of a metadata field; use letters, digits, spaces and signs "
             'but no quotes or backslashes, "a.b" for the key b inside a.'
         )
-    return tuple(names)
+    return cast("tuple[str, ...]", tuple(names))
 
 
 def _comparison(keys: tuple[str, ...], operator: str, value: Any, place: str) -> Comparison:

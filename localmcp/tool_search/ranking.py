@@ -143,7 +143,7 @@ class ToolCatalog:
     def rungs(self, query: str) -> Mapping[int, float]:
         """Return places of the tools that the ladder is sure of, by a name in full or a single word, and its score."""
         lowered = query.strip().lower()
-        named = self._names.get(squeeze(lowered), {}) if squeeze(lowered) else {}
+        named: Mapping[int, float] = self._names.get(squeeze(lowered) or " ", {})
         if " " in lowered:
             return named
         scores = {row: rung_of(lowered, tool.metadata) for row, tool in enumerate(self.tools)}
