@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, NotRequired, cast
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from typing_extensions import TypedDict
 
 from localmcp.errors import AccessDenied, InvalidInput, NotFound
@@ -310,28 +309,18 @@ def _split_patterns(text: str) -> list[str]:
     return [part.strip() for part in re.split(r",(?![^{]*\})", text) if part.strip()]
 
 
-class _Row(BaseModel):
-    """A line of a JSON Lines file."""
-
-    model_config = ConfigDict(strict=True)
-
-    rule_text: str = Field(min_length=1)
-    category: str | None = None
-    context: str | None = None
-    project: str | None = None
-    globs: list[str] | None = None
-    always_apply: bool = False
-    weight: float = Field(1.0, ge=0, le=2)
-
-
 def _read_jsonl(text: str, shown: str) -> Reading:
+    from pydantic import ValidationError  # which takes 86 ms
+
+    from localmcp.rules.row import RuleRow
+
     reading = Reading()
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip():
             continue
         where = f"{shown}:{number}"
         try:
-            row = _Row.model_validate_json(line)
+            row = RuleRow.model_validate_json(line)
         except ValidationError as error:
             first = error.errors()[0]
             field_name = ".".join(map(str, first["loc"])) or "the line"

@@ -12,10 +12,12 @@ from typing_extensions import TypedDict
 
 from localmcp.errors import LocalMCPError, NotFound, UnknownTool
 from localmcp.models.language_model import LanguageModel
+from localmcp.schemas import list_of, mapping_of
 from localmcp.tool_search.arguments import bare_parameter, fill_arguments
 from localmcp.tool_search.phrases import written
 from localmcp.tool_search.sentence_ranking import RankedTool, Ranking, ToolRanking
 from localmcp.tools import Answer, Json, Param, Registry, Tool, integer_or_string, tool, without_none
+from localmcp.wording.normalize import fold
 
 log = logging.getLogger(__name__)
 
@@ -29,8 +31,8 @@ SHOWN = 3
 """Candidates in a response."""
 SURE_ENOUGH_TO_READ, SURE_ENOUGH_TO_CHANGE = 0.35, 0.6
 """A tool is run from this certainty on; below it the call is only proposed."""
-TITLE_WORDS = 0.6
-"""Share of a sentence's words that a title must have to be what is asked for."""
+LIKE_A_TITLE = 0.85
+"""Share of the letters from which a sentence is a title, mistyped."""
 
 QUERY_EMPTY = "Query field cannot be empty"
 ERROR_STATUS = {
@@ -165,6 +167,9 @@ class Router:
         """Return the call for a ranked sentence, without a language model."""
         named = _named(ranking)
         best = named or ranking.best
+        is_unsure = best is None or best.certainty < SURE_ENOUGH_TO_CHANGE
+        if is_unsure and not named and ranking.tokens and (title := self._look_up_title(ranking, arguments)):
+            return title
         if best is None:
             nearest = ranking.tools[0].certainty if ranking.tools else 0.0
             return Decision(None, {}, nearest, "No tool fits.")
@@ -184,6 +189,31 @@ class Router:
             # A search that got no argument looks for the sentence itself.
             return Decision(called, {parameter: written(ranking.sentence, ranking.tokens)}, certainty)
         return Decision(called, filled, certainty)
+
+    def _look_up_title(self, ranking: Ranking, passed: Json) -> Decision | None:
+        """Return the search that finds what has the sentence for its title, typos forgiven, or None.
+
+        `create a blueprnt` is the title of a quick start (S0-13), and asks for no deed.
+        """
+        from rapidfuzz import fuzz
+
+        for finder in self._routable():
+            parameter = bare_parameter(finder) if finder.mark.read_only else None
+            if parameter is None:
+                continue
+            properties = finder.input_schema.get("properties", {})
+            arguments = {name: value for name, value in passed.items() if name in properties}
+            arguments[parameter] = written(ranking.sentence, ranking.tokens)
+            try:
+                rows = list_of(self._registry.call(finder.name, arguments).value.get("results"))
+            except LocalMCPError as error:
+                log.debug("%s finds nothing: %s", finder.name, error)
+                continue
+            title = str(mapping_of(rows[0]).get("displayName", "")) if rows else ""
+            likeness = fuzz.ratio(fold(ranking.sentence), fold(title)) / 100
+            if likeness >= LIKE_A_TITLE:
+                return Decision(finder, arguments, likeness)
+        return None
 
     def _ask_model(self, model: LanguageModel, ranking: Ranking, arguments: Json) -> Decision:
         """Return the call that the language model makes.

@@ -84,6 +84,8 @@ ARGUMENTS: dict[str, list[dict[str, Any]]] = {
         {"sourceId": "zeppelin.md"},
         {"sourceId": "<open_source>"},
     ],
+    "list_tags": [{}, {"collection": "vault"}],
+    "tag_document": [{"sourceId": "<vault_source>", "add": ["taken"]}, {"sourceId": "zeppelin.md", "add": ["taken"]}],
     "list_sources": [{}, {"collection": "vault"}, {"collection": "vaults"}, {"limit": 500, "offset": 1}],
     "get_stats": [{}],
     "list_tables": [{}, {"words": SECRET}, {"document": "Wages"}, {"document": "<vault_source>"}],

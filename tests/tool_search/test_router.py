@@ -147,13 +147,19 @@ def test_data_is_an_object_and_other_text_stays_text(workspace: Workspace) -> No
     assert ask(workspace, "list the spades")["tool_result"]["data"] == ["c"]
 
 
+@pytest.mark.parametrize("sentence", ["create a blueprint", "create a blueprnt", "getting startd"])
+def test_a_title_alone_finds_the_quick_start(workspace: Workspace, sentence: str) -> None:
+    response = ask(workspace, sentence)
+    assert response["tool_result"]["data"]["searchParams"] == {"displayName": sentence, "maxDistance": 7}
+
+
 @pytest.mark.parametrize("sentence", ["delete everything", "open the browser", "what about the roof"])
 def test_below_its_certainty_nothing_runs_and_the_call_is_proposed(workspace: Workspace, sentence: str) -> None:
     ran: list[str] = []
     workspace.registry.observe(lambda record: ran.append(record.tool))
     response = ask(workspace, sentence)
     assert response["status"] == "no_tool_call" and response["certainty"] < 0.6
-    assert ran == ["ask"]
+    assert set(ran) <= {"ask", "searchQuickstarts"}
     if "proposed" in response:
         assert response["proposed"]["tool"] in response["message"]
 
