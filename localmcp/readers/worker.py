@@ -54,10 +54,12 @@ def run() -> None:
         null = os.open(os.devnull, flags)
         os.dup2(null, descriptor)
         os.close(null)
-    work, memory = pickle.loads(_receive(source))
+    job = pickle.loads(_receive(source))
+    work = job[0]
     if sys.platform != "win32":
         import resource
 
+        memory = job[1]
         # Searches of any process go first; on an idle machine reading is as fast.
         os.nice(5)
         # One sudden allocation fails beyond twice the limit; the parent watches the limit itself.
