@@ -226,12 +226,13 @@ class RunningPrograms:
 
         with self._lock:
             self._processes.add(process)
-        cancellation, code = call_cancellation(), None
+        cancellation, code, pipes = call_cancellation(), None, list[_Pipe]()
         try:
             if cancellation is not None:
                 # Ending takes a second, and whoever gives a call up must not wait for it.
                 cancellation.on_cancel(threading.Thread(target=end_groups, args=([process],), daemon=True).start)
-            output, errors = _Pipe(process.stdout, most), _Pipe(process.stderr, 4 * MOST_ERROR)
+            pipes.append(_Pipe(process.stdout, most))
+            pipes.append(_Pipe(process.stderr, 4 * MOST_ERROR))
             if stdin is not None:
                 # A program that reads slowly, or not at all, must not keep the time-out from counting.
                 threading.Thread(target=feed, args=(stdin,), daemon=True).start()
@@ -239,18 +240,20 @@ class RunningPrograms:
                 code = process.wait(seconds)
             if code is None:
                 end_groups([process])
-            for pipe in (output, errors):
+            for pipe in pipes:
                 pipe.thread.join(DRAIN_SECONDS)
         except BaseException:
             # A person has pressed Ctrl-C, which does not reach the program in its group.
             end_groups([process])
+            for unread in filter(None, (process.stdout, process.stderr)[len(pipes) :]):
+                unread.close()
             raise
         finally:
             with self._lock:
                 self._processes.discard(process)
         if cancellation is not None and cancellation.cancelled:
             raise CallGivenUp("The client has given the call up.")
-        return code, output, errors
+        return code, pipes[0], pipes[1]
 
     def close(self) -> None:
         """End every program that is still running, with its children, all within the same grace."""
