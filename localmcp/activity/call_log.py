@@ -13,8 +13,7 @@ import apsw
 from localmcp.activity.entries import COLUMNS, LogEntry, LogPage, Statistics, Usage
 from localmcp.activity.noted_call import note, row
 from localmcp.config import Settings
-from localmcp.errors import CallGivenUp, Interrupted, InvalidInput, LocalMCPError
-from localmcp.files import is_filled
+from localmcp.errors import CallGivenUp, Interrupted, InvalidInput
 from localmcp.schemas import shorten_value, without_none
 from localmcp.storage.database import Database, fetch_all, fetch_one, insert_row
 from localmcp.storage.times import utc_moment, utc_now, utc_text
@@ -28,8 +27,6 @@ PROXIES = frozenset({"execute_tool", "ask"})
 MOST_ENTRIES = 1000
 SIZE_CHECKED_EVERY = 200
 """Calls between two looks at the size of the log."""
-USES_SECONDS, COUNTED_CALLS = 60.0, 2000
-"""Seconds until the uses of tools are counted again, and how many of the latest calls are."""
 PRUNED_AT_ONCE = 5000
 """Rows deleted in one transaction at most, so that nobody waits long for the file."""
 
@@ -46,8 +43,6 @@ class Activity:
         self._database = database
         self._settings = settings
         self._recent = threading.local()
-        self._uses: dict[str, int] = {}
-        self._uses_hold_until = 0.0
         self._writer: WriteBehind[Json] = WriteBehind(database, self._store, "log of calls")
 
     def note_call(self, record: CallRecord) -> None:
@@ -147,28 +142,6 @@ class Activity:
             return Statistics([], [])
         with self._database.read() as connection:
             return Statistics(_usage(connection, "tool", where, values), _usage(connection, "caller", where, values))
-
-    def uses(self, tool: str) -> int:
-        """Return how many of the latest calls were of this tool and succeeded; 0 where no log can be read."""
-        if time.monotonic() >= self._uses_hold_until:
-            self._uses_hold_until = time.monotonic() + USES_SECONDS
-            self._uses = self._count_uses()
-        return self._uses.get(tool, 0)
-
-    def _count_uses(self) -> dict[str, int]:
-        sql = """
-            with latest as (select tool, success from calls order by id desc limit ?)
-            select tool, sum(success) from latest group by tool
-        """
-        if not is_filled(self._database.path):
-            return {}
-        try:
-            with self._database.read() as connection:
-                # Whoever made a file that is not adopted could choose what comes first.
-                return dict(fetch_all(connection, sql, (COUNTED_CALLS,))) if self._database.adopted else {}
-        except (LocalMCPError, apsw.Error) as error:
-            log.info("the uses of tools cannot be counted: %s", error)
-            return {}
 
 
 def _usage(connection: apsw.Connection, by: str, where: str, values: Json) -> list[Usage]:

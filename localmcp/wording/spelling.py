@@ -103,12 +103,6 @@ def correct(word: str, *vocabularies: WordList) -> list[Correction]:
     return sorted(likely, key=lambda near: (near.cost, -counts[near.replacement], near.replacement))
 
 
-def likeliest_word(word: str) -> str:
-    """Return the word of the dictionary that a folded word is likeliest a slip of; the word itself if it is none."""
-    near = _dictionary().near(word) if _may_be_slip(word) else []
-    return near[0].replacement if near else word
-
-
 def _may_be_slip(word: str) -> bool:
     return SHORTEST <= len(word) <= LONGEST and word.isalpha() and not is_word(word)
 

@@ -376,14 +376,6 @@ def test_statistics_add_up_by_tool_and_by_caller(used: Workspace) -> None:
     assert used.activity.stats(key_id="key-a").as_json()["errorRate"] == 0.5
 
 
-def test_calls_that_succeeded_of_late_are_the_uses_of_a_tool(workspace: Workspace, tmp_path: Path) -> None:
-    for call in (record(), record(), record(is_error=True), record("add_path", error=LocalMCPError("no"))):
-        workspace.activity.note_call(call)
-    workspace.activity.flush()
-    assert [workspace.activity.uses(tool) for tool in ("search", "add_path", "refresh")] == [2, 0, 0]
-    assert Activity(Database(tmp_path / "none.localmcp"), Settings()).uses("search") == 0
-
-
 def test_a_caller_without_admin_sees_only_its_own_calls(used: Workspace) -> None:
     with use_scope(Scope(caller="key-b", rights=frozenset({"read"}))):
         assert logged(used) == [("get_stats", "key-b", True)]
