@@ -37,8 +37,7 @@ from localmcp.records.collections import Collections
 from localmcp.records.copies import MilvusCopies
 from localmcp.records.records import Records
 from localmcp.records.retriever import Retriever
-from localmcp.rules import rulebook
-from localmcp.rules.catalog import RuleCatalog
+from localmcp.rules.catalog import RuleCatalog, restore_version
 from localmcp.rules.files import RuleFiles
 from localmcp.rules.finder import RuleFinder
 from localmcp.rules.learning import RuleLearner
@@ -104,7 +103,7 @@ class Workspace:
         )
         self.rules = RuleCatalog(self.database, self.index, self.rule_finder)
         self.rule_exchange = RuleFiles(self.rules)
-        self.library.restorers = {"rule": rulebook.restore_version, "quick start": store.restore_version}
+        self.library.restorers = {"rule": restore_version, "quick start": store.restore_version}
         self.library.after_restoring = {"rule": self.rules.embed_missing_or_say}
         self.rule_memory = RuleLearner(self.rules, self._open_language_model)
         self.retriever = Retriever(self.database, self.index, self.embedder, self.milvus)

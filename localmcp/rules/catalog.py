@@ -1,7 +1,8 @@
-"""The rules a person keeps: added unless one says the same, changed, retired, listed, and embedded."""
+"""The rules a person keeps: added unless one says the same, changed, retired, deleted, listed, and embedded."""
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Sequence
 from contextlib import suppress
@@ -15,20 +16,40 @@ from typing_extensions import TypedDict
 from localmcp.arrays import np
 from localmcp.errors import FileUnavailable, InvalidInput, LocalMCPError, ModelMismatch
 from localmcp.humanize import quoted
-from localmcp.index.collections import ensure_model
+from localmcp.index.collections import ensure_collection
 from localmcp.index.federation import never_changed
 from localmcp.index.index import Index
 from localmcp.models import Embedder
 from localmcp.rules import rulebook
 from localmcp.rules.finder import RuleFinder
-from localmcp.rules.globs import is_pattern
-from localmcp.rules.rulebook import ALWAYS_ONCE_SEEN, CATEGORIES, GENERAL, Rule, RuleDraft, Selection, require_rule
-from localmcp.storage.database import Database, fetch_one
+from localmcp.rules.relevance import read_pattern
+from localmcp.rules.rulebook import (
+    ALWAYS,
+    ALWAYS_ONCE_SEEN,
+    CATEGORIES,
+    COLLECTION,
+    GENERAL,
+    KIND,
+    Rule,
+    RuleDraft,
+    Selection,
+    require_rule,
+)
+from localmcp.storage.database import (
+    Database,
+    bump_generations,
+    fetch_all,
+    fetch_column,
+    fetch_one,
+    insert_row,
+    upsert_rows,
+)
+from localmcp.storage.times import utc_now
+from localmcp.storage.trash import TrashEntry, put_into_trash, read_trashed
 from localmcp.tools import Answer, Param, current_scope, hidden_change, hidden_tool, integer_or_string
 
 EMBEDDED_AT_ONCE = 256
 LONGEST_RULE, LONGEST_CONTEXT = 2_000, 1_000
-HOLDS_ONCE_SEEN = "It holds for every task once the person has seen it: `localmcp rules list`, or the pane Rules."
 
 OnDuplicate = Literal["ask", "count", "add"]
 
@@ -82,11 +103,6 @@ class UseAnswer(TypedDict):
     weights: dict[str, float]
 
 
-def lean_rule_answer(answer: Any) -> Answer:
-    """Return the answer of `addRule` for a language model: the message, which names the rule."""
-    return Answer(answer, " ".join(filter(None, (answer["message"], answer.get("notice")))), whole_text=True)
-
-
 def own_rule_id(name: str, value: Any) -> Any:
     """Return the number of a rule to be changed, also from text; never of a mounted one (`team:5`)."""
     if _is_mounted(value):
@@ -94,16 +110,16 @@ def own_rule_id(name: str, value: Any) -> Any:
     return integer_or_string(name, value)
 
 
+def _is_mounted(rule_id: Any) -> bool:
+    return isinstance(rule_id, str) and ":" in rule_id and rule_id.rpartition(":")[2].isdecimal()
+
+
 def own_rule_ids(name: str, value: Any) -> Any:
     """Return the same for a list, without mounted rules: reports about those are not kept."""
     if not isinstance(value, list):
         return value
-    rule_ids = cast("list[Any]", value)
-    return [item for item in rule_ids if not _is_mounted(item)] or [own_rule_id(name, item) for item in rule_ids]
-
-
-def _is_mounted(rule_id: Any) -> bool:
-    return isinstance(rule_id, str) and ":" in rule_id and rule_id.rpartition(":")[2].isdecimal()
+    items = cast("list[Any]", value)
+    return [item for item in items if not _is_mounted(item)] or [own_rule_id(name, item) for item in items]
 
 
 class RuleCatalog:
@@ -121,7 +137,9 @@ class RuleCatalog:
         title="Add a rule",
         keywords=("rule", "guideline", "convention", "save", "new"),
         examples=("add the rule {rule_text}", "save this convention: {rule_text}"),
-        lean=lean_rule_answer,
+        lean=lambda answer: Answer(
+            answer, " ".join(filter(None, (answer["message"], answer.get("notice")))), whole_text=True
+        ),
     )
     def add_rule(
         self,
@@ -168,7 +186,9 @@ class RuleCatalog:
                 "similarity": round(cosine, 4),
             }
         with self.database.write() as connection:
-            rulebook.count_instruction(connection, twin.id, draft)
+            _insert_instruction(connection, draft, twin.id)
+            sql = "update rules set instructions_count = instructions_count + 1 where id = ?"
+            connection.execute(sql, (twin.id,))
         counted = self._answer(twin.id, f"Counted towards rule {twin.id}, which says the same.", embed=False)
         return {**counted, "similarity": round(cosine, 4)}
 
@@ -196,10 +216,11 @@ class RuleCatalog:
         """
         vectors = self._embed([draft.embedded for draft in drafts]) if drafts and self.model() else None
         with self.database.write() as connection:
-            rules = [rulebook.add_rule(connection, draft) for draft in drafts]
+            rules = [add_rule(connection, draft) for draft in drafts]
             if vectors is not None:
                 with suppress(ModelMismatch):
-                    self._store_vectors(connection, rules, vectors)
+                    identity = self._embedder.get().identity
+                    rulebook.store_vectors(connection, identity, dict(zip(_ids(rules), vectors, strict=True)))
         return rules
 
     # ------------------------------------------------------------ changing
@@ -248,7 +269,13 @@ class RuleCatalog:
                 weight=rule.weight if weight is None else weight,
             )
             _check_draft(draft)
-            rulebook.change_rule(connection, rule, draft)
+            _put_into_trash(connection, rule)
+            columns = _columns(draft)
+            changes = ", ".join(f"{column} = :{column}" for column in columns)
+            connection.execute(f"update rules set {changes} where id = :id", {**columns, "id": rule.id})
+            if draft.embedded != rule.embedded:
+                rulebook.forget_vectors(connection, [rule.id])
+            bump_generations(connection, "content", "signs")
         return self._answer(id, f"Rule {id} changed.")
 
     @hidden_change(
@@ -263,7 +290,8 @@ class RuleCatalog:
         """Take a rule out of use; it can be restored."""
         with self.database.write() as connection:
             if require_rule(connection, id).retired_at is None:
-                rulebook.retire_rule(connection, id)
+                connection.execute("update rules set retired_at = ? where id = ?", (utc_now(), id))
+                rulebook.forget_vectors(connection, [id])
         return self._answer(id, f"Rule {id} is retired.", embed=False)
 
     @hidden_change(
@@ -279,7 +307,9 @@ class RuleCatalog:
         with self.database.write() as connection:
             rule = require_rule(connection, id)
             if rule.retired_at is not None:
-                rulebook.restore_rule(connection, rule)
+                rulebook.refuse_twin(connection, rule.id, rule.rule_text, rule.project)
+                connection.execute("update rules set retired_at = null where id = ?", (id,))
+                bump_generations(connection, "content", "signs")
         return self._answer(id, f"Rule {id} is in force again.")
 
     @hidden_change(
@@ -295,7 +325,10 @@ class RuleCatalog:
         """Put a rule into the trash, with the record of its use; to set it aside, retire it instead."""
         with self.database.write() as connection:
             rule = require_rule(connection, id)
-            rulebook.delete_rule(connection, rule)
+            _put_into_trash(connection, rule)
+            rulebook.forget_vectors(connection, [rule.id])
+            # Its instructions stay: another rule may have been counted from one of them.
+            connection.execute("delete from rules where id = ?", (rule.id,))
         return {"success": True, "message": f"Rule {id} is in the trash: “{rule.rule_text}”."}
 
     @hidden_change(
@@ -317,9 +350,19 @@ class RuleCatalog:
     ) -> UseAnswer:
         """Report which rules a task applied, or which did not help: those that are applied come first next time, and
         those applied together are suggested together."""
+        now, occasion = utc_now(), uuid.uuid4().hex
+        # S2-16: a report moves the weight between 0.5 and 1.5.
+        sql = """
+            update rules set last_applied = iif(:useful, :used_at, last_applied),
+                relevance_score = max(0.5, min(max(1.5, relevance_score), relevance_score + iif(:useful, 0.05, -0.1)))
+            where id = :rule_id
+        """
         with self.database.write() as connection:
             ids = [require_rule(connection, row_id).id for row_id in dict.fromkeys(ruleIds)]
-            rulebook.record_use(connection, ids, uuid.uuid4().hex, task, useful)
+            for rule_id in ids:
+                use = {"rule_id": rule_id, "occasion": occasion, "task": task, "useful": int(useful), "used_at": now}
+                insert_row(connection, "rule_uses", use)
+                connection.execute(sql, use)
             weights = {str(row_id): round(require_rule(connection, row_id).weight, 2) for row_id in ids}
         return {"success": True, "recorded": ids, "weights": weights}
 
@@ -348,21 +391,21 @@ class RuleCatalog:
                 return {"count": 0, "total": 0, "rules": []}
             mounted = [] if retired else self.finder.mounted.list_rules(connection, selection, offset + limit)
             own = rulebook.select_rules(connection, selection, offset + limit)
-            total = rulebook.count_rules(connection, selection) + sum(number for _, number in mounted)
+            condition, bindings = selection.condition()
+            total = fetch_one(connection, f"select count(*) from rules where {condition}", bindings)
+            total += sum(number for _, number in mounted)
             notices = rulebook.unknown_category(connection, selection.category) if not total else []
         newest = merge(own, *(rules for rules, _ in mounted), key=lambda rule: rule.inserted_at, reverse=True)
         rules = list(islice(newest, offset, offset + limit))
-        self._note_seen(rules)
-        result: RuleList = {"count": len(rules), "total": total, "rules": [shown_rule(rule) for rule in rules]}
-        return {**result, "notices": notices} if notices else result
-
-    def _note_seen(self, rules: Sequence[Rule]) -> None:
-        """Let the rules hold that an assistant wrote for every task, if it is the person who sees them here."""
         waiting = [rule.id for rule in rules if rule.always_apply == ALWAYS_ONCE_SEEN and rule.origin is None]
         if waiting and current_scope().trusted:
-            # In a file that is write-protected they wait on.
+            # The person sees them here. In a file that is write-protected they wait on.
             with suppress(FileUnavailable), self.database.write() as connection:
-                rulebook.let_seen_rules_hold(connection, waiting)
+                sql = "update rules set always_apply = ? where id = ?"
+                connection.executemany(sql, ((ALWAYS, rule_id) for rule_id in waiting))
+                bump_generations(connection, "content")
+        result: RuleList = {"count": len(rules), "total": total, "rules": [shown_rule(rule) for rule in rules]}
+        return {**result, "notices": notices} if notices else result
 
     # ------------------------------------------------------------ vectors
 
@@ -386,7 +429,8 @@ class RuleCatalog:
         self._embedder.get()
         with self.database.write() as connection:
             if again or self._is_foreign(connection):
-                rulebook.forget_all_vectors(connection)
+                rulebook.forget_vectors(connection, fetch_column(connection, "select id from rules"))
+                connection.execute("update collections set model_id = null where kind = ?", (KIND,))
         done = 0
         while True:
             with self.database.read() as connection:
@@ -395,7 +439,8 @@ class RuleCatalog:
                 return done
             vectors = self._embed([rule.embedded for rule in waiting])
             with self.database.write() as connection:
-                self._store_vectors(connection, waiting, vectors)
+                identity = self._embedder.get().identity
+                rulebook.store_vectors(connection, identity, dict(zip(_ids(waiting), vectors, strict=True)))
             done += len(waiting)
 
     def embed_missing_or_say(self) -> str:
@@ -417,11 +462,6 @@ class RuleCatalog:
         rows = np.concatenate([embed(texts[start : start + EMBEDDED_AT_ONCE]) for start in starts]).astype("<f4")
         return [row.tobytes() for row in rows]
 
-    def _store_vectors(self, connection: apsw.Connection, rules: Sequence[Rule], vectors: Sequence[bytes]) -> None:
-        model_id = ensure_model(connection, self._embedder.get().identity)
-        ids = (rule.id for rule in rules)
-        rulebook.store_vectors(connection, model_id, dict(zip(ids, vectors, strict=True)))
-
     def _is_foreign(self, connection: apsw.Connection) -> bool:
         """Return whether another model than the one at hand made the rules' vectors."""
         collection = rulebook.find_collection(connection)
@@ -434,14 +474,10 @@ class RuleCatalog:
         notice = self.embed_missing_or_say() if embed else ""
         with self.database.read() as connection:
             rule = require_rule(connection, rule_id)
-        notices = [notice, HOLDS_ONCE_SEEN if rule.always_apply == ALWAYS_ONCE_SEEN else ""]
+        seen = "It holds for every task once the person has seen it: `localmcp rules list`, or the pane Rules."
+        notices = [notice, seen if rule.always_apply == ALWAYS_ONCE_SEEN else ""]
         answer: RuleAnswer = {"success": True, "message": message, "rule": shown_rule(rule)}
         return {**answer, "notice": " ".join(filter(None, notices))} if any(notices) else answer
-
-    def latest_instruction(self, rule_id: int) -> int:
-        """Return the id of the last instruction that was counted towards a rule."""
-        with self.database.read() as connection:
-            return fetch_one(connection, "select max(id) from user_instructions where rule_id = ?", (rule_id,))
 
 
 def shown_rule(rule: Rule) -> ShownRule:
@@ -460,6 +496,93 @@ def _check_draft(draft: RuleDraft) -> None:
         raise InvalidInput(f"rule_text is {draft.rule_text!r}, but must say something.")
     if len(draft.category) > 40:
         raise InvalidInput(f"category: '{draft.category[:40]}…' is too long; usual are {', '.join(CATEGORIES)}.")
-    if unreadable := next((glob for glob in draft.globs if not is_pattern(glob)), None):
+    if unreadable := next((glob for glob in draft.globs if read_pattern(glob) is None), None):
         hint = "Write patterns as in .gitignore, such as src/**/*.py, with / between folders."
         raise InvalidInput(f"globs: '{quoted(unreadable)}' is no pattern.", hint=hint)
+
+
+def _ids(rules: Sequence[Rule]) -> list[int]:
+    return [rule.id for rule in rules]
+
+
+# ---------------------------------------------------------------- rows
+
+
+def add_rule(connection: apsw.Connection, draft: RuleDraft) -> Rule:
+    """Store a rule and its instruction; the vector follows with `store_vectors`. Part of the transaction.
+
+    Raises:
+        NotFound: the scope may not see the rules.
+    """
+    ensure_collection(connection, COLLECTION, kind=KIND)
+    instruction_id = _insert_instruction(connection, draft)
+    row = _columns(draft)
+    origin = {"created_from_instruction_id": instruction_id, "instructions_count": 1, "inserted_at": row["updated_at"]}
+    rule_id = insert_row(connection, "rules", {**row, **origin})
+    connection.execute("update user_instructions set rule_id = ? where id = ?", (rule_id, instruction_id))
+    bump_generations(connection, "content")
+    return rulebook.load_rules(connection, [rule_id])[rule_id]
+
+
+def _insert_instruction(connection: apsw.Connection, draft: RuleDraft, rule_id: int | None = None) -> int:
+    row = {"context": draft.context, "origin": draft.origin, "inserted_at": utc_now(), "rule_id": rule_id}
+    return insert_row(connection, "user_instructions", {"instruction": draft.instruction or draft.rule_text, **row})
+
+
+def _columns(draft: RuleDraft) -> dict[str, Any]:
+    scope = current_scope()
+    always = ALWAYS if scope.trusted else ALWAYS_ONCE_SEEN
+    return {
+        "rule_text": draft.rule_text,
+        "category": draft.category,
+        "context": draft.context,
+        "relevance_score": draft.weight,
+        "project": draft.project,
+        "globs": json.dumps(list(draft.globs), ensure_ascii=False),
+        "always_apply": always if draft.always_apply else 0,
+        "digest": rulebook.digest_of(draft.rule_text),
+        "updated_at": utc_now(),
+        "made_by": None if scope.trusted else scope.caller,
+    }
+
+
+_TRASHED = (
+    "id", "rule_text", "category", "context", "relevance_score", "created_from_instruction_id", "last_applied",
+    "instructions_count", "inserted_at", "updated_at", "retired_at", "project", "globs", "always_apply", "made_by",
+)  # fmt: skip
+_USE = ("id", "occasion", "task", "useful", "used_at")
+
+
+def _put_into_trash(connection: apsw.Connection, rule: Rule) -> None:
+    """Keep a rule as it is, with its uses and instructions."""
+    row = fetch_all(connection, f"select {', '.join(_TRASHED)} from rules where id = ?", (rule.id,))[0]
+    uses = fetch_all(connection, f"select {', '.join(_USE)} from rule_uses where rule_id = ? order by id", (rule.id,))
+    instructions = fetch_column(connection, "select id from user_instructions where rule_id = ?", (rule.id,))
+    content = {"row": dict(zip(_TRASHED, row, strict=True)), "uses": uses, "instructions": instructions}
+    put_into_trash(connection, "rule", rule.rule_text, content, COLLECTION)
+
+
+def restore_version(connection: apsw.Connection, entry: TrashEntry) -> None:
+    """Bring a rule back from the trash as it was, without a vector; the version that is there meanwhile goes there.
+
+    Uses and instructions are again those of the time, also where another rule had got them.
+
+    Raises:
+        InvalidInput: another rule in force says the same.
+    """
+    content = read_trashed(connection, entry)
+    row: dict[str, Any] = {**content["row"], "digest": rulebook.digest_of(content["row"]["rule_text"])}
+    rule_id: int = row["id"]
+    if row["retired_at"] is None:
+        rulebook.refuse_twin(connection, rule_id, row["rule_text"], row["project"])
+    if present := rulebook.load_rules(connection, [rule_id]).get(rule_id):
+        _put_into_trash(connection, present)
+        rulebook.forget_vectors(connection, [rule_id])
+    upsert_rows(connection, "rules", ("id",), [row])
+    connection.execute("delete from rule_uses where rule_id = ?", (rule_id,))
+    uses = [{"rule_id": rule_id, **dict(zip(_USE, use, strict=True))} for use in content["uses"]]
+    upsert_rows(connection, "rule_uses", ("id",), uses)
+    connection.execute("update user_instructions set rule_id = null where rule_id = ?", (rule_id,))
+    sql = "update user_instructions set rule_id = ? where id in (select value from json_each(?))"
+    connection.execute(sql, (rule_id, json.dumps(content["instructions"])))
+    bump_generations(connection, "content", "signs")

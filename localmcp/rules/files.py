@@ -54,10 +54,7 @@ FILE_NAMES: dict[Format, str] = {
     "copilot": ".github/copilot-instructions.md",
     "markdown": "rules.md",
 }
-OTHER_FORMS = (".json", ".csv", ".tsv", ".yaml", ".yml", ".toml", ".xml", ".html")
-"""Read as Markdown, a whole table would become one rule."""
 MOST_BYTES = 5_000_000
-MOST_NAMED = 5
 IMPORTED_AT_ONCE = 200
 
 
@@ -236,28 +233,35 @@ def read_text(text: str, file_name: str, shown: str) -> Reading:
     """Return the rules of a text in a file of that name; `shown` names it in origins and problems."""
     if file_name.endswith((".jsonl", ".ndjson")):
         return _read_jsonl(text, shown)
-    if file_name.lower().endswith(OTHER_FORMS):
+    # Read as Markdown, a whole table would become one rule.
+    if file_name.lower().endswith((".json", ".csv", ".tsv", ".yaml", ".yml", ".toml", ".xml", ".html")):
         return _unreadable(shown, "rules are read from Markdown and JSON Lines: one list item, or one object, for each")
     try:
         front, body, first = split_front_matter(text)
-        description, globs, always = _options(front)
+        globs: Any = next((front[name] for name in ("globs", "applyTo", "paths") if name in front), None) or []
+        if isinstance(globs, str):
+            # At the commas outside braces: `a/*.ts, b/{c,d}/**`.
+            globs = [part.strip() for part in re.split(r",(?![^{]*\})", globs) if part.strip()]
+        if not isinstance(globs, list) or not all(isinstance(glob, str) for glob in cast("list[Any]", globs)):
+            raise Unreadable(2, "globs must be text or a list of texts")
+        always = front.get("alwaysApply", False)
+        if not isinstance(always, bool):
+            raise Unreadable(2, f"alwaysApply is {always!r}, but must be true or false")
     except Unreadable as error:
         return _unreadable(f"{shown}:{error.line}", str(error))
-    reading, short = Reading(), list[str]()
+    description = str(front.get("description") or "").strip()
+    patterns = tuple(glob for glob in cast("list[str]", globs) if glob not in ("*", "**", "**/*"))
+    reading = Reading()
     # Files for one assistant hold nothing but rules, be it in running text.
     for item, category, context, line in markdown_rules(body, prose=file_name.endswith((".mdc", "rules"))):
+        origin = f"{shown}:{line + first}"
         if not says_enough(item):
-            short.append(f"“{item}” (line {line + first})")
+            reading.problems.append({"where": origin, "problem": f"“{item}”: two words are seldom a rule"})
             continue
-        rule, own_globs = split_files(item)
+        rule, own_patterns = split_files(item)
         context = " › ".join(part for part in (description, context) if part)
-        origin, patterns = f"{shown}:{line + first}", own_globs or globs
-        draft = RuleDraft(rule, category or GENERAL, context, "", origin, None, patterns, always)
-        reading.drafts.append(draft)
-    if short:
-        others = f" and {len(short) - MOST_NAMED} more" if len(short) > MOST_NAMED else ""
-        problem = f"left out, because two words are seldom a rule: {', '.join(short[:MOST_NAMED])}{others}"
-        reading.problems.append({"where": shown, "problem": problem})
+        about = own_patterns or patterns
+        reading.drafts.append(RuleDraft(rule, category or GENERAL, context, "", origin, None, about, always))
     return reading
 
 
@@ -288,31 +292,18 @@ def split_front_matter(text: str) -> tuple[dict[str, Any], str, int]:
     return cast("dict[str, Any]", front), "".join(lines[end + 1 :]), end + 1
 
 
-def _options(front: dict[str, Any]) -> tuple[str, tuple[str, ...], bool]:
-    """Return the description, the patterns, and whether the rules hold for every task."""
-    globs = next((front[name] for name in ("globs", "applyTo", "paths") if name in front), None)
-    if isinstance(globs, str):
-        globs = _split_patterns(globs)
-    if globs is not None and not (
-        isinstance(globs, list) and all(isinstance(g, str) for g in cast("list[Any]", globs))
-    ):
-        raise Unreadable(2, "globs must be text or a list of texts")
-    always, description = front.get("alwaysApply", False), front.get("description") or ""
-    if not isinstance(always, bool):
-        raise Unreadable(2, f"alwaysApply is {always!r}, but must be true or false")
-    patterns = tuple(glob for glob in cast("list[str]", globs or []) if glob not in ("*", "**", "**/*"))
-    return str(description).strip(), patterns, always
-
-
-def _split_patterns(text: str) -> list[str]:
-    """`a/*.ts, b/{c,d}/**` at the commas outside braces."""
-    return [part.strip() for part in re.split(r",(?![^{]*\})", text) if part.strip()]
-
-
 def _read_jsonl(text: str, shown: str) -> Reading:
-    from pydantic import ValidationError  # which takes 86 ms
+    from pydantic import BaseModel, ConfigDict, Field, ValidationError  # which takes 86 ms
 
-    from localmcp.rules.row import RuleRow
+    class RuleRow(BaseModel):
+        model_config = ConfigDict(strict=True)
+        rule_text: str = Field(min_length=1)
+        category: str | None = None
+        context: str | None = None
+        project: str | None = None
+        globs: list[str] | None = None
+        always_apply: bool = False
+        weight: float = Field(1.0, ge=0, le=2)
 
     reading = Reading()
     for number, line in enumerate(text.splitlines(), 1):
@@ -343,28 +334,35 @@ def write_rules(rules: Sequence[Rule], kind: Format) -> dict[str, str]:
     A Markdown file says what forbids ("Never") before each rule below it.
     """
     if kind == "jsonl":
-        return {FILE_NAMES[kind]: "".join(_row_of(rule) + "\n" for rule in rules)}
-    if kind == "mdc":
-        return _write_mdc(rules)
-    return {FILE_NAMES[kind]: "# Rules\n\n" + _sections(rules)}
-
-
-def _row_of(rule: Rule) -> str:
-    row: dict[str, Any] = {"rule_text": rule.rule_text, "category": rule.category, "context": rule.context}
-    unusual = {
-        "project": rule.project,
-        "globs": rule.globs,
-        "always_apply": bool(rule.always_apply),
-        "weight": rule.weight if rule.weight != 1 else None,
-    }
-    return json.dumps({**row, **{name: value for name, value in unusual.items() if value}}, ensure_ascii=False)
+        lines: list[str] = []
+        for rule in rules:
+            row = {"rule_text": rule.rule_text, "category": rule.category, "context": rule.context}
+            always, weight = bool(rule.always_apply), rule.weight if rule.weight != 1 else None
+            unusual = {"project": rule.project, "globs": rule.globs, "always_apply": always, "weight": weight}
+            row |= {name: value for name, value in unusual.items() if value}
+            lines.append(json.dumps(row, ensure_ascii=False) + "\n")
+        return {FILE_NAMES[kind]: "".join(lines)}
+    if kind != "mdc":
+        return {FILE_NAMES[kind]: "# Rules\n\n" + _sections(rules)}
+    # A file for each set of patterns, and for what holds always.
+    groups: dict[tuple[str, bool], list[Rule]] = {}
+    for rule in rules:
+        groups.setdefault((rule.globs_json, bool(rule.always_apply)), []).append(replace(rule, globs_json="[]"))
+    files: dict[str, str] = {}
+    for number, ((globs_json, always), members) in enumerate(groups.items(), 1):
+        globs = json.dumps(json.loads(globs_json), ensure_ascii=False)
+        front = f"---\ndescription: \nglobs: {globs}\nalwaysApply: {str(always).lower()}\n---\n\n"
+        files[FILE_NAMES["mdc"].format(number)] = front + "# Rules\n\n" + _sections(members)
+    return files
 
 
 def _sections(rules: Iterable[Rule]) -> str:
-    """`## category`, below it `### context`, below that the rules."""
+    """`## category`, below it `### context`, below that the rules, with their patterns as `split_files` reads them."""
     by_category: dict[str, dict[str, list[str]]] = {}
     for rule in rules:
-        by_category.setdefault(rule.category, {}).setdefault(rule.context, []).append(_with_files(rule))
+        patterns = f" (only for files {', '.join(f'`{glob}`' for glob in rule.globs)})" if rule.globs else ""
+        texts = by_category.setdefault(rule.category, {}).setdefault(rule.context, [])
+        texts.append(one_line(rule.rule_text) + patterns)
     lines: list[str] = []
     for category, contexts in by_category.items():
         lines += [f"## {category}", ""]
@@ -372,23 +370,3 @@ def _sections(rules: Iterable[Rule]) -> str:
             lines += [f"### {context}", ""] if context else []
             lines += [*(f"- {text}" for text in texts), ""]
     return "\n".join(lines)
-
-
-def _with_files(rule: Rule) -> str:
-    """Return the text of a rule on one line, with its patterns as `split_files` reads them."""
-    patterns = f" (only for files {', '.join(f'`{glob}`' for glob in rule.globs)})" if rule.globs else ""
-    return one_line(rule.rule_text) + patterns
-
-
-def _write_mdc(rules: Sequence[Rule]) -> dict[str, str]:
-    """Return a file for each set of patterns, and for what holds always."""
-    groups: dict[tuple[str, bool], list[Rule]] = {}
-    for rule in rules:
-        groups.setdefault((rule.globs_json, bool(rule.always_apply)), []).append(rule)
-    files: dict[str, str] = {}
-    for number, ((globs_json, always), members) in enumerate(groups.items(), 1):
-        globs = json.dumps(json.loads(globs_json), ensure_ascii=False)
-        plain = (replace(rule, globs_json="[]") for rule in members)
-        front = f"---\ndescription: \nglobs: {globs}\nalwaysApply: {str(always).lower()}\n---\n\n"
-        files[FILE_NAMES["mdc"].format(number)] = front + "# Rules\n\n" + _sections(plain)
-    return files

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import chain
 from typing import Annotated, Any, NotRequired, cast
 
@@ -10,7 +11,7 @@ from typing_extensions import TypedDict
 
 from localmcp.arrays import Vector, Vectors
 from localmcp.config import cache_directory
-from localmcp.errors import ConfigurationError, InvalidInput, LocalMCPError, ModelUnavailable
+from localmcp.errors import ConfigurationError, InvalidInput, ModelUnavailable
 from localmcp.humanize import command_line
 from localmcp.index.collections import Collection
 from localmcp.index.federation import Federation, MountedFile
@@ -22,19 +23,10 @@ from localmcp.rules import rulebook
 from localmcp.rules.relevance import Everyday, Levels, Match, Task, match_rules, rate, read_everyday
 from localmcp.rules.rulebook import CATEGORIES, Rule, Selection, digest_of, load_rules
 from localmcp.storage.database import Database, fetch_all, fetch_one, read_generations
-from localmcp.tools import Json, Param, current_scope, integer_or_string, tool, without_none
+from localmcp.tools import Param, current_scope, integer_or_string, tool, without_none
 
 MOST_CHARACTERS = 10_000
 EMPTY_TASK = "Error: taskDescription cannot be empty"
-RULES_NOT_OPEN = (
-    "This caller is bound to collections, and the developer's rules are not among them. A key opens them with: "
-    "localmcp keys create --collection NAME --collection rules"
-)
-NOT_READ = (
-    "{} (mounted): its rules were not read by the model in use, and are not searched. Take them into your file with: {}"
-)
-NOT_ALL_READ = "Some rules were not read by this model and are not found: run `localmcp rules reembed`."
-MOST_STANDING = 20
 
 
 class RelevantRule(TypedDict):
@@ -89,11 +81,6 @@ def number_or_string(name: str, value: Any) -> Any:
         raise InvalidInput(f"invalid {name} value: {value}") from error
 
 
-def failure(error: LocalMCPError) -> Json:
-    """S2-11: an error is a result."""
-    return {"success": False, "error": str(error)}
-
-
 def as_text(answer: Any) -> str:
     """Return the rules as a list to follow (C2-5); every fact is in the structured result."""
     result = cast(RelevantRules, answer)
@@ -118,6 +105,7 @@ class RuleFinder:
         self, database: Database, index: Index, max_results: int, threshold: float, federation: Federation
     ) -> None:
         self.mounted = MountedRules(federation)
+        self._federation = federation
         self._database = database
         self._index = index
         self._max_results = max_results
@@ -143,7 +131,8 @@ class RuleFinder:
             "similarityThreshold": "Error: similarityThreshold must be between -1 and 1",
         },
         text=as_text,
-        on_error=failure,
+        # S2-11: an error is a result.
+        on_error=lambda error: {"success": False, "error": str(error)},
     )
     def get_relevant_rules(
         self,
@@ -168,38 +157,72 @@ class RuleFinder:
         with self._database.read() as connection:
             collection = rulebook.find_collection(connection)
             if collection is None and current_scope().collections is not None:
-                notices.append(RULES_NOT_OPEN)
+                notices.append(
+                    "This caller is bound to collections, and the developer's rules are not among them. A key opens "
+                    "them with: localmcp keys create --collection NAME --collection rules"
+                )
             if collection is not None and not rulebook.has_rules(connection):
                 collection = None
-        elsewhere = self.mounted.are_there(notices)
-        if collection is None and not elsewhere:
-            return _with_notices({"success": True, "rules": []}, notices)
-        task = self._embed(taskDescription, tuple(files or ()), context or "")
-        with self._database.read() as connection:
+        elsewhere = any(self._federation.read_mounted(lambda _, theirs: rulebook.has_rules(theirs), notices))
+        result: RelevantRules = {"success": True, "rules": []}
+        if collection is not None or elsewhere:
+            task = self._embed(taskDescription, tuple(files or ()), context or "")
             least = self._threshold if similarityThreshold is None else similarityThreshold
-            matches = [
-                match
-                for match in self._rated(connection, task, collection, selection, notices)
-                if match.relevance >= least
+            with self._database.read() as connection:
+                rated = self._rated(connection, task, collection, selection, notices)
+                fitting = sorted((m for m in rated if m.relevance >= least), key=lambda match: match.place)
+                matches = fitting[: maxResults or self._max_results]
+                if collection is not None and not self._is_read(connection, collection):
+                    told = "Some rules were not read by this model and are not found: run `localmcp rules reembed`."
+                    notices.append(told)
+                if not matches and not elsewhere:
+                    notices += rulebook.unknown_category(connection, selection.category)
+                own_ids = [match.rule.id for match in matches if match.rule.origin is None]
+                result |= self._others(
+                    connection, own_ids, selection, {match.rule.shown_id for match in matches}, notices
+                )
+            result["rules"] = [
+                match.rule.as_json(
+                    {"relevance_score": round(match.relevance, 4)}, cosine=round(match.cosine, 4), why=match.reasons
+                )
+                for match in matches
             ]
-            matches = sorted(matches, key=lambda match: match.place)[: maxResults or self._max_results]
-            if collection is not None and not self._is_read(connection, collection):
-                notices.append(NOT_ALL_READ)
-            if not matches and not elsewhere:
-                notices += rulebook.unknown_category(connection, selection.category)
-            own_ids = [match.rule.id for match in matches if match.rule.origin is None]
-            combined = rulebook.rules_used_with(connection, own_ids, 3)
-            standing = rulebook.standing_rules(connection, selection)
-            standing += self.mounted.standing(connection, selection, notices)
-        result: RelevantRules = {"success": True, "rules": [_relevant_rule(match) for match in matches]}
-        if combined:
-            result["combinations"] = [
-                {"id": rule.id, "rule_text": rule.rule_text, "applied_together": times} for rule, times in combined
+        if notices:
+            # A mounted file that cannot be read is met several times in one search.
+            result["notices"] = list(dict.fromkeys(notices))
+        return result
+
+    def _others(
+        self, connection: apsw.Connection, own_ids: Sequence[int], selection: Selection, shown: set[int | str],
+        notices: list[str],
+    ) -> RelevantRules:  # fmt: skip
+        """Return the rules that were often applied together with those, and those that hold for every task."""
+        others: RelevantRules = {"success": True}
+        # S2-15: with one of them at least twice.
+        marks = ",".join("?" * len(own_ids))
+        sql = f"""
+            select other.rule_id, count(distinct other.occasion) as times
+            from rule_uses as ours
+            join rule_uses as other on other.occasion = ours.occasion and other.useful = 1
+            join rules on rules.id = other.rule_id and retired_at is null
+            where ours.useful = 1 and ours.rule_id in ({marks}) and other.rule_id not in ({marks})
+            group by 1 having times >= 2 order by times desc, 1 limit 3
+        """
+        if times := dict(fetch_all(connection, sql, (*own_ids, *own_ids))):
+            rules = load_rules(connection, times).values()
+            others["combinations"] = [
+                {"id": rule.id, "rule_text": rule.rule_text, "applied_together": times[rule.id]} for rule in rules
             ]
-        shown = {match.rule.shown_id for match in matches}
-        if always := [_standing_rule(rule) for rule in standing if rule.shown_id not in shown]:
-            result["always"] = always[:MOST_STANDING]
-        return _with_notices(result, notices)
+        standing = [
+            *rulebook.standing_rules(connection, selection),
+            *self.mounted.standing(connection, selection, notices),
+        ]
+        if always := [rule for rule in standing if rule.shown_id not in shown][:20]:
+            others["always"] = [
+                without_none({"id": rule.shown_id, "rule_text": rule.rule_text, "origin": rule.origin})
+                for rule in always
+            ]
+        return others
 
     def find_similar_rules(self, embedding: Vector, limit: int, threshold: float) -> list[tuple[Rule, float]]:
         """Return rules by plain cosine with a vector, best first, none below the threshold (S2-4)."""
@@ -269,20 +292,6 @@ class RuleFinder:
         return list(CATEGORIES)[int((self._categories() @ vector).argmax())]
 
 
-def _relevant_rule(match: Match) -> RelevantRule:
-    facts = {"cosine": round(match.cosine, 4), "why": match.reasons}
-    return match.rule.as_json({"relevance_score": round(match.relevance, 4)}, **facts)
-
-
-def _standing_rule(rule: Rule) -> OtherRule:
-    return without_none({"id": rule.shown_id, "rule_text": rule.rule_text, "origin": rule.origin})
-
-
-def _with_notices(result: RelevantRules, notices: list[str]) -> RelevantRules:
-    # A mounted file that cannot be read is met several times in one search.
-    return {**result, "notices": list(dict.fromkeys(notices))} if notices else result
-
-
 # ---------------------------------------------------------------- rules of mounted files
 
 
@@ -296,10 +305,6 @@ class MountedRules:
         self._federation = federation
         self._levels: Levels = {}
 
-    def are_there(self, notices: list[str]) -> bool:
-        """Return whether any mounted file has rules in force."""
-        return any(self._federation.read_mounted(lambda _, theirs: rulebook.has_rules(theirs), notices))
-
     def match(
         self, own: apsw.Connection, identity: ModelIdentity, task: Task, selection: Selection, everyday: Everyday,
         notices: list[str],
@@ -312,7 +317,10 @@ class MountedRules:
                 return []
             if collection.model_id is None or not rulebook.is_bound_to(theirs, collection, identity):
                 merge = command_line("localmcp", "merge", mounted_file.database.path)
-                notices.append(NOT_READ.format(mounted_file.name, merge))
+                notices.append(
+                    f"{mounted_file.name} (mounted): its rules were not read by the model in use, and are not "
+                    f"searched. Take them into your file with: {merge}"
+                )
                 return []
             generations = read_generations(theirs)
             blocks = mounted_file.index().sign_blocks(theirs, collection.model_id, generations, [collection.id])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Annotated, Any, NotRequired, cast
 
 from typing_extensions import TypedDict
@@ -16,115 +15,38 @@ from localmcp.models import Embedder
 from localmcp.models.language_model import LanguageModel
 from localmcp.rules.catalog import LONGEST_CONTEXT, LONGEST_RULE, RuleCatalog
 from localmcp.rules.rulebook import CATEGORIES, RuleDraft
-from localmcp.tools import Json, Param, hidden_change, tool, tools_of
+from localmcp.storage.database import fetch_one
+from localmcp.tools import Param, hidden_change, tool, tools_of
 from localmcp.wording.normalize import runs
 
 log = logging.getLogger(__name__)
 
-
-class RememberAnswer(TypedDict):
-    """Status of an instruction."""
-
-    success: bool
-    message: str
-    stored: bool
-    rule: NotRequired[str]
-    category: NotRequired[str]
-    ruleId: NotRequired[int]
-    instructionId: NotRequired[int]
-    counted: NotRequired[bool]
-    """A rule said the same already, and the instruction was counted towards it."""
-    error: NotRequired[str]
-
-
-@dataclass(frozen=True, slots=True)
-class Generalized:
-    """A rule that an instruction represents; without one, the reason."""
-
-    rule: str | None
-    reason: str = ""
-    category: str = ""
-
-
-# ---------------------------------------------------------------- a language model, if one is configured
-
-
-class _Choices:
-    """The two functions that the model may call: it is shown their schemas, and what it answers is read, not run."""
-
-    @tool("keepRule", title="Keep a rule", read_only=False)
-    def keep(
-        self,
-        rule: Annotated[str, Param("The instruction as a general rule: abstract, imperative, one sentence")],
-        category: Annotated[str, Param(f"One of {', '.join(CATEGORIES)}")],
-    ) -> None:
-        """Keep what the developer said as a rule, because it holds beyond the present case."""
-
-    @tool("refuseInstruction", title="Refuse an instruction")
-    def refuse(self, reason: Annotated[str, Param("Why, in a few words")]) -> None:
-        """Refuse to make a rule, because what the developer said is about one case only."""
-
-
-def _ask(model: LanguageModel, instruction: str, context: str) -> Generalized:
-    """Return what the language model makes of an instruction.
-
-    Raises:
-        ModelUnavailable: it cannot be reached, or does not call one of the two functions properly.
-    """
-    about = f" while working on: {context}" if context else ""
-    question = "Is that a rule for all later work, or meant for this moment only?"
-    reply = model.choose(f'The developer said: "{instruction}"{about}\n{question}', tools_of(_Choices()))
-    # Neither the name of the called function nor its arguments were checked.
-    called, arguments = (reply.call.name, reply.call.arguments) if reply.call else ("", {})
-    rule, category, reason = (arguments.get(name) for name in ("rule", "category", "reason"))
-    if called == "refuseInstruction" and isinstance(reason, str):
-        return Generalized(None, reason)
-    if called != "keepRule" or not isinstance(rule, str) or not rule.strip():
-        said = f"{called}({arguments!r})" if called else repr(reply.text)
-        raise ModelUnavailable(f"The language model answered with something that is no rule: {said[:120]}.")
-    return Generalized(rule.strip(), "", category if category in CATEGORIES else "")
-
-
-# ---------------------------------------------------------------- without one: patterns, and likeness to examples
-
-
-_ALWAYS_ABROAD = (
-    r"\b(?:siempre|nunca|jamás|(?:de ahora|a partir de ahora) en adelante|sempre|mai|d['’]ora in (?:poi|avanti)|immer"
-    r"|nie|niemals|ab (?:jetzt|sofort)|künftig|toujours|jamais|désormais|à partir de maintenant|de agora em diante"
-    r"|altijd|nooit|zawsze|nigdy|alltid|aldrig|всегда|никогда|впредь)\b"
-    r"|总是|始终|永远|从不|以后|今后|必ず|常に|今後|決して|항상|절대|앞으로"
+_GENERAL = re.compile(
+    r"\b(?:always|never(?! ?mind)|every ?time|whenever|from now on|in (?:the )?future|as a rule|by default|in general"
+    r"|going forward|next time|any ?more|ever|(?:you (?:keep|kept)|stop) \w+ing"
+    r"|siempre|nunca|sempre|mai|d['’]ora in (?:poi|avanti)|immer|nie|niemals|toujours|jamais|всегда|никогда)\b"
+    r"|^(?:when|while|before|after|if)\b(?! you (?:are|have|get|can|need|see)\b)"
+    r"|\bbefore you (?!go\b|start\b)|总是|始终|从不|以后|必ず|常に|今後",
+    re.IGNORECASE,
 )
-"""For other languages only what cannot be mistaken; the rest is left to the likeness by meaning."""
-_GENERAL = (
-    (2.0, _ALWAYS_ABROAD),
-    (2.0, r"\b(?:always|never(?! ?mind)|every ?time|whenever|each time|from now on"
-                                  r"|in (?:the )?future|as a rule|by default|in general|generally|going forward"
-                                  r"|at all times|next time|any ?more|ever)\b"),
-    (2.0, r"\b(?:you (?:keep|kept)|stop) \w+ing\b"),
-    (1.5, r"^(?:when|while|before|after) \w+ing\b"
-                                  r"|^when you (?!are\b|have\b|get\b|can\b|need\b|see\b)\w+"
-                                  r"|^(?:when|if) (?:in doubt|unsure|(?:some|any)(?:thing|one)|an?)\b"
-                                  r"|\bbefore you (?!go\b|continue\b|start\b|begin\b)\w+"),
-    (1.0, r"\b(?:all|any|every|each|no)\s+(?:\w+\s+)?\w+"),
-    (1.0, r"\b(?:must|should|shall|ought to|may not|need to be|has to be|have to be|prefer|avoid|"
-                       r"don'?t|do not|convention|policy|standard|we (?:use|like|want|write|keep|put|call|name))\b"),
-    (1.0, r"\b(?:instead of|rather than|over|not)\s+\w+"),
-)  # fmt: skip
+"""What says that it holds beyond the present case; for other languages only what cannot be mistaken."""
+_RULE_LIKE = re.compile(
+    r"\b(?:all|any|every|each|no|must|should|shall|may not|prefer|avoid|don'?t|do not|convention|policy|standard"
+    r"|instead of|rather than|over|not|we (?:use|like|want|write|keep|put|call|name))\b",
+    re.IGNORECASE,
+)
 _MOMENTARY = (
-    (3.0, "it is meant for this moment", r"\b(?:just (?:this )?once|this time|for now|right now|today|tonight|tomorrow"
-                                         r"|for the moment|temporarily|quickly|just now|until i"
-                                         r"|(?:not|this|that|it|ok(?:ay)?) now)\b|\byet[.!]*$"
-                                         r"|^(?!.*\bn?ever\b).*\bagain\b"),
-    (2.0, "it changes one thing that is there", r"^(?:please |now |can you |could you |go )*(?:move|rename|delete"
-          r"|remove|fix|change|add|undo|revert|open|show|center|resize|rotate|update|replace|create|build|run|push|merge"
-          r"|deploy|commit(?! messages?\b)|translate|explain(?! less\b| more\b)|find|look|check|start|stop(?! \w+ing\b)"
-          r"|restart|install|implement)\b"
-          r"(?!.*\b(?:always|never|every|each|before|after|whenever)\b)"),
-    (2.0, "it is a question", r"[?？]\s*$"),
-    (1.5, "it names one place", r"`[^`]+\.\w{1,5}`|#\d+\b"
-                                r"|\b[\w/-]+\.(?:py|ts|tsx|js|css|html|go|rs|java|md|sql|toml|json|ya?ml)\b"),
+    ("it is meant for this moment", r"\b(?:(?:just )?this (?:once|time)|for (?:now|the moment)|right now|today|tonight"
+     r"|tomorrow|temporarily|until i|(?:not|this|that|it) now)\b|\byet[.!]*$|^(?!.*\bn?ever\b).*\bagain\b"),
+    ("it changes one thing that is there", r"^(?:please |now |can you |could you |go )*(?:move|rename|delete|remove|fix"
+     r"|change|add|undo|revert|open|show|update|replace|create|build|run|push|merge|deploy|commit(?! messages?\b)|find"
+     r"|look|check|start|stop(?! \w+ing\b)|restart|install|implement)\b"
+     r"(?!.*\b(?:always|never|every|each|before|after|whenever)\b)"),
+    ("it is a question", r"[?？]\s*$"),
+    ("it names one place", r"`[^`]+\.\w{1,5}`|#\d+\b"
+     r"|\b[\w/-]+\.(?:py|ts|tsx|js|css|html|go|rs|java|md|sql|json|ya?ml)\b"),
 )  # fmt: skip
-
+"""Why an instruction is about one case only, and how that is said."""
 _GENERAL_EXAMPLES = (
     "Write a test for every bug that is fixed",
     "Name functions with verbs",
@@ -145,46 +67,50 @@ _MOMENTARY_EXAMPLES = (
     "Show me the last commit",
     "Change the price of the second item to five",
 )
+_REWRITES = (
+    # `no abbreviations` is a rule, `no, use tabs` the answer to something.
+    (re.compile(r"^(?:hey|okay|ok|please|also|and|but|so|remember|btw|actually|no|well|note|important|we are|let'?s"
+     r"|i(?: have|'ve)? (?:already )?(?:told you|said)(?: already| before)?)\b[,:!.]*\s+(?:that\s+)?(?<!no )",
+     re.I), ""),
+    (re.compile(r"^(?:from now on|in (?:the )?future|going forward|as a rule|in general|generally|by default|next time"
+     r"|(?:can|could|would|will) you(?: please)?|i(?:'d| would) (?:like|prefer|want) (?:it if )?you(?: to)?"
+     r"|i (?:want|need|expect) you to|(?:you|we|one) (?:should|must|have to|need to|ought to|shall)(?! not|n'?t)"
+     r"|(?:make|be) sure(?: that)?(?: you)?(?: to)?|(?:do )?remember to|don'?t forget to|try to"
+     r"|you (?:keep|kept) forgetting(?: to)?)\b,?\s+", re.I), ""),
+    (re.compile(r"^you (?:keep|kept) (\w+ing)\b", re.I), r"stop \1"),
+    (re.compile(r"^(?:you|we|i|one)\s+(always|never|use|like|prefer|want|write|keep|put|call|name|avoid|test|log)\b",
+     re.I), r"\1"),
+    (re.compile(r"^(?:you|we|one)\s+(?:should|must|may|can|do)(?: ?not|n'?t)\s+", re.I), "do not "),
+    (re.compile(r"^(?:don'?t|not)\s+", re.I), "do not "),
+    (re.compile(r"[,;]?\s+(?:please|thanks|thank you|ok(?:ay)?|from now on|in (?:the )?future)[.!]*$", re.I), ""),
+)  # fmt: skip
+"""What turns an instruction into the imperative, as long as anything changes."""
+
+
+class RememberAnswer(TypedDict):
+    """Status of an instruction."""
+
+    success: bool
+    message: str
+    stored: bool
+    rule: NotRequired[str]
+    category: NotRequired[str]
+    ruleId: NotRequired[int]
+    instructionId: NotRequired[int]
+    counted: NotRequired[bool]
+    """A rule said the same already, and the instruction was counted towards it."""
+    error: NotRequired[str]
 
 
 def weigh(instruction: str, embedder: Embedder | None) -> tuple[float, str]:
     """Return how general an instruction is (above 0 = a rule), and why it is none."""
-    momentary = [(points, reason) for points, reason, pattern in _MOMENTARY if re.search(pattern, instruction, re.I)]
-    score = sum(points for points, pattern in _GENERAL if re.search(pattern, instruction, re.I))
-    score -= sum(points for points, _ in momentary)
+    momentary = [reason for reason, pattern in _MOMENTARY if re.search(pattern, instruction, re.I)]
+    score = 2.0 * bool(_GENERAL.search(instruction)) + bool(_RULE_LIKE.search(instruction)) - 2.0 * len(momentary)
     if embedder:
         vectors = embedder.embed_passages([instruction, *_GENERAL_EXAMPLES, *_MOMENTARY_EXAMPLES])
         general, other = np.split(vectors[1:] @ vectors[0], [len(_GENERAL_EXAMPLES)])
         score += 4 * float(general.max() - other.max())
-    return score, max(momentary, default=(0.0, "it is about one case only"))[1]
-
-
-_OPENINGS = re.compile(
-    r"^(?:(?:hey|ok|okay|please|also|and|but|so|remember|fyi|btw|yes|actually|as i said"
-    r"|i(?: have|'ve)? (?:already )?(?:told you|said)(?: already| before)?)\b[,:!.]?\s+(?:that\s+)?"
-    r"|(?:no|well|note|important)(?:[,:!.]+\s+|\s+that\s+)"
-    r"|(?:from now on|in (?:the )?future|going forward|as a rule|in general|generally|by default|next time)\b,?\s+"
-    r"|(?:can|could|would|will) you (?:please )?"
-    r"|i(?:'d| would) (?:like|prefer|want) (?:it if )?you (?:to )?|i (?:want|need|expect) you to "
-    r"|i(?:'d| would) rather you "
-    r"|(?:you|we|one) (?:should|must|have to|need to|ought to|shall) |(?:make|be) sure (?:that )?(?:you |to )?"
-    r"|(?:do )?remember to |don'?t forget to |try to |we are |let'?s )",
-    re.IGNORECASE,
-)
-_REWRITES = (
-    (re.compile(r"^(?:you|we|i|one)\s+(always|never)\s+", re.I), r"\1 "),
-    (re.compile(r"^(?:you|we|one)\s+(?:should(?: not|n'?t)|must(?: not|n'?t)|may not|can(?:not|'?t)|shouldn'?t"
-                r"|mustn'?t|do(?: not|n'?t))\s+", re.I), "do not "),
-    (re.compile(r"^(?:we|i)\s+(use|like|prefer|want|write|keep|put|call|name|avoid|test|log|document|store)\b", re.I),
-     r"\1"),
-    (re.compile(r"^you (?:keep|kept) forgetting (?:to )?", re.I), ""),
-    (re.compile(r"^you (?:keep|kept) (\w+ing)\b", re.I), r"stop \1"),
-    (re.compile(r"^i (?:do not|don'?t) (?:like|want)(?: it when you)?\s+", re.I), "avoid "),
-    (re.compile(r"^don'?t\b", re.I), "do not"),
-    (re.compile(r"^not\s+", re.I), "do not "),
-    (re.compile(r"(?<!\s)[,;]?\s+(?:please|thanks|thank you|ok(?:ay)?|from now on|in (?:the )?future|going forward)"
-                r"[.!]*$", re.I), ""),
-)  # fmt: skip
+    return score, momentary[0] if momentary else "it is about one case only"
 
 
 def normalize(instruction: str) -> str:
@@ -195,17 +121,44 @@ def normalize(instruction: str) -> str:
         before = text
         for pattern, replacement in _REWRITES:
             text = pattern.sub(replacement, text)
-        text = _OPENINGS.sub("", text, count=1).strip()
-    text = re.sub(r"^like\b", "prefer", text, flags=re.I)
     text = text.rstrip("?!. ")
     return f"{text[:1].upper()}{text[1:]}." if text else ""
 
 
-# ---------------------------------------------------------------- the tool
+class _Choices:
+    """The two functions that a language model may call: it is shown their schemas, and its answer is read, not run."""
+
+    @tool("keepRule", title="Keep a rule", read_only=False)
+    def keep(
+        self,
+        rule: Annotated[str, Param("The instruction as a general rule: abstract, imperative, one sentence")],
+        category: Annotated[str, Param(f"One of {', '.join(CATEGORIES)}")],
+    ) -> None:
+        """Keep what the developer said as a rule, because it holds beyond the present case."""
+
+    @tool("refuseInstruction", title="Refuse an instruction")
+    def refuse(self, reason: Annotated[str, Param("Why, in a few words")]) -> None:
+        """Refuse to make a rule, because what the developer said is about one case only."""
 
 
-def _failure(error: LocalMCPError) -> Json:
-    return {"success": False, "stored": False, "message": str(error), "error": str(error)}
+def _ask(model: LanguageModel, instruction: str, context: str) -> tuple[str, str, str]:
+    """Return the rule that a language model makes of an instruction, its category, and why it makes none.
+
+    Raises:
+        ModelUnavailable: it cannot be reached, or does not call one of the two functions properly.
+    """
+    about = f" while working on: {context}" if context else ""
+    question = "Is that a rule for all later work, or meant for this moment only?"
+    reply = model.choose(f'The developer said: "{instruction}"{about}\n{question}', tools_of(_Choices()))
+    # Neither the name of the called function nor its arguments were checked.
+    called, arguments = (reply.call.name, reply.call.arguments) if reply.call else ("", {})
+    rule, category, reason = (arguments.get(name) for name in ("rule", "category", "reason"))
+    if called == "refuseInstruction" and isinstance(reason, str):
+        return "", "", reason
+    if called != "keepRule" or not isinstance(rule, str) or not rule.strip():
+        said = f"{called}({arguments!r})" if called else repr(reply.text)
+        raise ModelUnavailable(f"The language model answered with something that is no rule: {said[:120]}.")
+    return rule.strip(), category if category in CATEGORIES else "", ""
 
 
 class RuleLearner:
@@ -222,7 +175,7 @@ class RuleLearner:
         keywords=("remember", "learn", "rule", "instruction", "preference", "correction", "feedback"),
         examples=("remember to {instruction}", "from now on {instruction}", "remember that we {instruction}"),
         text=lambda answer: cast(RememberAnswer, answer)["message"],
-        on_error=_failure,
+        on_error=lambda error: {"success": False, "stored": False, "message": str(error), "error": str(error)},
     )
     def remember(
         self,
@@ -235,17 +188,32 @@ class RuleLearner:
         instruction, context = instruction.strip(), context.strip()
         if not instruction:
             raise InvalidInput("Error: instruction cannot be empty")
-        generalized = self._generalize(instruction, context)
-        if generalized.rule is None:
-            return {"success": True, "stored": False, "message": f"No rule generated. Reason: {generalized.reason}"}
-        category = generalized.category or self._catalog.nearest_category(f"{context}\n{generalized.rule}".strip())
-        draft = RuleDraft(generalized.rule, category, context, instruction, "remembered", project=project or None)
+        try:
+            model = self._open_model()
+            advice = _ask(model, instruction, context) if model else None
+        except LocalMCPError as error:
+            log.warning("the patterns decide on an instruction: %s", error)
+            advice = None
+        if advice:
+            text, category, reason = advice
+        else:
+            category, text = "", normalize(instruction)
+            score, reason = weigh(instruction, self._catalog.model())
+            if score > 0 and len(runs(text)) < 2:
+                score, reason = 0.0, "it says too little"
+            text = text if score > 0 else ""
+        if not text:
+            return {"success": True, "stored": False, "message": f"No rule generated. Reason: {reason}"}
+        category = category or self._catalog.nearest_category(f"{context}\n{text}".strip())
+        draft = RuleDraft(text, category, context, instruction, "remembered", project=project or None)
         try:
             answer = self._catalog.add(draft, "count")
         except LocalMCPError as error:
             raise ModelUnavailable(f"Failed to create rule with embedding: {error.message}", hint=error.hint) from error
         rule: Any = answer.get("rule", {})
-        instruction_id = self._catalog.latest_instruction(rule["id"])
+        with self._catalog.database.read() as connection:
+            sql = "select max(id) from user_instructions where rule_id = ?"
+            instruction_id: int = fetch_one(connection, sql, (rule["id"],))
         message = (
             f'Instruction processed successfully. Generated rule: "{rule["rule_text"]}" '
             f"(category: {rule['category']}). Rule ID: {rule['id']}, Instruction ID: {instruction_id}"
@@ -260,16 +228,3 @@ class RuleLearner:
             "instructionId": instruction_id,
         }
         return {**stored, "counted": True} if "similarity" in answer else stored
-
-    def _generalize(self, instruction: str, context: str) -> Generalized:
-        """Return what the language model says, else what the patterns and the embedding model say."""
-        try:
-            if model := self._open_model():
-                return _ask(model, instruction, context)
-        except LocalMCPError as error:
-            log.warning("the patterns decide on an instruction: %s", error)
-        score, reason = weigh(instruction, self._catalog.model())
-        rule = normalize(instruction)
-        if score > 0 and len(runs(rule)) >= 2:
-            return Generalized(rule)
-        return Generalized(None, "it says too little" if score > 0 else reason)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from localmcp.rules.rulebook import CATEGORIES, GENERAL
 from localmcp.wording.normalize import runs
@@ -65,11 +65,21 @@ def markdown_rules(text: str, prose: bool) -> Iterator[tuple[str, str, str, int]
                 continue
         path = [title for level, title in headings.items() if not (single_title and level == 1)]
         above = [introduction, *leads] if introduction else leads
-        category, context = _category_of([*path, *above])
+        # The first heading that names a category is one; the others are the context.
+        titles, category = [*path, *above], ""
+        for title in titles:
+            plain = title.strip().lower()
+            if category := plain if plain in CATEGORIES else _ALIASES.get(plain, ""):
+                titles = [other for other in titles if other is not title or plain != category]
+                break
+        context = " › ".join(titles)
         if _LINK_ONLY.match(content) or content.startswith("@"):
             continue
         if kind == "item":
-            yield _with_what_forbids(content, [*path[-1:], *above]), category, context, line
+            # An assistant is shown no context: an item below "Avoid:" alone would ask for what it forbids.
+            forbidding = next((title for title in reversed([*path[-1:], *above]) if _FORBIDS.search(title)), "")
+            forbids_itself = _FORBIDS.search(" ".join(content.split()[:3]))
+            yield f"{forbidding}: {content}" if forbidding and not forbids_itself else content, category, context, line
         elif says_enough(content):
             yield content, category, context, line
 
@@ -88,30 +98,6 @@ def says_enough(rule: str) -> bool:
     count = len(rule.split())
     asks = _RULE_LIKE.search(rule) or _FORBIDS.search(rule)
     return count >= 3 or (count == 2 and bool(asks)) or (not rule.isascii() and len(runs(rule)) >= 6)
-
-
-def _with_what_forbids(rule: str, above: Sequence[str]) -> str:
-    """Return `Avoid: global state` for an item below "Avoid:", which alone would ask for what it forbids.
-
-    An assistant is shown the rule without its context.
-    """
-    forbidding = next((title for title in reversed(above) if _FORBIDS.search(title)), None)
-    if forbidding is None or _FORBIDS.search(" ".join(rule.split()[:3])):
-        return rule
-    return f"{forbidding}: {rule}"
-
-
-def _category_of(path: Sequence[str]) -> tuple[str, str]:
-    """Return the category that a heading names, and the other headings as context."""
-    remaining = list(path)
-    for title in path:
-        plain = title.strip().lower()
-        name = plain if plain in CATEGORIES else _ALIASES.get(plain)
-        if name:
-            if plain == name:
-                remaining.remove(title)
-            return name, " › ".join(remaining)
-    return "", " › ".join(remaining)
 
 
 def _blocks(text: str) -> Iterator[tuple[str, int, str, int]]:

@@ -13,19 +13,19 @@ from typing import Any, NamedTuple, cast
 
 import apsw
 
-from localmcp.arrays import Ids, NDArray, Vector, Vectors, np
+from localmcp.arrays import Ids, Vector, Vectors, np
 from localmcp.config import packaged_data
 from localmcp.index.passages import read_texts
 from localmcp.index.vector import Block, nearest_codes
+from localmcp.linear_patterns import path_matcher
 from localmcp.models import Embedder, is_unit_vector
 from localmcp.models.text_vectors import TextVectors
-from localmcp.rules.globs import match_globs
 from localmcp.rules.rulebook import Rule, Selection, load_embedded, load_vectors, rule_ids_of
-from localmcp.storage.database import fetch_all, fetch_column, read_generations
+from localmcp.storage.database import fetch_column, read_generations
+from localmcp.storage.times import utc_moment
 
 NEAREST, COMPARED = 200, 120
 """Rules read for the task, and for the conversation; how many of them are rated."""
-CONVERSATION_WEIGHT = 0.7
 _FACT = re.compile(
     r"[¿\s]*(?:what|which|who|whose|when|why|how|qué|cuál(?:es)?|quién|cuándo|cuánt[oa]s?|cosa|qual[ei]?|quais|chi|quem"
     r"|quant[oaie]|quando|wer|welche[rs]?|wann|wie viele?|warum|quel(?:le)?s?|quand|pourquoi|combien)\b"
@@ -37,8 +37,6 @@ _FACT = re.compile(
 """A question of fact; one that asks what to do speaks of whoever is to do it, or of rules themselves."""
 Levels = dict[str | None, tuple[Any, float]]
 """By mounted file (None = yours): the model and state of the file, and `Everyday.level` of its rules."""
-LONGEST_GLOBS = 2000
-"""Characters of the patterns of a rule of another file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,31 +163,23 @@ def read_everyday(embedder: Embedder, made: TextVectors) -> Everyday:
     Raises:
         ModelUnavailable: the model fails.
     """
-    everyday = _shipped(embedder.identity.fingerprint) or _compared_with(made.rows(requests_without_rules(), embedder))
-    cosines = everyday.requests @ everyday.requests.T
-    everyday = everyday._replace(mean=float(cosines.mean()), deviation=float(cosines.std()))
-    np.fill_diagonal(cosines, -1)
-    asks = np.array([Task(text, everyday.requests[0]).is_question for text in requests_without_rules()])
-    return everyday._replace(excuse=everyday.reluctance(cosines, asks))
-
-
-def _shipped(fingerprint: str) -> Everyday | None:
-    """Return what comes with the package for the model of this fingerprint; the vectors are kept as small numbers."""
+    shipped: dict[str, Vectors] = {}
     for path in packaged_data().glob("rules_*.npz"):
         with np.load(path, allow_pickle=False) as stored:
-            if stored["fingerprint"] == fingerprint:
-                rows = {name: _unit_rows(stored[name]) for name in ("requests", "rules", "tasks") if name in stored}
-                return _compared_with(rows["requests"], rows.get("rules"), rows.get("tasks"))
-    return None
-
-
-def _compared_with(requests: Vectors, rules: Vectors | None = None, tasks: Vectors | None = None) -> Everyday:
-    return Everyday(requests, np.cov(requests.T, bias=True).astype(np.float32), rules, tasks)
-
-
-def _unit_rows(numbers: NDArray[np.int8]) -> Vectors:
-    rows = numbers.astype(np.float32)
-    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+            if stored["fingerprint"] == embedder.identity.fingerprint:
+                # They are kept as small numbers.
+                rows = ((name, stored[name].astype(np.float32)) for name in ("requests", "rules", "tasks")
+                        if name in stored)  # fmt: skip
+                shipped = {name: row / np.linalg.norm(row, axis=1, keepdims=True) for name, row in rows}
+    requests = shipped["requests"] if shipped else made.rows(requests_without_rules(), embedder)
+    cosines = requests @ requests.T
+    covariance = np.cov(requests.T, bias=True).astype(np.float32)
+    everyday = Everyday(
+        requests, covariance, shipped.get("rules"), shipped.get("tasks"), float(cosines.mean()), float(cosines.std())
+    )
+    np.fill_diagonal(cosines, -1)
+    asks = np.array([Task(text, requests[0]).is_question for text in requests_without_rules()])
+    return everyday._replace(excuse=everyday.reluctance(cosines, asks))
 
 
 @cache
@@ -221,7 +211,7 @@ def match_rules(
         sound = [blob for blob in load_vectors(connection, MOST_COMPARED) if is_unit_vector(blob, len(task.vector))]
         vectors = np.frombuffer(b"".join(sound), "<f4").reshape(len(sound), -1)
         levels[origin] = state, everyday.level(vectors) if sound else 0.0
-    allowed = _allowed_rules(connection, selection, task.files, mounted=origin is not None)
+    allowed = _allowed_rules(connection, selection, task.files)
     views = [task.vector] if task.conversation is None else [task.vector, task.conversation]
     near = [nearest_codes(blocks, view, NEAREST, allowed)[0] for view in views]
     rule_ids: list[int] = np.unique(rule_ids_of(np.concatenate(near))).tolist()
@@ -233,7 +223,7 @@ def match_rules(
     vectors = np.frombuffer(b"".join(blob for _, blob in rows), "<f4").reshape(len(rows), -1)
     cosines = vectors @ np.stack(views).T
     nearest = np.argsort(-cosines.max(axis=1), kind="stable")[:COMPARED]
-    likeness = everyday.likeness(vectors[nearest], np.stack(views).T) * [1, CONVERSATION_WEIGHT][: len(views)]
+    likeness = everyday.likeness(vectors[nearest], np.stack(views).T) * [1, 0.7][: len(views)]
     matches: list[Match] = []
     for place, alike in zip(cast("list[int]", nearest.tolist()), likeness.tolist(), strict=True):
         cosine, best = float(cosines[place, 0]), max(alike)
@@ -242,21 +232,19 @@ def match_rules(
     return matches
 
 
-def _allowed_rules(
-    connection: apsw.Connection, selection: Selection, files: Sequence[str], *, mounted: bool
-) -> Ids | None:
+def _allowed_rules(connection: apsw.Connection, selection: Selection, files: Sequence[str]) -> Ids | None:
     """Return sorted ids of the rules that may answer; None = all in force."""
     if selection == Selection() and not files:
         return None
     condition, bindings = selection.condition()
     if files:
-        glob_lists = fetch_column(connection, "select distinct globs from rules where globs <> '[]'")
-        readable = [globs for globs in glob_lists if not mounted or len(globs) <= LONGEST_GLOBS]
-        about = [globs for globs in readable if any(match_globs(read_texts(globs), file) for file in files)]
+        # Longer patterns than these are in no file of ours.
+        sql = "select distinct globs from rules where globs <> '[]' and length(globs) <= 20000"
+        glob_lists = fetch_column(connection, sql)
+        about = [globs for globs in glob_lists if any(match_globs(read_texts(globs), file) for file in files)]
         condition += " and (globs = '[]' or globs in (select value from json_each(:about)))"
         bindings["about"] = json.dumps(about)
-    rows = fetch_all(connection, f"select id from rules where {condition}", bindings)
-    return np.sort(np.fromiter((row[0] for row in rows), dtype=np.int64, count=len(rows)))
+    return np.sort(np.array(fetch_column(connection, f"select id from rules where {condition}", bindings), np.int64))
 
 
 def rate(matches: Sequence[Match], task: Task, everyday: Everyday, categories: Mapping[str, float]) -> None:
@@ -293,8 +281,48 @@ def rate(matches: Sequence[Match], task: Task, everyday: Everyday, categories: M
 def _recency(last_applied: str | None) -> float:
     """1 for just applied, halved about every three weeks."""
     try:
-        applied = datetime.fromisoformat(last_applied or "")
-    except ValueError:
+        applied = utc_moment(last_applied or "")
+    except (TypeError, ValueError, OverflowError):
         return 0.0
-    days = (datetime.now(UTC) - (applied if applied.tzinfo else applied.replace(tzinfo=UTC))).total_seconds() / 86_400
-    return math.exp(-max(0.0, days) / 30)
+    return math.exp(-max(0.0, (datetime.now(UTC) - applied).total_seconds() / 86_400) / 30)
+
+
+# ---------------------------------------------------------------- patterns of files
+
+
+def match_globs(globs: Sequence[str], path: str) -> bool:
+    """Return whether the patterns mean a path; they are as in `.gitignore`, and `{a,b}` as in Cursor.
+
+    Patterns are relative to the project. Where it begins in an absolute path is unknown, so each folder may be it.
+    """
+    # Another file's rules may have any text for a pattern.
+    patterns = [pattern for glob in globs for pattern in read_pattern(glob) or ()]
+    parts = path[:4096].replace("\\", "/").removeprefix("./").split("/")
+    is_absolute = not parts[0] or parts[0].endswith(":")
+    for start in range(1, len(parts)) if is_absolute else range(1):
+        place = "/".join(parts[start:])
+        # The last pattern that matches decides.
+        if next((p.include for p in reversed(patterns) if p.regex and path_matcher(p.regex)(place)), False):
+            return True
+    return False
+
+
+def read_pattern(glob: str) -> list[Any] | None:
+    """Return the at most 500 patterns that a glob with braces stands for; None if it is none, or they are more."""
+    from pathspec import GitIgnoreSpec
+
+    waiting, plain = [glob], list[str]()
+    while waiting:
+        current = waiting.pop()
+        opened = re.search(r"\{([^{}]*)\}", current)
+        if opened is None:
+            plain.append(current)
+            continue
+        before, after = current[: opened.start()], current[opened.end() :]
+        waiting += [f"{before}{part.strip()}{after}" for part in opened[1].split(",")]
+        if len(waiting) + len(plain) > 500:
+            return None
+    try:
+        return list(GitIgnoreSpec.from_lines(plain).patterns)
+    except ValueError:
+        return None

@@ -22,8 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from localmcp.config import Settings, sample_directory
-from localmcp.index.collections import ensure_model
-from localmcp.rules import rulebook
+from localmcp.rules import catalog, rulebook
 from localmcp.rules.rulebook import CATEGORIES, RuleDraft
 from localmcp.workspace import Workspace
 
@@ -44,10 +43,9 @@ def make_rules(workspace: Workspace, count: int) -> None:
         near = base[noise.integers(len(base), size=size)] + noise.normal(0, 0.05, (size, base.shape[1]))
         vectors = (near / np.linalg.norm(near, axis=1, keepdims=True)).astype("<f4")
         with workspace.database.write() as connection:
-            model_id = ensure_model(connection, workspace.embedder.get().identity)
-            rules = [rulebook.add_rule(connection, make_draft(chance, vocabulary, made)) for _ in range(size)]
+            rules = [catalog.add_rule(connection, make_draft(chance, vocabulary, made)) for _ in range(size)]
             ready = {rule.id: vector.tobytes() for rule, vector in zip(rules, vectors, strict=True)}
-            rulebook.store_vectors(connection, model_id, ready)
+            rulebook.store_vectors(connection, workspace.embedder.get().identity, ready)
 
 
 def make_draft(chance: random.Random, vocabulary: list[str], made: list[str]) -> RuleDraft:

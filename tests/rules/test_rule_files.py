@@ -207,7 +207,7 @@ def test_items_that_are_too_short_for_a_rule_are_named(tmp_path: Path, capsys: p
     assert execute(Session(), ("--db", str(tmp_path / "r.localmcp"), "rules", "import", str(file))) == 0
     told = capsys.readouterr().err
     assert "3 rules added" in told
-    assert "“Pure CSS” (line 6), “API” (line 7)" in told
+    assert "AGENTS.md:6: “Pure CSS”" in told and "AGENTS.md:7: “API”" in told
 
 
 @pytest.mark.parametrize("name", ["rules.csv", "rules.yaml", "rules.json", "Rules.TOML"])
