@@ -21,9 +21,9 @@ from localmcp.index.index import Index
 from localmcp.library.citations import Citations
 from localmcp.library.ingest import Library
 from localmcp.library.inventory import Inventory
+from localmcp.library.jobs import Upkeep
 from localmcp.library.library_tools import LibraryTools
 from localmcp.library.read import KnowledgeBase
-from localmcp.library.upkeep import Upkeep
 from localmcp.milvus.collection import open_milvus
 from localmcp.models import Embedder, LazyEmbedder, configured_embedder, open_local_model
 from localmcp.models.language_model import LanguageModel

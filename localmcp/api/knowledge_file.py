@@ -14,7 +14,7 @@ from localmcp.tools import Scope
 from localmcp.workspace import Workspace, open_workspace
 
 if TYPE_CHECKING:
-    from localmcp.library.report import ProgressCallback, Report
+    from localmcp.library.jobs import ProgressCallback, Report
 
 Mode = Literal["hybrid", "semantic", "keyword"]
 

@@ -15,7 +15,7 @@ from localmcp.visible_text import visible
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
 
-    from localmcp.library.report import Progress
+    from localmcp.library.jobs import Progress
 
 Show = Callable[["Progress"], None]
 

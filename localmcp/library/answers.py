@@ -11,7 +11,7 @@ from localmcp.humanize import counted, cut_to
 from localmcp.index.highlight import matching_paragraphs, sentence_parts
 from localmcp.index.keyword import holds
 from localmcp.index.search import SearchOutcome
-from localmcp.library.tags import OWN
+from localmcp.library.ledger import OWN
 from localmcp.readers.document import readable_stem
 from localmcp.readers.outline import BEGINNING
 from localmcp.tools import Answer, Json, compact_json

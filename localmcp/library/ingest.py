@@ -8,8 +8,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace as changed
 from typing import Any
 
@@ -33,27 +32,21 @@ from localmcp.index.sources import Indexed, put_source
 from localmcp.index.trash import keep_version
 from localmcp.index.vector_queue import Lease, waiting, work_off
 from localmcp.library import ledger, trash
-from localmcp.library.background import SCAN_SECONDS, SCANS, Announcement
-from localmcp.library.ledger import Root, check_options, find_targets, owner_of
+from localmcp.library.jobs import SCAN_SECONDS, SCANS, ProgressCallback, Report, begin_run, end_run
+from localmcp.library.jobs import Progress as Progress
+from localmcp.library.ledger import Root, check_options, find_targets, keep_own_tags, owner_of
 from localmcp.library.names import SourceRow
 from localmcp.library.plan import Plan, follow_moved_roots, plan_adding, plan_refresh, set_aside
 from localmcp.library.reading import Origin, Task, draft_source, read_groups, window_for
-from localmcp.library.report import Progress as Progress
-from localmcp.library.report import ProgressCallback, Report
 from localmcp.library.storing import Store
-from localmcp.library.tags import keep_own_tags
 from localmcp.library.walk import File, stat_file
-from localmcp.library.why import Explanation, explain
 from localmcp.models import Embedder, LazyEmbedder
 from localmcp.readers.ocr import installed_engine
+from localmcp.schemas import Json
 from localmcp.storage.database import Database, fetch_all, fetch_column, fetch_one
 
 log = logging.getLogger(__name__)
 
-MANY_FILES = 50
-"""From so many on, words are collected in memory."""
-OBJECTS_BETWEEN_COLLECTIONS = 1_000_000
-"""What is read has no cycles, and looking for them after every 700 objects is a twentieth of the writing."""
 NO_MODEL = "Found by words only until a refresh finds the model"
 
 
@@ -160,32 +153,32 @@ class Library:
         """Note what is passed over, read and store what is new or changed, and put what is gone into the trash."""
         tasks = [task for plan in plans for task in plan.tasks]
         embedder = self._model(collection, run) if tasks else None
-        announcement = Announcement(len(tasks))
         with self._database.write() as connection:
-            announcement.begin(connection)
+            job_id = begin_run(connection, len(tasks)) if tasks else ""
             for plan in plans:
                 if remember and plan.root.id is None:
                     ledger.save_root(connection, plan.root)
                 _record_plan(connection, plan, run.report)
-            if len(tasks) >= MANY_FILES:
+            # From so many on, words are collected in memory.
+            if len(tasks) >= 50:
                 prepare_for_many(connection)
         run.total += len(tasks)
         run.bytes_total += sum(task.file.size for task in tasks)
-        gone = [entry for plan in plans for entry in plan.gone]
-        store = Store(self._database, collection, run, announcement.beat, gone)
-        try:
-            with _rare_garbage_collection():
-                for group in read_groups(tasks, window_for(embedder), self._settings):
-                    store.put(group)
-        finally:
-            with self._database.write() as connection:
-                announcement.end(connection)
-        self._trash_missing(plans, run)
-
-    def _trash_missing(self, plans: Sequence[Plan], run: Progress) -> None:
-        """Put the documents into the trash whose files are gone and were not moved."""
-        reason = f"the file is gone; in the trash for {self._settings.trash_days} days"
         gone = [(plan.root, entry) for plan in plans for entry in plan.gone]
+        store = Store(self._database, collection, run, job_id, [entry for _, entry in gone])
+        # What is read has no cycles, and looking for them after every 700 objects is a twentieth of the writing.
+        thresholds = gc.get_threshold()
+        gc.set_threshold(1_000_000, *thresholds[1:])
+        try:
+            for group in read_groups(tasks, window_for(embedder), self._settings):
+                store.put(group)
+        finally:
+            gc.set_threshold(*thresholds)
+            if tasks:
+                with self._database.write() as connection:
+                    end_run(connection, job_id)
+        # What is gone, and was not moved.
+        reason = f"the file is gone; in the trash for {self._settings.trash_days} days"
         for start in range(0, len(gone), trash.AT_ONCE):
             with self._database.write() as connection:
                 rows = [
@@ -243,7 +236,6 @@ class Library:
         behind: bool = False, pause: Callable[[], bool] = lambda: False,
     ) -> None:  # fmt: skip
         """Make the vectors of what waits; without a model, or when it fails, the rest keeps waiting."""
-        run.begin_vectors()
         if not (left := self._count_waiting(run, collections)):
             return
         run.leave_vectors(left)
@@ -480,25 +472,16 @@ class Library:
 
     # ------------------------------------------------------------ what is known
 
-    def why(self, path: str | os.PathLike[str]) -> Explanation:
+    def why(self, path: str | os.PathLike[str]) -> Json:
         """Return everything that the ledger knows about a path."""
         with self._database.read() as connection:
-            return explain(connection, visible_collections(connection), trash.canonical_path(path))
+            return ledger.explain(connection, visible_collections(connection), trash.canonical_path(path))
 
-    def roots(self) -> list[Root]:
-        """Return the files and folders that were added, as far as the caller sees their collections."""
+    def roots(self, collection: str | None = None) -> list[Root]:
+        """Return the files and folders that were added to a collection, or to all that the caller sees."""
+        owners = self._collections(collection)
         with self._database.read() as connection:
-            return ledger.roots_of(connection, [collection.id for collection in visible_collections(connection)])
-
-
-@contextmanager
-def _rare_garbage_collection() -> Generator[None]:
-    before = gc.get_threshold()
-    gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS, *before[1:])
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
+            return ledger.roots_of(connection, [owner.id for owner in owners])
 
 
 def _record_plan(connection: apsw.Connection, plan: Plan, report: Report) -> None:

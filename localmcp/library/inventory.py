@@ -1,33 +1,33 @@
-"""Lists to browse: documents by name in pages, their passages, and the files that could not be read.
+"""Lists to browse: documents by name in pages, folders, files that could not be read, and links between documents.
 
 Every list is of what the scope may see; a collection that is not there raises NotFound.
 """
 
 from __future__ import annotations
 
-import json
 import os
+import re
 import uuid
 from array import array
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import Any, Literal
+from urllib.parse import quote, unquote
 
 import apsw
 
-from localmcp.index.collections import choose_collections, visible_collections, visible_ids
+from localmcp.index.collections import choose_collections, visible_ids
 from localmcp.index.vector_queue import waiting
 from localmcp.library.citations import check_freshness
-from localmcp.library.ledger import Root, range_below, roots_of, waiting_pages, waiting_scans
+from localmcp.library.ledger import range_below, waiting_pages
 from localmcp.storage.database import Database, fetch_all, fetch_column, fetch_one
+from localmcp.wording.normalize import index_text
 
 State = Literal["fresh", "changed", "missing", "unverifiable", "failed"]
 """Of a document: its file is as it was read, has changed, is gone, is not a file here, could not be read again."""
-
-MOST_MATCHES = 300
-"""Titles that are ranked: more that fit a few letters are not told apart by them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,55 +54,16 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """A folder of a collection's files."""
+    """A folder of a collection's files, with how many in it and below it are so."""
 
     name: str
     path: str
     """With the separator at its end."""
-    documents: int
-    """In it and below it."""
-    unread: int
-    """Files below it that could not be read, with or without an earlier version."""
-
-
-@dataclass(frozen=True, slots=True)
-class FolderState:
-    """How many files in a folder and below it are changed or missing, and passages without a vector."""
-
+    documents: int = 0
+    unread: int = 0
+    """Files that could not be read, with or without an earlier version."""
     changed: int = 0
     missing: int = 0
-    waiting: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class WaitingFile:
-    """A document whose passages have no vectors yet, or a scan whose pages are not recognized yet."""
-
-    title: str
-    passages: int = 0
-    pages: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class PassageLine:
-    """A passage in a list."""
-
-    id: str
-    position: int
-    heading: str
-    """The innermost; empty if it has none."""
-    first_line: int
-    last_line: int
-    beginning: str
-    """Its first words."""
-
-
-@dataclass(frozen=True, slots=True)
-class Unread:
-    """A file that holds no document because it could not be read."""
-
-    path: str
-    reason: str
 
 
 class Inventory:
@@ -120,67 +81,41 @@ class Inventory:
     # ------------------------------------------------------------ folders
 
     def folders(self, collection: str, folder: str | None = None) -> list[Folder]:
-        """Return the folders right below `folder`, by name; for None, below the folder that holds every file."""
-        with self._read(collection) as (connection, collection_id):
-            above = _root_folder(connection, collection_id) if folder is None else folder
-            inside = (collection_id, *range_below(above))
-            sql = "where trashed_at is null and collection_id = ? and uri >= ? and uri < ?"
-            documents = _folders_in(above, fetch_column(connection, f"select uri from sources {sql}", inside))
-            sql = "select path from ledger where status = 'failed' and collection_id = ? and path >= ? and path < ?"
-            failed = _folders_in(above, fetch_column(connection, sql, inside))
-        return [Folder(name, f"{above}{name}{os.sep}", documents[name], failed[name]) for name in sorted(documents)]
-
-    def folder_states(self, collection: str, folder: str | None = None) -> dict[str, FolderState]:
-        """Return, by name, the folders right below `folder` with changed, missing or waiting documents.
+        """Return the folders right below `folder`, by name; for None, below the folder that holds every file.
 
         Every file is looked at on the disk, at most 50,000 of them.
         """
         with self._read(collection) as (connection, collection_id):
             above = _root_folder(connection, collection_id) if folder is None else folder
             inside = (collection_id, *range_below(above))
-            where = "where trashed_at is null and sources.collection_id = ? and uri >= ? and uri < ?"
-            sql = f"select uri, sources.size, mtime_ns, sha256 from sources {where} limit 50000"
-            rows = fetch_all(connection, sql, inside)
-            queue = "vector_queue join chunks on chunks.id = chunk_id join sources on sources.id = source_id"
-            waits = _folders_in(above, fetch_column(connection, f"select uri from {queue} {where}", inside))
-        by_state: dict[str, list[str]] = {"changed": [], "missing": []}
-        for path, size, mtime_ns, sha256 in rows:
-            state = check_freshness(path, size, mtime_ns, sha256, self._database.adopted)
-            by_state.setdefault(state, []).append(path)
-        changed, missing = _folders_in(above, by_state["changed"]), _folders_in(above, by_state["missing"])
-        names = sorted({*changed, *missing, *waits})
-        return {name: FolderState(changed[name], missing[name], waits[name]) for name in names}
-
-    def roots(self) -> list[tuple[Root, str]]:
-        """Return the files and folders that were added, each with its collection's name."""
-        with self._database.read() as connection:
-            names = {collection.id: collection.name for collection in visible_collections(connection)}
-            return [(root, names[root.collection_id]) for root in roots_of(connection, names)]
+            sql = """
+                select uri, size, mtime_ns, sha256 from sources
+                where trashed_at is null and collection_id = ? and uri >= ? and uri < ?
+            """
+            files = fetch_all(connection, sql, inside)
+            sql = "select path from ledger where status = 'failed' and collection_id = ? and path >= ? and path < ?"
+            failed = _folders_in(above, fetch_column(connection, sql, inside))
+        documents = _folders_in(above, [file[0] for file in files])
+        states: dict[str, list[str]] = defaultdict(list)
+        for uri, size, mtime_ns, sha256 in files[:50_000] if documents else ():
+            states[check_freshness(uri, size, mtime_ns, sha256, self._database.adopted)].append(uri)
+        changed, missing = _folders_in(above, states["changed"]), _folders_in(above, states["missing"])
+        return [
+            Folder(name, f"{above}{name}{os.sep}", documents[name], failed[name], changed[name], missing[name])
+            for name in sorted(documents)
+        ]
 
     # ------------------------------------------------------------ what waits, and what could not be read
-
-    def waiting(self, collection: str, *, limit: int = 200) -> list[WaitingFile]:
-        """Return the scans that wait for text recognition, then documents that wait for vectors, next ones first."""
-        sql = """
-            select coalesce(uri, title), count(*) from vector_queue join chunks on chunks.id = chunk_id
-            join sources on sources.id = source_id
-            where sources.collection_id = ? group by source_id order by source_id desc limit ?
-        """
-        with self._read(collection) as (connection, collection_id):
-            scans = [WaitingFile(entry.path, pages=entry.pages) for entry in waiting_scans(connection, collection_id)]
-            rows = fetch_all(connection, sql, (collection_id, limit))
-        return [*scans, *(WaitingFile(*row) for row in rows)][:limit]
 
     def count_waiting(self, collection: str) -> tuple[int, int]:
         """Return how many passages of a collection have no vector, and how many pages of scans are not recognized."""
         with self._read(collection) as (connection, collection_id):
             return waiting(connection, [collection_id]).passages, waiting_pages(connection, [collection_id])
 
-    def unread(self, collection: str, *, limit: int = 200) -> list[Unread]:
-        """Return the files of a collection that could not be read and hold no earlier version, by path."""
+    def unread(self, collection: str, *, limit: int = 200) -> list[tuple[str, str]]:
+        """Return (path, reason) of the files of a collection that could not be read and hold no earlier version."""
         with self._read(collection) as (connection, collection_id):
-            rows = fetch_all(connection, f"select path, reason {_UNREAD} order by path limit ?", (collection_id, limit))
-        return [Unread(*row) for row in rows]
+            return fetch_all(connection, f"select path, reason {_UNREAD} order by path limit ?", (collection_id, limit))
 
     def count_unread(self, collection: str) -> int:
         """Return how many files could not be read and hold no earlier version."""
@@ -227,7 +162,7 @@ class Inventory:
             row = fetch_one(connection, sql, (name.lower(), name, name, *bindings, name.lower(), name, name))
         return self._item(row) if row else None
 
-    def matching(self, letters: str, *, limit: int = MOST_MATCHES) -> list[Item]:
+    def matching(self, letters: str, *, limit: int = 300) -> list[Item]:
         """Return documents whose title or file name holds these letters in this order, which a fuzzy finder then ranks.
 
         Titles come before file names, the shortest first.
@@ -245,23 +180,16 @@ class Inventory:
         fitting = [row for row in rows if _holds(row[1], letters) or _holds(os.path.basename(row[4] or ""), letters)]
         return [self._item(row) for row in fitting]
 
-    def passages(self, source_id: str, *, limit: int = 200, offset: int = 0) -> list[PassageLine]:
-        """Return a page of a document's passages, in order."""
+    def passage_at(self, source_id: str, position: int = 0) -> str:
+        """Return the id of the passage of a document at a position, or of its first; "" if it has none."""
         with self._database.read() as connection:
             sql = f"""
-                select chunks.uuid, position, headings, first_line, last_line, substr(text, 1, 200)
-                from chunks join sources on sources.id = chunks.source_id
+                select chunks.uuid from chunks join sources on sources.id = chunks.source_id
                 where sources.uuid = ? and trashed_at is null and collection_id in ({visible_ids(connection)})
-                order by position limit ? offset ?
+                order by position = ? desc, position limit 1
             """
-            rows = fetch_all(connection, sql, (source_id, limit, offset))
-        return [
-            PassageLine(
-                str(uuid.UUID(bytes=number)), position, (json.loads(headings) or [""])[-1], first, last,
-                " ".join(text.split()),
-            )
-            for number, position, headings, first, last, text in rows
-        ]  # fmt: skip
+            number = fetch_one(connection, sql, (source_id, position))
+        return str(uuid.UUID(bytes=number)) if number else ""
 
     def format_of(self, source_id: str) -> str:
         """Return which reader made the text of a document; "" if it is gone."""
@@ -316,3 +244,66 @@ def _holds(text: str, letters: str) -> bool:
 def file_name(item: Item) -> str:
     """Return the last part of a document's path, or its title."""
     return os.path.basename(item.path) if item.path else item.title
+
+
+# ---------------------------------------------------------------- links between documents
+
+WIKI = "wiki:"
+"""Before the name in the target of a wiki link."""
+_LINK = re.compile(r"\[\[([^\]|\n]{1,200})(?:\|[^\]\n]{0,200})?\]\]|\]\(<?([^()\s<>]{1,500})>?(?:\s[^()\n]{0,200})?\)")
+
+
+def linked_document(inventory: Inventory, path: str | None, target: str) -> Item | None:
+    """Return the document that a link of the document at `path` leads to; None if the library has none.
+
+    `target` is a relative or absolute path, percent-encoded as in Markdown, or `wiki:` and the title of a document or
+    the end of its path, without the ending.
+    """
+    if target.startswith(WIKI):
+        name = target.removeprefix(WIKI).partition("#")[0].strip()
+        item = inventory.find(name)
+        if item is None:
+            return None
+        stem = str(PurePath(item.path).with_suffix("")) if item.path else ""
+        name = name.removesuffix(".md").casefold()
+        is_end = f"/{stem}".replace(os.sep, "/").casefold().endswith(f"/{name}")
+        return item if is_end or item.title.casefold() == name else None
+    name = unquote(target).partition("#")[0]
+    full = os.path.normpath(os.path.join(os.path.dirname(path or ""), name))
+    for candidate in (full, f"{full}.md"):
+        item = inventory.find(candidate)
+        if item is not None and item.path == candidate:
+            return item
+    return None
+
+
+def documents_linking_to(database: Database, source_id: str) -> list[Item]:
+    """Return at most 100 documents with a link to this one, by title; none if it is gone."""
+    inventory = Inventory(database)
+    item = inventory.find(source_id)
+    if item is None:
+        return []
+    names = {item.title, *([PurePath(item.path).stem, PurePath(item.path).name] if item.path else [])}
+    with database.read() as connection:
+        # A link has the words of the name, in whatever language its passage is indexed; a path may be encoded.
+        languages = fetch_column(connection, "select distinct language from groups")
+        forms = {form for name in names for form in (name, quote(name))}
+        spellings = (index_text(form, language) for form in forms for language in languages)
+        words = {" AND ".join(f'"{stem}"' for stem in spelling.split()) for spelling in spellings if spelling}
+        sql = f"""
+            select distinct sources.uuid, uri, text from chunks join sources on sources.id = source_id
+            where chunks.id in (select rowid from chunks_fts where chunks_fts match ?)
+                and (instr(text, '[[') or instr(text, '](')) and trashed_at is null
+                and collection_id in ({visible_ids(connection)}) and sources.uuid <> ?
+        """
+        rows = fetch_all(connection, sql, (" OR ".join(f"({phrase})" for phrase in words), item.id)) if words else []
+    linking: dict[str, Item] = {}
+    for linking_id, path, text in rows:
+        if linking_id in linking or len(linking) == 100:
+            continue
+        for name, target in _LINK.findall(text):
+            linked = linked_document(inventory, path, f"{WIKI}{name}" if name else target)
+            if linked is not None and linked.id == item.id and (document := inventory.find(linking_id)) is not None:
+                linking[linking_id] = document
+                break
+    return sorted(linking.values(), key=lambda document: document.title.casefold())

@@ -1,4 +1,4 @@
-"""Work that may take longer than a call should: it goes on in a thread of this process, and can be asked for.
+"""Long work: its progress and report, jobs that go on after their call, what other processes do, and the upkeep.
 
 When the process ends, the upkeep goes on with the folders that were added, in whichever process runs next.
 """
@@ -6,38 +6,142 @@ When the process ends, the upkeep goes on with the folders that were added, in w
 from __future__ import annotations
 
 import logging
+import os
+import sys
 import threading
+import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal, NotRequired
+from typing import TYPE_CHECKING, Literal
 
-from typing_extensions import TypedDict
+import apsw
 
-from localmcp.errors import Interrupted, LocalMCPError, NotFound
+from localmcp.errors import Interrupted, LocalMCPError, NeedsConfirmation, NotFound
+from localmcp.index import vector_queue
+from localmcp.index.collections import visible_collections
+from localmcp.library.ledger import waiting_pages
+from localmcp.storage.database import Database, fetch_all
 from localmcp.storage.times import utc_now
-from localmcp.tools import Json, ReportProgress, Scope, current_scope, progress_listener, use_scope
+from localmcp.tools import CallRecord, Json, ReportProgress, Scope, current_scope, progress_listener, use_scope
+
+if TYPE_CHECKING:
+    from localmcp.library.ingest import Library
 
 log = logging.getLogger(__name__)
 
 WAIT_SECONDS = 20.0
 """A call answers within this time, finished or not."""
-REMEMBERED = 100
-"""Finished jobs that can still be asked for."""
+SCANS = "scans"
+"""The lease of who reads scans: one process at a time."""
+SCAN_SECONDS = 600.0
+"""Whoever has not renewed it for so long has lost it: it is renewed after each scan."""
+QUIET_SECONDS = 5.0
+"""A call within this time means that somebody is at work: the folders can wait."""
+POLL_SECONDS = 2.0
+"""How often the queue of passages without vectors is asked for: one look-up in an index."""
+LONGEST_PAUSE = 5.0
+"""Between two batches of vectors, however many calls there are."""
 
 
-class JobStatus(TypedDict):
-    """Status of long work."""
+# ---------------------------------------------------------------- progress and report
 
-    jobId: str
-    kind: str
-    status: Literal["running", "done", "failed", "cancelled"]
-    done: int
-    total: int | None
-    message: str
-    startedAt: str
-    finishedAt: str | None
-    result: NotRequired[dict[str, Any]]
+
+@dataclass(slots=True)
+class Report:
+    """The result of a run, counted in documents; what is unchanged, skipped and failed in files."""
+
+    indexed: int = 0
+    updated: int = 0
+    moved: int = 0
+    unchanged: int = 0
+    skipped: int = 0
+    """Files and whole folders that were passed over; the ledger has each reason."""
+    failed: int = 0
+    missing: int = 0
+    """Gone from the disk, put into the trash."""
+    removed: int = 0
+    """Put into the trash because the person said so, directly or in an ignore file."""
+    restored: int = 0
+    chunks_added: int = 0
+    chunks_kept: int = 0
+    vectors_added: int = 0
+    """Of passages that were in the file before this run."""
+    waiting: int = 0
+    """Passages of the collections that were looked at which have no vector yet."""
+    seconds: float = 0.0
+    embed_seconds: float = 0.0
+    problems: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+    """(path, reason) of the first 50 failures; `failed` counts all."""
+    notices: list[str] = field(default_factory=list[str])
+
+    def add_problem(self, path: str, reason: str) -> None:
+        """Count a failure, and keep it if it is among the first 50."""
+        self.failed += 1
+        if len(self.problems) < 50:
+            self.problems.append((path, reason))
+
+    def add_notice(self, text: str) -> None:
+        """Keep a sentence that the person should read, once."""
+        if text not in self.notices:
+            self.notices.append(text)
+
+
+@dataclass(slots=True)
+class Progress:
+    """A run: how far it is, and its report; handed to a callback after each file and each embedded batch."""
+
+    callback: ProgressCallback | None = None
+    report: Report = field(default_factory=Report)
+    done: int = 0
+    """Files finished, of `total` that are to be read; files known to be unchanged are not among them."""
+    total: int = 0
+    bytes_done: int = 0
+    bytes_total: int = 0
+    path: str = ""
+    phase: Literal["words", "meaning"] = "words"
+    vectors_done: int = 0
+    """Characters of the passages that got their vectors, of `vectors_total`."""
+    vectors_total: int = 0
+    _start: float = field(default_factory=time.perf_counter)
+    _phase_start: float = field(default_factory=time.perf_counter)
+
+    @property
+    def chunks(self) -> int:
+        """Passages that are found by their words so far."""
+        return self.report.chunks_added + self.report.chunks_kept
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Of the phase, by bytes or characters; None until enough is done to tell."""
+        words = self.phase == "words"
+        done, total = (self.bytes_done, self.bytes_total) if words else (self.vectors_done, self.vectors_total)
+        elapsed = time.perf_counter() - self._phase_start
+        return elapsed * (total - done) / done if 0 < done < total and elapsed > 2.0 else None
+
+    def tell(self) -> None:
+        """Hand it to the callback."""
+        if self.callback is not None:
+            self.callback(self)
+
+    def leave_vectors(self, left: int) -> None:
+        """Note how many characters still wait; the others have vectors, whichever process made them."""
+        if self.phase == "words":
+            self.phase, self._phase_start = "meaning", time.perf_counter()
+        self.vectors_total = max(self.vectors_total, self.vectors_done + left)
+        self.vectors_done = self.vectors_total - left
+        self.tell()
+
+    def end(self) -> Report:
+        """Return the report, with the time it took."""
+        self.report.seconds = time.perf_counter() - self._start
+        return self.report
+
+
+ProgressCallback = Callable[[Progress], None]
+
+
+# ---------------------------------------------------------------- jobs of this process
 
 
 @dataclass(slots=True)
@@ -76,10 +180,10 @@ class Job:
         self.cancelled.set()
         self.finished.wait(10.0)
 
-    def status(self) -> JobStatus:
-        """Return how far it is, as tools answer it."""
+    def status(self) -> Json:
+        """Return how far it is, as tools answer it: running, done, failed or cancelled."""
         ended = "cancelled" if isinstance(self.error, Interrupted) else "failed" if self.error else "done"
-        status: JobStatus = {
+        status: Json = {
             "jobId": self.id,
             "kind": self.kind,
             "status": ended if self.finished.is_set() else "running",
@@ -120,7 +224,8 @@ class Jobs:
         job = Job(kind, current_scope(), progress_listener())
         if job.listener is not None:
             job.listener(0, None, kind)
-        for other in [other.id for other in self._jobs.values() if other.finished.is_set()][:-REMEMBERED]:
+        # A hundred finished ones can still be asked for.
+        for other in [other.id for other in self._jobs.values() if other.finished.is_set()][:-100]:
             del self._jobs[other]
         self._jobs[job.id] = job
         threading.Thread(target=job.run, args=(work,), name=f"localmcp-{kind}", daemon=True).start()
@@ -140,3 +245,153 @@ class Jobs:
         if job is None or (allowed is not None and not allowed.issuperset(job.scope.collections or {""})):
             raise NotFound(f"No job '{job_id}'.", hint="Folders that were added are looked at again by refresh.")
         return job
+
+
+# ---------------------------------------------------------------- what any process does with the file
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Work of a process on the file."""
+
+    kind: Literal["words", "meaning", "scans"]
+    done: int = 0
+    total: int = 0
+    """Files, characters, pages or passages; 0 = unknown. Of meaning and scans, only what is left is known."""
+    passages: int = 0
+    """Of meaning: how many wait."""
+    process: int = 0
+    """Its number on this machine; 0 = unknown, or of another machine."""
+    job_id: str = ""
+    """For `stop`; empty if only its process can stop it."""
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether this process does it."""
+        return self.process == os.getpid()
+
+
+def begin_run(connection: apsw.Connection, files: int) -> str:
+    """Record a run that reads files, and return its id; those of processes that are no more are deleted."""
+    for (job_id,) in fetch_all(connection, "select id from jobs"):
+        if not vector_queue.is_alive(job_id, utc_now()):
+            end_run(connection, job_id)
+    job_id = vector_queue.Lease("words").holder
+    sql = "insert into jobs (id, kind, arguments, status, total, started_at, heartbeat_at)"
+    values = (job_id, files, utc_now(), utc_now())
+    connection.execute(f"{sql} values (?, 'words', '{{}}', 'running', ?, ?, ?)", values)
+    return job_id
+
+
+def note_files(connection: apsw.Connection, job_id: str, files: int) -> None:
+    """Note that so many more files of a run are stored. Part of the caller's write transaction.
+
+    Raises:
+        Interrupted: somebody has stopped the run.
+    """
+    sql = "update jobs set done = done + ?, heartbeat_at = ? where id = ? and status = 'running'"
+    connection.execute(sql, (files, utc_now(), job_id))
+    if not connection.changes():
+        raise Interrupted("Stopped from another window; what was read stays, and refresh goes on with the rest.")
+
+
+def end_run(connection: apsw.Connection, job_id: str) -> None:
+    """Delete the record of a run. Part of the caller's write transaction."""
+    connection.execute("delete from jobs where id = ?", (job_id,))
+
+
+def stop(database: Database, job_id: str) -> None:
+    """Stop a run of another process at the next files that it stores."""
+    with database.write() as connection:
+        connection.execute("update jobs set status = 'failed' where id = ?", (job_id,))
+
+
+def work_on(connection: apsw.Connection) -> list[Work]:
+    """Return what goes on now, the words first."""
+    works: list[Work] = []
+    sql = "select id, done, coalesce(total, 0), heartbeat_at from jobs where status = 'running' order by started_at"
+    for job_id, done, total, beat_at in fetch_all(connection, sql):
+        # A run that has written nothing for a minute is over, or its process is.
+        if vector_queue.is_alive(job_id, beat_at, 60.0):
+            works.append(Work("words", done, total, process=vector_queue.process_of(job_id), job_id=job_id))
+    collections = [collection.id for collection in visible_collections(connection)]
+    for name, holder, beat_at in fetch_all(connection, "select name, holder, beat_at from leases order by name desc"):
+        if not vector_queue.is_alive(holder, beat_at, SCAN_SECONDS if name == SCANS else vector_queue.LEASE_SECONDS):
+            continue
+        process = vector_queue.process_of(holder)
+        if name == vector_queue.LEASE and (left := vector_queue.waiting(connection, collections)).passages:
+            works.append(Work("meaning", 0, left.characters, left.passages, process))
+        elif name == SCANS and (pages := waiting_pages(connection, collections)):
+            works.append(Work("scans", 0, pages, process=process))
+    return works
+
+
+# ---------------------------------------------------------------- upkeep
+
+
+class Upkeep:
+    """A thread that, while nobody asks anything, looks at the added folders again and makes the missing vectors."""
+
+    def __init__(self, library: Library, seconds: float) -> None:
+        """`seconds`: between two looks at the folders; 0 = never."""
+        self._library = library
+        self._seconds = seconds
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._last_call = self._last_walk = time.monotonic()
+
+    def start(self) -> None:
+        """Begin, once; does nothing after `stop`."""
+        if self._thread is not None or self._ended.is_set():
+            return
+        self._thread = threading.Thread(target=self._run, name="localmcp-upkeep", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread after the walk or the batch that it may be on."""
+        self._ended.set()
+
+    def note_call(self, _record: CallRecord) -> None:
+        """Observer of the registry: remembers that somebody is at work."""
+        self._last_call = time.monotonic()
+
+    def _run(self) -> None:
+        if sys.platform == "linux":
+            # Elsewhere the priority is that of the process.
+            thread = threading.get_native_id()
+            os.setpriority(os.PRIO_PROCESS, thread, max(10, os.getpriority(os.PRIO_PROCESS, thread)))
+        while not self._ended.wait(min(POLL_SECONDS, self._seconds or POLL_SECONDS)):
+            try:
+                if walked := self._walk_is_due():
+                    self._walk()
+                if self._library.is_open:
+                    waiting = self._library.make_vectors(behind=True, pause=self._pause).waiting
+                    if walked and not waiting:
+                        self._library.read_scans(self._pause)
+            except LocalMCPError as error:
+                # A missing disk, a locked file or the end of the program: the next round, or the person, deals with it.
+                log.info("the library was not looked after: %s", error)
+
+    def _walk_is_due(self) -> bool:
+        """Return whether the folders wait to be looked at, and nobody is at work."""
+        now = time.monotonic()
+        return 0 < self._seconds <= now - self._last_walk and now - self._last_call >= QUIET_SECONDS
+
+    def _walk(self) -> None:
+        self._last_walk = time.monotonic()
+        try:
+            report = self._library.refresh(wait=False)
+        except NeedsConfirmation as error:
+            log.info("a folder waits for the person: %s", error)  # The others are done.
+            return
+        gone = report.missing + report.removed
+        if report.indexed or report.updated or gone:
+            log.info("refreshed: %d new, %d changed, %d gone", report.indexed, report.updated, gone)
+
+    def _pause(self) -> bool:
+        """Wait while calls come; true when the work must stop, also for a walk that is due."""
+        begin = time.monotonic()
+        while time.monotonic() - self._last_call < 1.0 and time.monotonic() - begin < LONGEST_PAUSE:
+            if self._ended.wait(0.1):
+                return True
+        return self._walk_is_due() or self._ended.is_set()

@@ -1,20 +1,28 @@
-"""The files and folders that the person added, and the status of every path that was ever found."""
+"""The files and folders that the person added, and the status of every path that was ever found, and why."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
+import stat
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
+from pathlib import PurePath
 from typing import Any, Literal, get_args
 
 import apsw
 
 from localmcp.errors import InvalidInput, NotFound
-from localmcp.files import unicode_path
+from localmcp.files import holds_other_bytes, modified_ns, unicode_path
+from localmcp.humanize import counted
+from localmcp.index.collections import Collection
+from localmcp.index.drafts import WORD_ONLY
 from localmcp.library.walk import NOT_UNICODE, below, prefix_of
-from localmcp.schemas import without_surrogates
-from localmcp.storage.database import fetch_all, fetch_column, fetch_one, upsert_rows
+from localmcp.readers.data_text import RULE as WORD_ONLY_RULE
+from localmcp.schemas import Json, list_of, mapping_of, nearest, one_or_more, without_none, without_surrogates
+from localmcp.storage.database import bump_generations, fetch_all, fetch_column, fetch_one, upsert_rows
 from localmcp.storage.times import utc_now
 
 Status = Literal["indexed", "skipped", "failed", "missing", "moved", "removed", "kept"]
@@ -172,6 +180,70 @@ def find_targets(paths: Iterable[str | os.PathLike[str]], options: Options) -> d
     return targets
 
 
+# ---------------------------------------------------------------- tags
+
+OWN = "ownTags"
+"""The field with what the person set, which stays with a document when its file is read again. All tags, those in the
+file and those said when it was added too, are in `tags`."""
+
+
+def split_tags(value: Any) -> list[str]:
+    """Return the tags in what front matter or a person says: a list, or words separated by commas or spaces."""
+    tags = re.split(r"," if "," in value else r"\s+", value) if isinstance(value, str) else one_or_more(value)
+    return [tag for item in tags if not isinstance(item, dict | list) and (tag := str(item).strip().lstrip("#"))]
+
+
+def unique(tags: Iterable[str]) -> list[str]:
+    """Return each tag once, whatever its capitals, as it was written first."""
+    return list({tag.casefold(): tag for tag in reversed(list(tags))}.values())[::-1]
+
+
+def with_said(metadata: Mapping[str, Any], said: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a document's metadata with what was said of it, which wins; tags of both are kept."""
+    both = {**metadata, **said}
+    if "tags" in said:
+        both["tags"] = unique([*split_tags(metadata.get("tags") or []), *split_tags(said["tags"])])
+    return both
+
+
+def with_own_tags(metadata: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """Return metadata with the tags that the person added, and without those that the person took away."""
+    removed = {tag.casefold() for tag in list_of(own.get("removed"))}
+    kept = [tag for tag in split_tags(metadata.get("tags") or []) if tag.casefold() not in removed]
+    return {**metadata, "tags": unique([*kept, *list_of(own.get("added"))]), OWN: dict(own)}
+
+
+def keep_own_tags(connection: apsw.Connection, metadata: Mapping[str, Any], source_id: int) -> Mapping[str, Any]:
+    """Return the metadata of a new reading with the tags that the person set for the document so far."""
+    own = fetch_one(connection, f"select metadata ->> '$.{OWN}' from sources where id = ?", (source_id,))
+    return with_own_tags(metadata, json.loads(own)) if own else metadata
+
+
+def set_tags(connection: apsw.Connection, uuid: str, add: Sequence[str], remove: Sequence[str]) -> list[str]:
+    """Give tags to a document and take others away; returns those that it has. Part of the write transaction."""
+    metadata = mapping_of(json.loads(fetch_one(connection, "select metadata from sources where uuid = ?", (uuid,))))
+    own, changed = mapping_of(metadata.get(OWN)), {tag.casefold() for tag in (*add, *remove)}
+    before = {
+        kind: [tag for tag in list_of(own.get(kind)) if tag.casefold() not in changed] for kind in ("added", "removed")
+    }
+    metadata = with_own_tags(metadata, {"added": [*before["added"], *add], "removed": [*before["removed"], *remove]})
+    sql = "update sources set metadata = ? where uuid = ?"
+    connection.execute(sql, (json.dumps(metadata, ensure_ascii=False), uuid))
+    bump_generations(connection, "content")
+    return metadata["tags"]
+
+
+def count_tags(connection: apsw.Connection, collection_ids: str) -> dict[str, int]:
+    """Return the tags of the documents of those collections (SQL), the most used first, with how many have each."""
+    sql = f"select metadata -> '$.tags' from sources where trashed_at is null and collection_id in ({collection_ids})"
+    counts, spelled = Counter[str](), dict[str, str]()
+    for text in filter(None, fetch_column(connection, sql)):
+        for tag in unique(split_tags(json.loads(text))):
+            counts[tag.casefold()] += 1
+            spelled.setdefault(tag.casefold(), tag)
+    return {spelled[tag]: counts[tag] for tag in sorted(counts, key=lambda tag: (-counts[tag], tag))}
+
+
 # ---------------------------------------------------------------- entries
 
 
@@ -291,3 +363,110 @@ def documents_in(connection: apsw.Connection, collection_id: int, path: str) -> 
 def watched_folders(connection: apsw.Connection) -> list[str]:
     """Return the paths of the folders that were added to any collection."""
     return fetch_column(connection, "select path from roots where kind = 'folder'")
+
+
+# ---------------------------------------------------------------- why
+
+_ENTRIES = """
+    select ledger.collection_id, ledger.status, ledger.reason, sources.title, sources.uuid, ledger.chunks,
+        ledger.size, ledger.mtime_ns, ledger.sha256, (
+            select count(*) from chunks join groups on groups.id = group_id
+            where chunks.source_id = ledger.source_id and kind = :word_only
+        ), (
+            select count(*) from sources as members
+            where members.collection_id = ledger.collection_id and members.trashed_at is null
+                and members.uri > :path || '#' and members.uri < :path || '$'
+                and members.metadata ->> '$.container' = :path
+        )
+    from ledger left join sources on sources.id = ledger.source_id
+    where ledger.path = :path
+"""
+
+
+def explain(connection: apsw.Connection, collections: Sequence[Collection], path: str) -> Json:
+    """Return everything that those collections know about an absolute path.
+
+    That is {path, exists, explanation, entries: [{collection, status, reason, title?, sourceId?, documents?, chunks,
+    wordOnly?, onDisk: unchanged | changed | missing}], nearest}; of a folder also `counts` by status and `leftOut`, the
+    first 200 of what failed or was skipped in it. Of a document in a mail or an archive, FILE#MEMBER, the file is
+    explained.
+    """
+    names = {collection.id: collection.name for collection in collections}
+    entries: list[Json] = []
+    for end in (len(path), *(place for place, sign in enumerate(path) if sign == "#")):
+        rows = fetch_all(connection, _ENTRIES, {"path": path[:end], "word_only": WORD_ONLY})
+        if entries := [_path_entry(path[:end], names[row[0]], row[1:]) for row in rows if row[0] in names]:
+            path = path[:end]
+            break
+    explanation: Json = {
+        "path": path,
+        "exists": os.path.lexists(path),
+        "explanation": "; ".join(map(_sentence, entries)) or _unknown(connection, names, path),
+        "entries": entries,
+        "nearest": [],
+    }
+    if entries:
+        return explanation
+    sql = "select path, status, reason, collection_id from ledger where path >= ? and path < ? order by status, path"
+    inside = [row for row in fetch_all(connection, sql, range_below(path)) if row[3] in names]
+    if inside:
+        counts = Counter(row[1] for row in inside)
+        left_out = [
+            {"path": row[0], "status": row[1], "reason": row[2]} for row in inside if row[1] in ("skipped", "failed")
+        ]
+        explanation["counts"], explanation["leftOut"] = dict(counts), left_out[:200]
+        explanation["explanation"] += ": " + ", ".join(f"{count:,} {status}" for status, count in counts.items())
+        return explanation
+    sql = "select path, collection_id from ledger where status = 'indexed' or source_id is not null"
+    near = nearest(path, {row[0] for row in fetch_all(connection, sql) if row[1] in names})
+    return {**explanation, "nearest": [near] if near else []}
+
+
+def _path_entry(path: str, collection: str, row: tuple[Any, ...]) -> Json:
+    status, reason, title, uuid, chunks, size, mtime_ns, sha256, word_only, documents = row
+    try:
+        found = os.stat(path)
+    except OSError:
+        on_disk = "missing"
+    else:
+        same = size is None or mtime_ns is None or (found.st_size, modified_ns(found)) == (size, mtime_ns)
+        if size and sha256 and same and stat.S_ISREG(found.st_mode) and os.access(path, os.R_OK):
+            same = not holds_other_bytes(path, size, sha256)
+        on_disk = "unchanged" if same else "changed"
+    about = {"documents": documents} if documents else {"title": title, "sourceId": uuid}
+    entry = {
+        "collection": collection,
+        "status": status,
+        "reason": reason,
+        "chunks": chunks,
+        "onDisk": on_disk,
+        "wordOnly": word_only or None,
+    }
+    return without_none({**entry, **about})
+
+
+def _sentence(entry: Json) -> str:
+    reason = f": {entry['reason']}" if entry["reason"] else ""
+    documents = f" as {counted(entry['documents'], 'document')}" if "documents" in entry else ""
+    passages = f" in {counted(entry['chunks'], 'passage')}" if entry["status"] == "indexed" else ""
+    if word_only := entry.get("wordOnly"):
+        passages += f", {word_only:,} of them by word only ({WORD_ONLY_RULE})"
+    return f"{entry['status']}{documents}{passages}{reason} (collection {entry['collection']})"
+
+
+def _unknown(connection: apsw.Connection, names: Mapping[int, str], path: str) -> str:
+    """Return why a path has no entry: a folder above it was skipped, it was not seen yet, or never offered."""
+    for folder in map(str, PurePath(path).parents):
+        rows = fetch_all(connection, "select status, reason, collection_id from ledger where path = ?", (folder,))
+        for status, reason, _ in (row for row in rows if row[2] in names):
+            return f"it lies in {folder}, which was {status}: {reason}"
+    roots = [root.path for root in roots_of(connection, names) if below(path, root.path)]
+    if not roots:
+        return "never offered: not below any added folder"
+    outer = max(roots, key=len)
+    if path == outer:
+        return f"a watched folder{'' if os.path.isdir(path) else ' that is not there now'}"
+    if os.path.isdir(path):
+        return f"a folder in {outer}"
+    is_there = os.path.lexists(path)
+    return f"not seen yet; refresh looks at {outer} again" if is_there else f"there was never such a file in {outer}"

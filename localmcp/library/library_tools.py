@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from dataclasses import asdict
-from typing import Annotated, Any, Literal, NotRequired
-
-from typing_extensions import TypedDict
+from typing import Annotated, Any
 
 from localmcp.config import Settings
 from localmcp.errors import AccessDenied, InvalidInput, NotFound
@@ -15,12 +14,10 @@ from localmcp.humanize import counted
 from localmcp.index.collections import visible_ids
 from localmcp.library.answers import lean_removal, lean_report, lean_restored
 from localmcp.library.ingest import Library
-from localmcp.library.jobs import WAIT_SECONDS, Job, Jobs, JobStatus
-from localmcp.library.ledger import SourceType
+from localmcp.library.jobs import WAIT_SECONDS, Job, Jobs, ProgressCallback, Report
+from localmcp.library.ledger import SourceType, count_tags, set_tags, split_tags, unique
 from localmcp.library.names import SourceRow, find_source, nearest_hint
 from localmcp.library.plan import watched_paths
-from localmcp.library.report import ProgressCallback, Report
-from localmcp.library.tags import count_tags, set_tags, split_tags, unique
 from localmcp.library.walk import WalkRules, below, why_left_out
 from localmcp.schemas import camel_case
 from localmcp.storage.database import Database
@@ -28,125 +25,11 @@ from localmcp.tools import Json, Param, current_scope, hidden_change, hidden_too
 
 VECTOR_SECONDS = 1.0
 """How long a call that adds files makes vectors before it answers."""
-REMOVED_AT_ONCE = 5
-"""Documents that an assistant removes without asking."""
-EMPTYING = "restore_source brings documents back. Only a person deletes them for good: localmcp trash empty"
 MOST_LISTED = 100
+"""Documents that an answer names of those that were removed or restored."""
 
 CollectionName = Annotated[str | None, Param("The collection; made if there is none of that name.", max_length=100)]
 PartitionName = Annotated[str | None, Param("A part of the collection; made if absent.", max_length=100)]
-
-
-class AddedDocument(TypedDict):
-    """What adding a text came to."""
-
-    status: Literal["added", "replaced", "unchanged", "running"]
-    sourceId: NotRequired[str]
-    chunksAdded: NotRequired[int]
-    chunksKept: NotRequired[int]
-    jobId: NotRequired[str]
-    """While it is running: what to ask job_status for."""
-
-
-class Problem(TypedDict):
-    """A file that could not be read."""
-
-    path: str
-    reason: str
-
-
-class IngestResult(TypedDict):
-    """What adding or refreshing files came to, counted in documents. While it runs: jobId, done and total."""
-
-    status: Literal["done", "running"]
-    jobId: NotRequired[str]
-    done: NotRequired[int]
-    total: NotRequired[int | None]
-    indexed: NotRequired[int]
-    updated: NotRequired[int]
-    moved: NotRequired[int]
-    unchanged: NotRequired[int]
-    skipped: NotRequired[int]
-    failed: NotRequired[int]
-    missing: NotRequired[int]
-    removed: NotRequired[int]
-    restored: NotRequired[int]
-    chunksAdded: NotRequired[int]
-    chunksKept: NotRequired[int]
-    vectorsAdded: NotRequired[int]
-    waiting: NotRequired[int]
-    """Passages that are found by their words, and not yet by their meaning."""
-    seconds: NotRequired[float]
-    problems: NotRequired[list[Problem]]
-    notices: NotRequired[list[str]]
-
-
-class RemovedSource(TypedDict):
-    """A document in the trash, or about to be."""
-
-    sourceId: str
-    title: str
-    path: str | None
-
-
-class Removed(TypedDict):
-    """What removing came to, or what it would remove."""
-
-    removed: int
-    trashDays: int
-    sources: list[RemovedSource]
-    """At most 100 of them."""
-    wouldRemove: NotRequired[int]
-    """Nothing was removed yet: so many documents are meant; call again with confirm."""
-    message: NotRequired[str]
-
-
-class Tagged(TypedDict):
-    """The tags of a document."""
-
-    sourceId: str
-    title: str
-    tags: list[str]
-
-
-class TagCount(TypedDict):
-    """A tag, and how many documents have it."""
-
-    tag: str
-    documents: int
-
-
-class TagList(TypedDict):
-    """The answer of `list_tags`."""
-
-    count: int
-    tags: list[TagCount]
-
-
-class TrashedSource(RemovedSource):
-    """A document in the trash."""
-
-    trashedAt: str
-
-
-class Trash(TypedDict):
-    """The answer of `list_trash`."""
-
-    count: int
-    total: int
-    sources: list[TrashedSource]
-    message: NotRequired[str]
-
-
-class Restored(TypedDict):
-    """What is back: one document, or several."""
-
-    sourceId: NotRequired[str]
-    title: NotRequired[str]
-    path: NotRequired[str | None]
-    restored: NotRequired[int]
-    sources: NotRequired[list[RemovedSource]]
-    """At most 100 of them."""
 
 
 class LibraryTools:
@@ -183,7 +66,7 @@ class LibraryTools:
         sourceType: Annotated[SourceType | None, Param("What kind of text it is.")] = None,
         metadata: Annotated[dict[str, Any] | None, Param("Kept with the document; searches can filter by it.")] = None,
         replace: Annotated[bool, Param("Replace the document of that title.")] = False,
-    ) -> AddedDocument:
+    ) -> Json:
         """Add a text to the knowledge base so that search finds it. The same text again changes nothing."""
 
         def work(job: Job) -> Json:
@@ -194,15 +77,10 @@ class LibraryTools:
             )  # fmt: skip
             changed = added.added or added.removed
             status = ("replaced" if added.kept or added.removed else "added") if changed else "unchanged"
-            return {
-                "status": status,
-                "sourceId": added.uuid,
-                "chunksAdded": added.added,
-                "chunksKept": added.kept,
-            }
+            return {"status": status, "sourceId": added.uuid, "chunksAdded": added.added, "chunksKept": added.kept}
 
         job = self.jobs.run("add_document", work, self._wait)
-        return {"status": "running", "jobId": job.id} if job.result is None else AddedDocument(**job.result)
+        return job.result or {"status": "running", "jobId": job.id}
 
     @hidden_change(
         "add_path",
@@ -223,20 +101,19 @@ class LibraryTools:
         path: Annotated[str, Param("Absolute path of a file or folder.", min_length=1)],
         collection: CollectionName = None,
         partition: PartitionName = None,
-    ) -> IngestResult:
+    ) -> Json:
         """Add a file, or a folder with everything in it, to the knowledge base, and watch it: it stays up to date.
 
         Only files in folders that the person has allowed or added can be added. Unchanged files are not read again.
         """
         allowed = self._allowed(path)
-
-        def work(job: Job) -> Json:
-            report = self._library.add_paths(
-                [allowed], collection=collection, partition=partition, progress=_teller(job), wait=False
-            )
-            return self._with_some_vectors(report, collection or self._settings.collection)
-
-        return _ingest_result(self.jobs.run("add_path", work, self._wait))
+        return self._ingest(
+            "add_path",
+            collection or self._settings.collection,
+            lambda progress: self._library.add_paths(
+                [allowed], collection=collection, partition=partition, progress=progress, wait=False
+            ),
+        )
 
     @hidden_change(
         "refresh",
@@ -256,16 +133,15 @@ class LibraryTools:
         self,
         collection: Annotated[str | None, Param("Only this collection.")] = None,
         confirmRemovals: Annotated[bool, Param("Many files were deleted on purpose.")] = False,
-    ) -> IngestResult:
+    ) -> Json:
         """Look at all added files again: new and changed ones are indexed, deleted ones go into the trash."""
-
-        def work(job: Job) -> Json:
-            report = self._library.refresh(
-                collection=collection, confirm_removals=confirmRemovals, progress=_teller(job), wait=False
-            )
-            return self._with_some_vectors(report, collection)
-
-        return _ingest_result(self.jobs.run("refresh", work, self._wait))
+        return self._ingest(
+            "refresh",
+            collection,
+            lambda progress: self._library.refresh(
+                collection=collection, confirm_removals=confirmRemovals, progress=progress, wait=False
+            ),
+        )
 
     @hidden_change(
         "remove_source",
@@ -286,7 +162,7 @@ class LibraryTools:
         sourceId: Annotated[str | None, Param("The document: id, path or title.")] = None,
         path: Annotated[str | None, Param("Or its path, or a folder: everything in it.")] = None,
         confirm: Annotated[bool, Param("Needed for more than five documents.")] = False,
-    ) -> Removed:
+    ) -> Json:
         """Put a document, or everything that came from a path, into the trash; restore_source brings it back."""
         if (sourceId is None) == (path is None):
             raise InvalidInput("Give either sourceId or path.")
@@ -296,19 +172,20 @@ class LibraryTools:
             source = find_source(connection, named) if sourceId or not os.path.isabs(named) else None
         target = source.uuid if source else named
         affected = self._library.removable(target)
-        sources = [_removed_source(row) for row in affected[:MOST_LISTED]]
-        if len(affected) > REMOVED_AT_ONCE and not confirm and not current_scope().trusted:
-            return {
-                "removed": 0,
-                "trashDays": self._settings.trash_days,
-                "sources": sources,
-                "wouldRemove": len(affected),
-                "message": f"This would put {counted(len(affected), 'document')} into the trash. Nothing was "
-                "removed; if the person wants this, call again with confirm: true.",
-            }
-        report = self._library.remove([target])
-        result: Removed = {"removed": report.removed, "trashDays": self._settings.trash_days, "sources": sources}
-        if not report.removed:
+        result: Json = {
+            "removed": 0,
+            "trashDays": self._settings.trash_days,
+            "sources": [_listed(row) for row in affected[:MOST_LISTED]],
+        }
+        if len(affected) > 5 and not confirm and not current_scope().trusted:
+            result["wouldRemove"] = len(affected)
+            result["message"] = (
+                f"This would put {counted(len(affected), 'document')} into the trash. Nothing was removed; if the "
+                "person wants this, call again with confirm: true."
+            )
+            return result
+        result["removed"] = self._library.remove([target]).removed
+        if not result["removed"]:
             result["message"] = "Nothing was removed: no document is from there. It is no longer looked at."
         return result
 
@@ -329,14 +206,14 @@ class LibraryTools:
         self,
         sourceId: Annotated[str | None, Param("The document: id, path or title; list_trash shows them.")] = None,
         paths: Annotated[list[str] | None, Param("Or several: paths, folders, ids or titles.")] = None,
-    ) -> Restored:
+    ) -> Json:
         """Bring back from the trash a document, a folder, an overwritten version, or a dropped collection."""
         if (not sourceId) == (not paths):
             raise InvalidInput("Give either sourceId or paths.", hint="list_trash shows what can be restored.")
         rows = self._library.restore(*(paths or [sourceId or ""]))
         if sourceId and len(rows) == 1:
-            return {"sourceId": rows[0].uuid, "title": rows[0].title, "path": rows[0].uri}
-        return {"restored": len(rows), "sources": [_removed_source(row) for row in rows[:MOST_LISTED]]}
+            return _listed(rows[0])
+        return {"restored": len(rows), "sources": [_listed(row) for row in rows[:MOST_LISTED]]}
 
     @hidden_change(
         "tag_document",
@@ -354,7 +231,7 @@ class LibraryTools:
         sourceId: Annotated[str, Param("The document: id, path or title.", min_length=1)],
         add: Annotated[list[str] | None, Param("Tags that it gets.")] = None,
         remove: Annotated[list[str] | None, Param("Tags that it loses.")] = None,
-    ) -> Tagged:
+    ) -> Json:
         """Add tags to a document, or take them away; they stay when its file is edited, renamed or moved."""
         added, removed = unique(split_tags(add or [])), unique(split_tags(remove or []))
         if not added and not removed:
@@ -375,11 +252,11 @@ class LibraryTools:
         keywords=("tags", "labels", "categories", "topics"),
         examples=("which tags are there", "list my tags", "show all the tags of my documents"),
     )
-    def list_tags(self) -> TagList:
+    def list_tags(self) -> Json:
         """List the tags of the documents, the most used first."""
         with self._database.read() as connection:
             counts = count_tags(connection, visible_ids(connection))
-        tags: list[TagCount] = [{"tag": tag, "documents": count} for tag, count in counts.items()]
+        tags = [{"tag": tag, "documents": count} for tag, count in counts.items()]
         return {"count": len(tags), "tags": tags}
 
     @hidden_tool(
@@ -397,14 +274,16 @@ class LibraryTools:
         self,
         limit: Annotated[int, Param("Documents.", minimum=1, maximum=500)] = 20,
         offset: Annotated[int, Param("Documents to skip.", minimum=0)] = 0,
-    ) -> Trash:
+    ) -> Json:
         """List what was removed or overwritten, the latest first; restore_source brings it back."""
         trashed = self._library.trashed()
         page = trashed[offset : offset + limit]
-        sources: list[TrashedSource] = [{**_removed_source(row), "trashedAt": moment} for row, moment in page]
-        answer: Trash = {"count": len(sources), "total": len(trashed), "sources": sources}
+        sources = [{**_listed(row), "trashedAt": moment} for row, moment in page]
+        answer: Json = {"count": len(sources), "total": len(trashed), "sources": sources}
         if trashed:
-            answer["message"] = EMPTYING
+            answer["message"] = (
+                "restore_source brings documents back. Only a person deletes them for good: localmcp trash empty"
+            )
         return answer
 
     @hidden_change(
@@ -422,7 +301,7 @@ class LibraryTools:
         self,
         jobId: Annotated[str, Param("As add_path or refresh returned it.")],
         waitSeconds: Annotated[int, Param("Wait this long for the end.", minimum=0, maximum=int(WAIT_SECONDS))] = 0,
-    ) -> JobStatus:
+    ) -> Json:
         """How far long work is, and its result once it is done."""
         job = self.jobs.find(jobId)
         job.finished.wait(waitSeconds)
@@ -435,20 +314,41 @@ class LibraryTools:
         examples=("cancel|stop the job {jobId}", "stop the indexing {jobId}"),
         idempotent=True,
     )
-    def cancel_job(self, jobId: Annotated[str, Param("As add_path or refresh returned it.")]) -> JobStatus:
+    def cancel_job(self, jobId: Annotated[str, Param("As add_path or refresh returned it.")]) -> Json:
         """Stop long work at the next file; what is indexed so far stays. Work that is done is not undone."""
         job = self.jobs.find(jobId)
         job.cancel()
         return job.status()
 
-    def _with_some_vectors(self, report: Report, collection: str | None) -> Json:
-        """Return the report after making vectors for a moment, enough for a few files; the upkeep makes the others."""
-        missing, end = report.waiting, time.monotonic() + VECTOR_SECONDS
-        if missing:
-            made = self._library.make_vectors(collection=collection, behind=True, pause=lambda: time.monotonic() > end)
-            report.waiting, report.notices = made.waiting, [*report.notices, *made.notices]
-            report.vectors_added = max(missing - made.waiting - report.chunks_added, 0)
-        return _report_json(report)
+    def _ingest(self, kind: str, collection: str | None, run: Callable[[ProgressCallback], Report]) -> Json:
+        """Return what a run came to, counted in documents, or how far it is when the call has waited long enough.
+
+        Vectors are made for a second, enough for a few files; the upkeep makes the others.
+        """
+
+        def work(job: Job) -> Json:
+            report = run(lambda progress: job.tell(progress.done, progress.total, progress.path))
+            missing, end = report.waiting, time.monotonic() + VECTOR_SECONDS
+            if missing:
+                made = self._library.make_vectors(
+                    collection=collection, behind=True, pause=lambda: time.monotonic() > end
+                )
+                report.waiting, report.notices = made.waiting, [*report.notices, *made.notices]
+                report.vectors_added = max(missing - made.waiting - report.chunks_added, 0)
+            waits = (
+                f"{counted(report.waiting, 'passage')} found by words so far; their meaning is read in the background."
+            )
+            return {
+                **{camel_case(name): value for name, value in asdict(report).items() if name != "embed_seconds"},
+                "seconds": round(report.seconds, 3),
+                "problems": [{"path": path, "reason": reason} for path, reason in report.problems],
+                "notices": [*report.notices, *([waits] if report.waiting and not report.notices else [])],
+            }
+
+        job = self.jobs.run(kind, work, self._wait)
+        if job.finished.is_set():
+            return {"status": "done", **(job.result or {})}
+        return {"status": "running", "jobId": job.id, "done": job.done, "total": job.total, **(job.result or {})}
 
     def _allowed(self, path: str) -> str:
         """Return the path with its links resolved, if the caller may add it."""
@@ -484,26 +384,5 @@ class LibraryTools:
         return real
 
 
-def _removed_source(row: SourceRow) -> RemovedSource:
+def _listed(row: SourceRow) -> Json:
     return {"sourceId": row.uuid, "title": row.title, "path": row.uri}
-
-
-def _teller(job: Job) -> ProgressCallback:
-    return lambda progress: job.tell(progress.done, progress.total, progress.path)
-
-
-def _report_json(report: Report) -> Json:
-    values = {camel_case(name): value for name, value in asdict(report).items() if name != "embed_seconds"}
-    waits = f"{counted(report.waiting, 'passage')} found by words so far; their meaning is read in the background."
-    return {
-        **values,
-        "seconds": round(report.seconds, 3),
-        "problems": [{"path": path, "reason": reason} for path, reason in report.problems],
-        "notices": [*report.notices, *([waits] if report.waiting and not report.notices else [])],
-    }
-
-
-def _ingest_result(job: Job) -> IngestResult:
-    if job.finished.is_set():
-        return IngestResult(status="done", **(job.result or {}))
-    return IngestResult(status="running", jobId=job.id, done=job.done, total=job.total, **(job.result or {}))

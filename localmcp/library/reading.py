@@ -24,8 +24,7 @@ from localmcp.config import Settings
 from localmcp.errors import LocalMCPError, ScannedDocument, UnreadableDocument
 from localmcp.files import modified_ns
 from localmcp.index.drafts import DEFAULT_LANGUAGE, WORD_ONLY, SourceDraft, Window, draft_chunk
-from localmcp.library.ledger import Entry, Options, Root
-from localmcp.library.tags import with_said
+from localmcp.library.ledger import Entry, Options, Root, with_said
 from localmcp.library.walk import File
 from localmcp.models import Embedder
 from localmcp.readers.chunking import MAIL_HEADER, split

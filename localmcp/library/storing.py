@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from array import array
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -17,6 +17,7 @@ from localmcp.index.collections import Collection
 from localmcp.index.drafts import SourceDraft
 from localmcp.index.sources import Indexed, Pending, put_source, restore_source, trash_sources
 from localmcp.index.trash import keep_version
+from localmcp.library.jobs import Progress, note_files
 from localmcp.library.ledger import (
     WATCHED,
     Entry,
@@ -24,15 +25,15 @@ from localmcp.library.ledger import (
     documents_in,
     forget_root,
     is_at,
+    keep_own_tags,
     mark,
     owner_of,
     record,
     roots_of,
     save_root,
+    with_said,
 )
 from localmcp.library.reading import Reading, Step, Task, member_uri
-from localmcp.library.report import Progress
-from localmcp.library.tags import keep_own_tags, with_said
 from localmcp.library.walk import below
 from localmcp.storage.database import Database, fetch_all, fetch_column, fetch_one
 
@@ -112,8 +113,8 @@ class Store:
     database: Database
     collection: Collection
     run: Progress
-    beat: Callable[[apsw.Connection, int], None] = lambda connection, files: None
-    """Called in each write transaction with the number of files that it completes."""
+    job_id: str = ""
+    """Of the run, which others see and can stop; "" for one that they do not."""
     gone: Sequence[Entry] = ()
     """Files that are no longer where they were: one that was moved and edited continues what it was."""
     _claimed: set[int] = field(default_factory=set[int])
@@ -140,10 +141,13 @@ class Store:
                 self._count(task, reading, outcome, indexed)
                 self._files[path].note(path, reading, indexed)
             self._pending.write(connection)
-            self.beat(connection, sum(reading is None for _, reading in group))
-        for task, reading in group:
-            if reading is None:
-                self.run.finish_file(task.file.path, task.file.size)
+            if self.job_id:
+                note_files(connection, self.job_id, sum(reading is None for _, reading in group))
+        for file in (task.file for task, reading in group if reading is None):
+            self.run.done += 1
+            self.run.bytes_done += file.size
+            self.run.path = file.path
+            self.run.tell()
 
     def _count(self, task: Task, reading: Reading, outcome: str, indexed: Indexed | None) -> None:
         report = self.run.report

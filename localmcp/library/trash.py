@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import PurePath
 
 import apsw
@@ -20,7 +20,6 @@ from localmcp.library.ledger import (
     documents_in,
     forget,
     forget_purged,
-    forget_root,
     forget_skipped,
     mark,
     owner_of,
@@ -33,7 +32,7 @@ from localmcp.library.names import SELECT_ROW, Ambiguous, SourceRow, find_source
 from localmcp.library.walk import below
 from localmcp.schemas import nearest
 from localmcp.storage.database import Database, fetch_all, fetch_column, fetch_one
-from localmcp.storage.times import utc_moment, utc_now, utc_text
+from localmcp.storage.times import utc_moment, utc_now
 from localmcp.storage.trash import TrashEntry, read_trashed, take_from_trash, trash_entries
 from localmcp.tools import current_scope
 
@@ -202,35 +201,32 @@ def bring_back(connection: apsw.Connection, rows: Iterable[SourceRow]) -> None:
     files: dict[tuple[int, str], None] = {}
     for row in rows:
         sql = "select uuid from sources where collection_id = ? and uri = ? and trashed_at is null"
-        newer = fetch_one(connection, sql, (row.collection_id, row.uri))
-        if newer:
+        if newer := fetch_one(connection, sql, (row.collection_id, row.uri)):
             raise InvalidInput(f"{row.uri} is in the library again, as {newer}.", hint="Remove that one first.")
         restore_source(connection, row.id)
-        if row.uri is not None and (path := _note_return(connection, row)):
-            files[row.collection_id, path] = None
+        if row.uri is None:
+            continue
+        sql = "select size, mtime_ns, sha256, metadata ->> '$.container' from sources where id = ?"
+        size, mtime_ns, sha256, container = fetch_one(connection, sql, (row.id,))
+        if container and os.path.lexists(container):
+            forget(connection, row.collection_id, [row.uri])
+            # It may have changed while it was in the trash: a file that has is read again by the next refresh.
+            sql = """
+                update ledger set source_id = ?1, size = iif(mtime_ns is ?2, size, null),
+                    sha256 = iif(mtime_ns is ?2, sha256, null) where collection_id = ?3 and path = ?4
+            """
+            connection.execute(sql, (row.id, mtime_ns, row.collection_id, container))
+            files[row.collection_id, container] = None
+            continue
+        # Without a file that is still there the text is kept until it is removed.
+        is_there = os.path.lexists(row.uri)
+        values = {"source_id": row.id, "size": size, "mtime_ns": mtime_ns, "sha256": sha256}
+        mark(connection, row.collection_id, row.uri, "indexed" if is_there else "kept", BROUGHT_BACK, **values)
+        if is_there:
+            files[row.collection_id, row.uri] = None
     # Only now: a folder is watched again when all of it is back.
     for collection_id, path in files:
         _watch_again(connection, collection_id, path)
-
-
-def _note_return(connection: apsw.Connection, row: SourceRow) -> str | None:
-    """Return the file to watch again; without one that is still there the text is kept until it is removed."""
-    sql = "select size, mtime_ns, sha256, metadata ->> '$.container' from sources where id = ?"
-    size, mtime_ns, sha256, container = fetch_one(connection, sql, (row.id,))
-    collection_id, uri = row.collection_id, row.uri or ""
-    if container and os.path.lexists(container):
-        forget(connection, collection_id, [uri])
-        # The document may have changed while it was in the trash: a file that has is read again by the next refresh.
-        sql = """
-            update ledger set source_id = ?1, size = iif(mtime_ns is ?2, size, null),
-                sha256 = iif(mtime_ns is ?2, sha256, null) where collection_id = ?3 and path = ?4
-        """
-        connection.execute(sql, (row.id, mtime_ns, collection_id, container))
-        return container
-    there = os.path.lexists(uri)
-    values = {"source_id": row.id, "size": size, "mtime_ns": mtime_ns, "sha256": sha256}
-    mark(connection, collection_id, uri, "indexed" if there else "kept", BROUGHT_BACK, **values)
-    return uri if there else None
 
 
 def _watch_again(connection: apsw.Connection, collection_id: int, path: str) -> None:
@@ -245,68 +241,49 @@ def _watch_again(connection: apsw.Connection, collection_id: int, path: str) -> 
         select path from ledger
         where collection_id = ? and status = 'removed' and path in (select value from carray(?))
     """
-    out = {*fetch_column(connection, sql, (collection_id, apsw.carray(around)))}
-    out |= {root.path for root in removed if root.path in around}
+    places = {*fetch_column(connection, sql, (collection_id, apsw.carray(around)))}
+    places |= {root.path for root in removed if root.path in around}
     sql = "select 1 from sources where collection_id = ? and uri >= ? and uri < ? and trashed_at is not null limit 1"
-    insides = {place: (f"{path}#", f"{path}$") if place == path else range_below(place) for place in out}
-    is_back = {
-        place for place, inside in insides.items() if fetch_one(connection, sql, (collection_id, *inside)) is None
-    }
-    if path in out - is_back:
+    insides = {place: (f"{path}#", f"{path}$") if place == path else range_below(place) for place in places}
+    still_out = {place for place, inside in insides.items() if fetch_one(connection, sql, (collection_id, *inside))}
+    if path in still_out:
         return
-    if path in is_back:
+    if path in places:
         mark(connection, collection_id, path, "indexed", BROUGHT_BACK)
-    outermost = min(is_back, key=len, default=None)
-    forget(connection, collection_id, is_back - {path})
+    forget(connection, collection_id, places - still_out - {path})
     for root in removed:
-        if root.path in is_back:
+        if root.path in places - still_out:
             save_root(connection, root)
     owner = owner_of(path, [*watched, *removed])
-    if owner and not all(outermost and below(place, outermost) for place in out):
-        # Something around it is still out.
+    if owner and still_out:
         save_root(connection, replace(owner, path=path, kind="file", options=replace(owner.options, title=None)))
-    if outermost is None:
-        return
-    # What was watched alone is left to the folder that is watched again, where that stores the same with it.
-    roots = roots_of(connection, [collection_id])
-    for root in roots:
-        outer = owner_of(os.path.dirname(root.path), roots)
-        if root.kind == "file" and outer and below(root.path, outermost) and root.values == outer.values:
-            forget_root(connection, collection_id, root.path)
 
 
 # ---------------------------------------------------------------- deleting for good
 
-_LATEST_USE = """
-    select max(moment) from (
-        select max(started_at) as moment from calls where started_at <= :until
-        union all select max(created_at) from sources where created_at <= :until
-        union all select max(updated_at) from sources where updated_at <= :until
-        union all select max(trashed_at) from sources where trashed_at <= :until
-        union all select max(trashed_at) from trash where trashed_at <= :until
-    )
-"""
-"""The last time that the file was used, a day ago or earlier."""
+
+def purge_expired(database: Database, days: float) -> int:
+    """Delete what was long enough in the trash; a clock that jumps ahead is not believed before a day of use."""
+    sql = """
+        select max(moment) from (
+            select max(started_at) as moment from calls where started_at <= :until
+            union all select max(created_at) from sources where created_at <= :until
+            union all select max(updated_at) from sources where updated_at <= :until
+            union all select max(trashed_at) from sources where trashed_at <= :until
+            union all select max(trashed_at) from trash where trashed_at <= :until
+        )
+    """
+    with database.read() as connection:
+        # The last time that the file was used, a day ago or earlier.
+        latest = fetch_one(connection, sql, {"until": utc_now(86_400)})
+    since_use = datetime.now(UTC) - utc_moment(latest) if latest and days > 0 else timedelta(1)
+    return purge(database, days and days + max(since_use / timedelta(1) - 1, 0))
 
 
 def purge(database: Database, days: float) -> int:
     """Delete for good what has been in the trash longer than `days`, and what no longer serves a purpose."""
     # For 0 days all of it, also what was put there before a clock was set back.
-    return _purge_before(database, utc_now(86_400 * days) if days > 0 else "9999-12-31")
-
-
-def purge_expired(database: Database, days: float) -> int:
-    """Do the same unasked: a clock that jumps ahead is not believed before the file was used for a day at its time."""
-    if days <= 0:
-        return purge(database, days)
-    expired = utc_now(86_400 * days)
-    with database.read() as connection:
-        latest = fetch_one(connection, _LATEST_USE, {"until": utc_now(86_400)})
-    shown = utc_text(utc_moment(latest) - timedelta(days=days - 1)) if latest else expired
-    return _purge_before(database, min(expired, shown))
-
-
-def _purge_before(database: Database, moment: str) -> int:
+    moment = utc_now(86_400 * days) if days > 0 else "9999-12-31"
     with database.write() as connection:
         entries = trash_entries(connection, moment)
         dropped = [read_trashed(connection, entry)["id"] for entry in entries if entry.kind == "collection"]

@@ -32,7 +32,7 @@ from localmcp.index.records import metadata_of
 from localmcp.index.sources import put_source
 from localmcp.index.trash import keep_version
 from localmcp.index.vector import Made
-from localmcp.library.jobs import Jobs, JobStatus
+from localmcp.library.jobs import Jobs
 from localmcp.milvus.collection import HOW_TO_SET_MILVUS, NO_MILVUS, Milvus, MilvusCollection, MilvusRow
 from localmcp.models import LazyEmbedder, ModelIdentity
 from localmcp.schemas import Json, compact_json, mapping_of
@@ -77,7 +77,7 @@ class MilvusCopies:
             raise NotFound(f"No collection '{name}'.")
         return self._milvus
 
-    def _run(self, kind: str, collection: str, work: Callable[[Progress], Json]) -> JobStatus:
+    def _run(self, kind: str, collection: str, work: Callable[[Progress], Json]) -> Json:
         """Work in a job, which goes on when the call has waited long enough."""
         self._server(collection)
         says = f"copying {collection}"
@@ -97,7 +97,7 @@ class MilvusCopies:
         self,
         collection: Annotated[str, Param("The collection", min_length=1, max_length=100)],
         name: Annotated[str | None, Param("What it is called in Milvus; the same by default", max_length=100)] = None,
-    ) -> JobStatus:
+    ) -> Json:
         """Copy a collection's vectors, texts and metadata to the Milvus server of the settings. Call it again to go on
         where it was stopped, or to send what has changed since."""
         return self._run("push_collection", collection, lambda tell: self.push(collection, name, tell))
@@ -173,7 +173,7 @@ class MilvusCopies:
         self,
         collection: Annotated[str, Param("The collection in Milvus", min_length=1, max_length=255)],
         name: Annotated[str | None, Param("What it is called here; the same by default", max_length=100)] = None,
-    ) -> JobStatus:
+    ) -> Json:
         """Copy a collection from the Milvus server of the settings into the file: documents that are not here are
         added, those that differ are put right."""
         return self._run("pull_collection", collection, lambda tell: self.pull(collection, name, tell))

@@ -40,7 +40,7 @@ from localmcp.tui.widgets import ErrorGuard, Quiet
 from localmcp.visible_text import visible
 
 if TYPE_CHECKING:
-    from localmcp.library import background
+    from localmcp.library import jobs
     from localmcp.workspace import Workspace
 
 log = logging.getLogger(__name__)
@@ -94,7 +94,7 @@ class LocalMcpApp(ErrorGuard, theme.ThemedApp[None]):
             dict.pop(ANSI_SEQUENCES_KEYS, f"\x1b{digit}", None)  # type: ignore[arg-type]
         self.session = Session(opener, path, self.post_message)
         self.stats: dict[str, Any] = {}
-        self.shown: tuple[Sequence[background.Work], bool] = (), True
+        self.shown: tuple[Sequence[jobs.Work], bool] = (), True
         """The work in the background, and whether the model was loading, when they were looked at last."""
         self.unexpected: list[float] = []
         self._requested_theme = theme_name

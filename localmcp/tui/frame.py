@@ -16,8 +16,7 @@ from localmcp.tui.passages import bar, short
 from localmcp.visible_text import visible
 
 if TYPE_CHECKING:
-    from localmcp.library.background import Work
-    from localmcp.library.report import Progress
+    from localmcp.library.jobs import Progress, Work
 
 
 class TopLine(Horizontal):

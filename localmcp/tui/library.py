@@ -25,7 +25,7 @@ from localmcp.tui.session import Failed
 from localmcp.tui.widgets import Quiet, lines
 
 if TYPE_CHECKING:
-    from localmcp.library.report import Report
+    from localmcp.library.jobs import Report
     from localmcp.tui.session import OnProgress
     from localmcp.workspace import Workspace
 

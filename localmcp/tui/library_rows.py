@@ -11,7 +11,7 @@ from textual.content import Content
 
 from localmcp.humanize import counted, local_time
 from localmcp.index.federation import shown_name
-from localmcp.library.inventory import Folder, FolderState, Item
+from localmcp.library.inventory import Folder, Item
 from localmcp.library.walk import below
 from localmcp.schemas import Json
 from localmcp.tui.pane import Row
@@ -116,9 +116,9 @@ def _below(workspace: Workspace, place: Place, words: str) -> list[Entry]:
         ]  # fmt: skip
     if place.kind == "unread":
         return [
-            (f"file {file.path}", Content.styled(f"✗ {short(file.path)}", "$error"),
-             Place("file", short(file.path), name, says=f"✗ {file.reason}", depth=depth))
-            for file in inventory.unread(name)
+            (f"file {path}", Content.styled(f"✗ {short(path)}", "$error"),
+             Place("file", short(path), name, says=f"✗ {reason}", depth=depth))
+            for path, reason in inventory.unread(name)
         ]  # fmt: skip
     page = inventory.documents(name, words, folder=None if words else place.path, limit=MOST_BELOW)
     rows: list[Entry] = []
@@ -127,9 +127,7 @@ def _below(workspace: Workspace, place: Place, words: str) -> list[Entry]:
         if unread:
             says = f"✗ {counted(unread, 'file')} could not be read"
             rows.append((f"unread {name}", Content.styled(says, "$error"), Place("unread", says, name, depth=depth)))
-        folders = inventory.folders(name, place.path or None)
-        states = inventory.folder_states(name, place.path or None) if folders else {}
-        rows += [_folder(place, folder, states.get(folder.name, FolderState())) for folder in folders]
+        rows += [_folder(place, folder) for folder in inventory.folders(name, place.path or None)]
     for item in page.items:
         mark, _, tone = STATES[item.state]
         title = Content.assemble((f"{mark} ", tone), item.title, (f"  {item.chunks:,}", "$muted"))
@@ -141,8 +139,8 @@ def _below(workspace: Workspace, place: Place, words: str) -> list[Entry]:
     return rows
 
 
-def _folder(place: Place, folder: Folder, state: FolderState) -> Entry:
-    counts = {"✗": (folder.unread, "$error"), "✎": (state.changed, "$warning"), "○": (state.missing, "$foreground")}
+def _folder(place: Place, folder: Folder) -> Entry:
+    counts = {"✗": (folder.unread, "$error"), "✎": (folder.changed, "$warning"), "○": (folder.missing, "$foreground")}
     marks = [(f"  {mark} {count:,}", tone) for mark, (count, tone) in counts.items() if count]
     title = Content.assemble(f"{folder.name}{os.sep}", (f"  {folder.documents:,}", "$muted"), *marks)
     inside = Place(
@@ -207,10 +205,10 @@ def _about_document(workspace: Workspace, place: Place) -> tuple[Content, Json]:
         Content.styled(why, "$muted"),
     ]  # fmt: skip
     about = lines(*(part for part in parts if part.plain))
-    first = inventory_of(workspace, place.origin).passages(item.id, limit=1)
+    first = inventory_of(workspace, place.origin).passage_at(item.id)
     if not first:
         return about, {}
-    around = look_around(workspace, shown_name(first[0].id, place.origin), PREVIEW_PASSAGES)
+    around = look_around(workspace, shown_name(first, place.origin), PREVIEW_PASSAGES)
     return about, {**around, "targetChunkId": ""}
 
 
@@ -222,6 +220,6 @@ def documents_below(workspace: Workspace, collection: str, words: str) -> Sequen
     page = workspace.inventory.documents(collection, words, limit=1_000_000)
     if words:
         return [item.id for item in page.items]
-    roots = [root.path for root, name in workspace.inventory.roots() if name == collection]
+    roots = [root.path for root in workspace.library.roots(collection)]
     outside = [item.id for item in page.items if not any(below(item.path or "", root) for root in roots)]
     return [*roots, *outside]

@@ -23,8 +23,7 @@ from textual.widgets import Footer, Input, OptionList
 from textual.widgets.option_list import Option
 
 from localmcp.index.federation import shown_name, split_name
-from localmcp.library.inventory import Item
-from localmcp.library.links import documents_linking_to, linked_document
+from localmcp.library.inventory import Item, documents_linking_to, linked_document
 from localmcp.readers.excerpt import Matcher
 from localmcp.readers.outline import BEGINNING
 from localmcp.schemas import Json
@@ -426,9 +425,8 @@ def open_document(widget: Asking, item: Item, origin: str | None = None, heading
 
     def first_passage() -> str:
         position = session.memory.positions.get(shown_name(item.id, origin), 0)
-        inventory = inventory_of(session.workspace, origin)
-        passages = inventory.passages(item.id, limit=1, offset=position) or inventory.passages(item.id, limit=1)
-        return shown_name(passages[0].id, origin) if passages else ""
+        chunk_id = inventory_of(session.workspace, origin).passage_at(item.id, position)
+        return shown_name(chunk_id, origin) if chunk_id else ""
 
     def show(chunk_id: str) -> None:
         if chunk_id:

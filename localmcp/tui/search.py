@@ -19,7 +19,6 @@ from textual.widgets import Static
 from localmcp.config import sample_directory
 from localmcp.errors import LocalMCPError
 from localmcp.humanize import counted, headings_of
-from localmcp.library.query_line import parse_query_line
 from localmcp.schemas import Json
 from localmcp.tui.pane import Pane, Row
 from localmcp.tui.passages import (
@@ -37,7 +36,7 @@ from localmcp.tui.widgets import Quiet, lines
 from localmcp.visible_text import visible
 
 if TYPE_CHECKING:
-    from localmcp.library.report import Report
+    from localmcp.library.jobs import Report
     from localmcp.tools import Answer, CallRecord
     from localmcp.tui.session import OnProgress
 
@@ -101,15 +100,15 @@ def run_search(session: Session, asked: Asked, *, cursor: str | None = None, lim
     Raises:
         NotFound: a filter names nothing.
     """
-    parsed = parse_query_line(asked.line)
-    tags = parsed.filters.get("tag")
+    words, filters = parse_query_line(asked.line)
+    tags, last = filters.get("tag"), {name: values[-1] for name, values in filters.items()}
     # Until the model is loaded, words answer; the search is repeated then.
     mode = "keyword" if session.model_loading else "semantic" if asked.similar_to else asked.mode
     answer, record = session.draft(
-        "search", lean=True, query=asked.similar_to[:2000] or parsed.words, mode=mode,
-        collection=parsed.last("collection"), partition=parsed.last("partition"), sourceType=parsed.last("type"),
-        pathPrefix=parsed.last("path"), sourceId=parsed.last("source"), metadata={"tags": tags} if tags else None,
-        since=parsed.last("since"), until=parsed.last("until"), limit=min(limit, 100), explain=True,
+        "search", lean=True, query=asked.similar_to[:2000] or words, mode=mode,
+        collection=last.get("collection"), partition=last.get("partition"), sourceType=last.get("type"),
+        pathPrefix=last.get("path"), sourceId=last.get("source"), metadata={"tags": tags} if tags else None,
+        since=last.get("since"), until=last.get("until"), limit=min(limit, 100), explain=True,
         cursor=cursor, sort="newest" if asked.by_date else None, maxChars=1_000_000,
     )  # fmt: skip
     hits: list[Json] = answer.value["results"]
@@ -190,7 +189,7 @@ class SearchPane(Pane):
         similar_to = self._similar[1] if self.text == self._similar[0] else ""
         asked = Asked(self.text, self.mode, self.by_date, similar_to)
         self.forget("more")
-        if not parse_query_line(asked.line).words:
+        if not parse_query_line(asked.line)[0]:
             self.ask("rows", self._is_empty, self._show_start)
             return
         # A person on the third page stays there when the file changes.
@@ -477,6 +476,23 @@ class Choice:
     note: str = ""
 
 
+_FILTER = re.compile(
+    r'(?<!\S)(source|collection|tag|path|type|partition|since|until):(?:"([^"]*)"?|(\S*))', re.IGNORECASE
+)
+
+
+def parse_query_line(text: str) -> tuple[str, dict[str, list[str]]]:
+    """Return words, and filter -> its values, of a line such as `kafka lag tag:ops source:"Runbook 7"`.
+
+    A filter without a value is left out; what looks like a filter but is none (`http://…`, `std::vector`) is words.
+    """
+    filters: dict[str, list[str]] = {}
+    for name, quoted, plain in _FILTER.findall(text):
+        if value := (quoted or plain).strip():
+            filters.setdefault(name.lower(), []).append(value)
+    return " ".join(_FILTER.sub(" ", text).split()), filters
+
+
 def with_filter(line: str, name: str, value: str) -> str:
     """Return a search line in which a filter has that value alone; an empty one clears it."""
     words = " ".join(re.sub(rf'(?<!\S){name}:(?:"[^"]*"?|\S*)', " ", line, flags=re.IGNORECASE).split())
@@ -486,7 +502,7 @@ def with_filter(line: str, name: str, value: str) -> str:
 
 def chips_of(line: str, by_date: bool, mode: str, remarks: str) -> Content:
     """Return the filters of a line, to be clicked: set ones highlighted, the others only without remarks."""
-    filters = parse_query_line(line).filters
+    _, filters = parse_query_line(line)
     names = ("collection", "type", "since", "until", "tag", "path", "source")
     values = {name: ", ".join(filters.get(name, ())) for name in names}
     values |= {"order": "by date" if by_date else "", "mode": mode}
@@ -519,7 +535,7 @@ def filter_rows(choices: Sequence[Choice], line: str) -> list[tuple[Content | st
 
     Choosing a value that is set clears its filter.
     """
-    filters = parse_query_line(line).filters
+    _, filters = parse_query_line(line)
     rows: list[tuple[Content | str, str]] = []
     for number, choice in enumerate(choices):
         if number == 0 or choices[number - 1].name != choice.name:

@@ -22,8 +22,8 @@ from localmcp.schemas import list_of, mapping_of, without_none
 from localmcp.visible_text import visible
 
 if TYPE_CHECKING:
-    from localmcp.library import background
-    from localmcp.library.report import Progress
+    from localmcp.library import jobs
+    from localmcp.library.jobs import Progress
     from localmcp.storage.interruption import Interruption
     from localmcp.tools import Answer, CallRecord, Scope
     from localmcp.workspace import Workspace
@@ -167,7 +167,7 @@ class Session:
         """Title of the work in the background; empty when there is none."""
         self.progress: Progress | None = None
         """Of the job; None until it is known."""
-        self.works: list[background.Work] = []
+        self.works: list[jobs.Work] = []
         """Background work on the file, in any process."""
         self.questions: list[Question] = []
         """Without an answer yet, of all widgets."""
@@ -300,7 +300,7 @@ class Session:
 
     def _watch(self, workspace: Workspace) -> None:
         """Tell the app whenever the file or the work on it changes, and once when it cannot be read."""
-        from localmcp.library.background import work_on
+        from localmcp.library.jobs import work_on
 
         database = workspace.database
         seen: tuple[dict[str, int], int] | None = None
@@ -365,12 +365,12 @@ class Session:
         """Stop the running job after its current file; what was done stays."""
         self._stops_job.set()
 
-    def stop_work(self, work: background.Work) -> None:
+    def stop_work(self, work: jobs.Work) -> None:
         """Stop background work on the file; for a thread that may wait."""
-        from localmcp.library import background
+        from localmcp.library import jobs
 
         if work.job_id:
-            background.stop(self.workspace.database, work.job_id)
+            jobs.stop(self.workspace.database, work.job_id)
         else:
             self.workspace.upkeep.stop()
 

@@ -12,10 +12,9 @@ from localmcp.config import Settings
 from localmcp.errors import Interrupted
 from localmcp.index.vector_queue import Lease
 from localmcp.library import reading
-from localmcp.library.background import FEWEST_FILES, Work, stop, work_on
 from localmcp.library.ingest import Library
-from localmcp.library.inventory import FolderState, Inventory
-from localmcp.library.report import Progress
+from localmcp.library.inventory import Folder, Inventory, documents_linking_to
+from localmcp.library.jobs import Progress, Work, stop, work_on
 from localmcp.models import HashEmbedder, LazyEmbedder
 from localmcp.storage.database import Database
 
@@ -45,9 +44,9 @@ def test_a_run_is_seen_with_its_progress_while_it_goes_on_and_not_after_it(datab
     def look(progress: Progress) -> None:
         works.extend(seen(database))
 
-    make(database).add_paths([many(tmp_path / "docs", 2 * FEWEST_FILES)], progress=look, wait=False)
-    assert {(work.kind, work.total, work.is_ours) for work in works} == {("words", 2 * FEWEST_FILES, True)}
-    assert max(work.done for work in works) <= 2 * FEWEST_FILES
+    make(database).add_paths([many(tmp_path / "docs", 20)], progress=look, wait=False)
+    assert {(work.kind, work.total, work.is_ours) for work in works} == {("words", 20, True)}
+    assert max(work.done for work in works) <= 20
     assert seen(database) == []
 
 
@@ -80,18 +79,32 @@ def test_vectors_that_are_being_made_are_seen_with_what_is_left(database: Databa
     assert (work.kind, work.passages, work.process) == ("meaning", 3, os.getpid())
 
 
-def test_folders_say_what_has_changed_is_gone_and_waits(database: Database, tmp_path: Path) -> None:
+def test_folders_say_what_has_changed_and_is_gone(database: Database, tmp_path: Path) -> None:
     folder = many(tmp_path / "docs", 3)
     write(folder / "other" / "a.md", "# Other\n\nNothing here changes.\n")
     library = make(database)
     library.add_paths([folder], wait=False)
     inventory = Inventory(database)
-    assert inventory.folder_states("default")["part"] == FolderState(waiting=3)
     assert inventory.count_waiting("default") == (4, 0)
-    assert {Path(file.title).name for file in inventory.waiting("default")} == {"n0.md", "n1.md", "n2.md", "a.md"}
-    library.make_vectors()
-    assert inventory.folder_states("default") == {}
     write(folder / "part" / "n0.md", "# Note 0\n\nIt is about wasps now.\n")
     (folder / "part" / "n1.md").unlink()
-    assert inventory.folder_states("default") == {"part": FolderState(changed=1, missing=1)}
-    assert inventory.waiting("default") == []
+    assert inventory.folders("default") == [
+        Folder("other", f"{folder}/other/", 1),
+        Folder("part", f"{folder}/part/", 3, changed=1, missing=1),
+    ]
+
+
+def test_documents_that_link_to_one_are_found_by_title_and_by_path(database: Database, tmp_path: Path) -> None:
+    names = {
+        "wiki": "[[Boiler Manual|the manual]]",
+        "path": "[how](sub/boiler%20manual.md#reset)",
+        "text": "The boiler manual is in the cellar.",
+        "else": "[[Boiler]] and [x](boiler.md)",
+    }
+    for name, text in names.items():
+        write(tmp_path / "docs" / f"{name}.md", f"# {name}\n\nSee {text} first.\n")
+    write(tmp_path / "docs" / "sub" / "boiler manual.md", "# Boiler manual\n\nPress reset.\n")
+    make(database).add_paths([tmp_path / "docs"], wait=False)
+    item = Inventory(database).find("Boiler manual")
+    assert item is not None
+    assert [document.title for document in documents_linking_to(database, item.id)] == ["path", "wiki"]

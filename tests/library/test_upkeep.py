@@ -8,7 +8,7 @@ import pytest
 from folders import write
 
 from localmcp.config import Settings
-from localmcp.library.upkeep import Upkeep
+from localmcp.library.jobs import Upkeep
 from localmcp.workspace import Workspace
 
 
@@ -26,7 +26,7 @@ def test_an_idle_program_notices_a_new_file(
     write(folder / "second.md", "# Second\n\nA new note about barometers.\n")
     refreshed = threading.Event()
     refresh = workspace.library.refresh
-    monkeypatch.setattr("localmcp.library.upkeep.QUIET_SECONDS", 0.0)
+    monkeypatch.setattr("localmcp.library.jobs.QUIET_SECONDS", 0.0)
     monkeypatch.setattr(workspace.library, "refresh", lambda wait: (refresh(wait=wait), refreshed.set())[0])
     upkeep = Upkeep(workspace.library, 0.05)
     upkeep.start()
@@ -51,7 +51,7 @@ def test_a_folder_that_vanished_is_left_alone_and_the_thread_goes_on(
         rounds.release()
         return refresh(wait=wait)
 
-    monkeypatch.setattr("localmcp.library.upkeep.QUIET_SECONDS", 0.0)
+    monkeypatch.setattr("localmcp.library.jobs.QUIET_SECONDS", 0.0)
     monkeypatch.setattr(workspace.library, "refresh", count)
     upkeep = Upkeep(workspace.library, 0.05)
     upkeep.start()
@@ -67,7 +67,7 @@ def test_what_was_added_without_waiting_is_found_by_meaning_soon(
     note = write(tmp_path / "note.md", "A note about anchors.\n")
     assert workspace.library.add_paths([note], wait=False).waiting == 1
     assert workspace.knowledge.get_stats()["chunksWithoutEmbeddings"] == 1
-    monkeypatch.setattr("localmcp.library.upkeep.POLL_SECONDS", 0.02)
+    monkeypatch.setattr("localmcp.library.jobs.POLL_SECONDS", 0.02)
     upkeep = Upkeep(workspace.library, 0)
     upkeep.start()
     deadline = time.monotonic() + 60
@@ -83,7 +83,7 @@ def test_calls_that_keep_the_folders_waiting_do_not_keep_the_meaning_from_being_
 ) -> None:
     note = write(tmp_path / "note.md", "A note about anchors.\n")
     workspace.library.add_paths([note], wait=False)
-    monkeypatch.setattr("localmcp.library.upkeep.LONGEST_PAUSE", 0.1)
+    monkeypatch.setattr("localmcp.library.jobs.LONGEST_PAUSE", 0.1)
     upkeep = Upkeep(workspace.library, 0.05)
     upkeep.note_call(None)  # type: ignore[arg-type]
     upkeep.start()

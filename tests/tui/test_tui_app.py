@@ -18,7 +18,7 @@ from tui_driver import RunningTui, looks, make_library, open_tui, settings_of
 
 from localmcp.config import Settings, load_settings, sample_directory
 from localmcp.errors import ConfigurationError, FileUnavailable
-from localmcp.library import background
+from localmcp.library import jobs
 from localmcp.tui.app import ERRORS_AT_ONCE, PANES, LocalMcpApp
 from localmcp.tui.logs import log_file, logging_to_file
 from localmcp.workspace import Workspace
@@ -115,14 +115,14 @@ async def test_the_file_is_still_watched_after_its_work_could_not_be_read_for_a_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = make_library(tmp_path)
-    work_on, is_locked = background.work_on, True
+    work_on, is_locked = jobs.work_on, True
 
     def fails_while_locked(connection: Any) -> Any:
         if is_locked:
             raise FileUnavailable("The file is locked.")
         return work_on(connection)
 
-    monkeypatch.setattr(background, "work_on", fails_while_locked)
+    monkeypatch.setattr(jobs, "work_on", fails_while_locked)
     async with open_tui(file) as tui:
         await tui.until(tui.error, "the error")
         is_locked = False

@@ -15,8 +15,8 @@ from tui_driver import RunningTui, make_library, open_tui, settings_of
 from localmcp.config import config_directory, state_directory
 from localmcp.errors import InvalidInput
 from localmcp.index.vector_queue import Lease, is_alive
-from localmcp.library import background
-from localmcp.library.background import Work
+from localmcp.library import jobs
+from localmcp.library.jobs import Work
 from localmcp.tui.frame import work_words
 from localmcp.tui.tools import difference_lines, split_command
 from localmcp.workspace import Workspace
@@ -167,7 +167,7 @@ async def test_work_of_another_process_is_in_the_strip_until_it_ends(
 
 async def test_leaving_asks_only_while_something_would_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     works = [Work("meaning", 0, 900, 9, os.getppid())]
-    monkeypatch.setattr(background, "work_on", lambda _connection: [*works])
+    monkeypatch.setattr(jobs, "work_on", lambda _connection: [*works])
     async with open_tui(make_library(tmp_path)) as tui:
         await tui.until(lambda: tui.app.session.works, "the work of another process")
         assert not tui.app.check_action("stop_job", ())

@@ -14,7 +14,7 @@ from textual.widgets import Input, Select
 from tui_driver import RunningTui, make_library, open_tui, settings_of
 
 from localmcp.config import Settings
-from localmcp.library.report import Progress
+from localmcp.library.jobs import Progress
 from localmcp.storage.database import bump_generations
 from localmcp.workspace import Workspace
 

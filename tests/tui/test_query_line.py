@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localmcp.library.query_line import FILTERS, QueryLine, parse_query_line
+from localmcp.tui.search import parse_query_line
 
 
 @pytest.mark.parametrize(
@@ -26,18 +26,11 @@ from localmcp.library.query_line import FILTERS, QueryLine, parse_query_line
     ],
 )
 def test_filters_are_taken_out_of_the_words(line: str, words: str, filters: dict[str, list[str]]) -> None:
-    assert parse_query_line(line) == QueryLine(words, filters)
-
-
-def test_of_a_filter_that_holds_once_the_last_counts() -> None:
-    parsed = parse_query_line("source:a source:b")
-    assert parsed.last("source") == "b"
-    assert parsed.last("tag") is None
+    assert parse_query_line(line) == (words, filters)
 
 
 @given(st.text(max_size=80))
 def test_any_line_can_be_read_and_its_words_hold_no_filter(line: str) -> None:
-    parsed = parse_query_line(line)
-    assert set(parsed.filters) <= set(FILTERS)
-    assert all(value.strip() for values in parsed.filters.values() for value in values)
-    assert len(parsed.words) <= len(line)
+    words, filters = parse_query_line(line)
+    assert all(value.strip() for values in filters.values() for value in values)
+    assert len(words) <= len(line)
