@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Collection
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, cast
 
 _PLAIN_WORD = re.compile(r"[\w@%+=:,./~-]+")
 
@@ -116,25 +116,65 @@ def headings_of(hit: dict[str, Any]) -> str:
     return "".join(f" › {heading}" for heading in headings[headings[0] == hit["sourceTitle"] :] if heading)
 
 
-class ScorePart(NamedTuple):
-    """A term of the sum that makes the score of a hit."""
+def explanation(result: dict[str, Any], hit: dict[str, Any]) -> dict[str, str]:
+    """Return the scores of a hit, the words that were searched for, and why others were not, each in a line.
 
-    name: str
-    weight: float
-    points: float
+    `result`: the answer of a search with `explain`, `hit` one of its passages. What has nothing to say is empty.
+    """
+    arms, query, score = hit["explain"], result["explain"], hit["combinedScore"]
+    meaning, words = arms["semantic"], arms["keyword"]
+    parts = [("meaning", meaning["weight"], meaning["score"]), ("words", words["weight"], words["score"])]
+    parts += [(added["reason"], words["weight"], added["points"]) for added in words.get("added", ())]
+    formula = " + ".join(f"{weight:.2g} × {points:.1f} {name}" for name, weight, points in parts)
+    if abs(sum(weight * points for _, weight, points in parts) - score) >= 0.02:
+        formula = f"by {'meaning' if meaning['score'] == score else 'words'} alone"
+    ranks = [f"rank {arm['rank']}" if arm["rank"] else "not among its first" for arm in (meaning, words)]
+    return {
+        "score": f"{score:.1f} = {formula}",
+        "meaning": f"{ranks[0]}   cosine {meaning['raw']:.3f}",
+        "words": f"{ranks[1]}   bm25 {words['raw']:.2f}   matched: {', '.join(arms['matchedWords']) or 'none'}",
+        "searched": " · ".join(f"{t['word']} in {counted(t['chunks'], 'passage')}" for t in query["terms"])
+        or "no words",
+        "left out": ", ".join(f"{dropped['word']} ({dropped['reason']})" for dropped in query["dropped"]),
+        "repaired": ", ".join(f"{repair['word']} → {repair['replacement']}" for repair in result.get("repairs", ())),
+        "notices": " ".join(result.get("notices", ())),
+    }
 
 
-def score_parts(hit: dict[str, Any]) -> list[ScorePart]:
-    """Return the terms of the score of a hit that is explained; one alone where one arm made it."""
-    meaning, words, score = hit["explain"]["semantic"], hit["explain"]["keyword"], hit["combinedScore"]
-    parts = [ScorePart("meaning", meaning["weight"], meaning["score"])]
-    parts.append(ScorePart("words", words["weight"], words["score"]))
-    parts += [ScorePart(added["reason"], words["weight"], added["points"]) for added in words.get("added", ())]
-    if abs(sum(part.weight * part.points for part in parts) - score) < 0.02:
-        return parts
-    return [ScorePart("meaning" if meaning["score"] == score else "words", 1.0, score)]
+# ---------------------------------------------------------------- fields of an answer
 
 
-def rank_of(arm: dict[str, Any]) -> str:
-    """Return the place that an arm of a search gave a hit that is explained."""
-    return f"rank {arm['rank']}" if arm["rank"] else "not among its first"
+def field_label(name: str) -> str:
+    """Return the name of a field in words: `created at` for `createdAt`."""
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|_", " ", name)
+    return words if words.isupper() else words.lower()
+
+
+def field_text(name: str, value: Any) -> str:
+    """Return the value of a field in one line; empty for nothing and false.
+
+    Times are those of the clock here, paths short, sizes in units, items of lists and objects joined.
+    """
+    if value is None or value is False or value == []:
+        return ""
+    if value is True:
+        return "yes"
+    if isinstance(value, int):
+        return size(value) if "bytes" in name.lower() else f"{value:,}" if abs(value) > 9999 else str(value)
+    if isinstance(value, float):
+        return f"{value:.3g}"
+    if isinstance(value, dict):
+        items = cast("dict[str, Any]", value).items()
+        return ", ".join(f"{field_label(key)}: {text}" for key, item in items if (text := field_text(key, item)))
+    if isinstance(value, list | tuple):
+        return ", ".join(field_text(name, item) for item in cast("list[Any]", value))
+    text = " ".join(str(value).split())
+    if name in ("path", "file", "uri", "where"):
+        return short_path(text)
+    return local_time(text) if re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d", text) else text
+
+
+def rows_of(value: Any) -> list[dict[str, Any]]:
+    """Return the value of a field if it is a list of objects, which is a table; else an empty list."""
+    rows = cast("list[Any]", value) if isinstance(value, list) else []
+    return rows if all(isinstance(row, dict) for row in rows) else []

@@ -1,22 +1,27 @@
-"""`localmcp collections` and `retrieve`: sets of texts and documents, as vector databases know them."""
+"""`localmcp collections` and `retrieve`, `tables` and `query`, `push` and `pull`: what other databases know as well."""
 
 from __future__ import annotations
 
+import csv
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
-from localmcp.cli.session import Group, Session, command, group, pass_session
+from localmcp.cli.ingest import finish_vectors
+from localmcp.cli.progress import shown_counts
+from localmcp.cli.session import COMMAND_OF_TOOL, Group, Session, command, group, pass_session
 from localmcp.cli.tool_commands import tool_command, tool_options
-from localmcp.cli.values import json_or_text, parse_json, parse_object, read_bytes
+from localmcp.cli.values import json_or_text, no_wait, parse_json, parse_object, read_bytes
 from localmcp.errors import InvalidInput
 from localmcp.humanize import counted
 from localmcp.records.collections import Collections
 from localmcp.records.records import GivenRecord, Records, parse_record
 from localmcp.records.retriever import Retriever
 from localmcp.schemas import Json
+from localmcp.tables.table_tools import TableTools
 
 AT_ONCE = 200
 """Records given to one call of the tool; each call is stored as a whole."""
@@ -50,13 +55,13 @@ def retrieve(session: Session, texts: list[str], filters: tuple[str, ...], **arg
     if not all(text.strip() for text in texts):
         raise InvalidInput("A TEXT is empty.", hint="Say what to look for, such as: localmcp retrieve papers ovens")
     arguments |= {"texts": texts, "filter": _read_filters(filters), "matched_text": len(texts) > 1}
-    return session.answer_tool(session.call("retriever", **arguments), _show_hits)
 
+    def show(session: Session, result: Json) -> None:
+        session.show(result["data"], columns=("score", "id", "text", "metadata", "matched_text"))
+        if not result["data"]["results"]:
+            session.note("Nothing there answers.")
 
-def _show_hits(session: Session, result: Json) -> None:
-    session.show(result["data"], columns=("score", "id", "text", "metadata", "matched_text"))
-    if not result["data"]["results"]:
-        session.note("Nothing there answers.")
+    return session.answer_tool(session.call("retriever", **arguments), show)
 
 
 def _read_filters(texts: Sequence[str]) -> Json | None:
@@ -65,20 +70,16 @@ def _read_filters(texts: Sequence[str]) -> Json | None:
     Raises:
         InvalidInput: one is neither.
     """
-    conditions = [_read_filter(text) for text in texts]
+    conditions: list[Json] = []
+    for text in texts:
+        if not text.lstrip().startswith("{") and "=" in text:
+            key, _, typed = text.partition("=")
+            value = json_or_text(typed)
+            conditions.append({key.strip(): value if isinstance(value, str | int | float) else typed})
+        else:
+            hint = 'Write an object such as {"lang": "it"} or lang=it.'
+            conditions.append(parse_object(text, f"--filter: {text!r} is", hint))
     return {"and": conditions} if len(conditions) > 1 else next(iter(conditions), None)
-
-
-def _read_filter(text: str) -> Json:
-    if not text.lstrip().startswith("{") and "=" in text:
-        key, _, typed = text.partition("=")
-        value = json_or_text(typed)
-        return {key.strip(): value if isinstance(value, str | int | float) else typed}
-    return _read_object(text, "--filter", 'such as {"lang": "it"} or lang=it')
-
-
-def _read_object(text: str, name: str, example: str) -> Json:
-    return parse_object(text, f"{name}: {text!r} is", f"Write an object {example}.")
 
 
 # ---------------------------------------------------------------- collections
@@ -96,7 +97,6 @@ def collections() -> None:
 
 
 NAME = {"collection_name": "NAME"}
-
 
 tool_command(
     collections, "list", Collections.list_collections, "List the collections, with their partitions.",
@@ -130,18 +130,7 @@ def partitions() -> None:
     """Parts of a collection that can be searched alone."""
 
 
-@partitions.command("list")
-@click.argument("collection")
-@pass_session
-def list_partitions(session: Session, collection: str) -> None:
-    """List the partitions, with the vectors in each."""
-    described = session.call("describe_collection", collection_name=collection).value
-    counts: Json = described["partitions"]
-    session.answer({"collection": described["name"], "partitions": counts}, session.show)
-
-
 PARTITION = {"collection_name": "COLLECTION", "partition_name": "NAME"}
-
 
 tool_command(partitions, "create", Collections.create_partition, "Make a partition.", makes=True, arguments=PARTITION)
 tool_command(
@@ -172,7 +161,8 @@ def insert(
     """
     if bool(texts) == (file is not None):
         raise InvalidInput("Give either texts or --file.")
-    common = _read_object(metadata, "--metadata", 'such as {"year": 2024}') if metadata else {}
+    hint = 'Write an object such as {"year": 2024}.'
+    common = parse_object(metadata, f"--metadata: {metadata!r} is", hint) if metadata else {}
     records = [parse_record(value, place) for place, value in read_lines(file)] if file else []
     records += [GivenRecord(text, place=f"text {number}") for number, text in enumerate(texts, 1)]
     session.workspace.records.check(name, records, split=split)
@@ -220,3 +210,93 @@ tool_command(
     ask=_ask_deletion, instead={"filter": _filter("Everything that fulfils this.")},
     arguments={**NAME, "ids": "[ID]..."}, spelled={"partition_name": "-p --partition"}, without=("confirm",),
 )  # fmt: skip
+
+
+# ---------------------------------------------------------------- tables in documents
+
+
+def _show_tables(session: Session, value: Json) -> None:
+    rows = [
+        (table["name"], f"{table['rows']:,}", ", ".join(f"{c['name']} ({c['type']})" for c in table["columns"]))
+        for table in value["tables"]
+    ]
+    session.print_table(("table", "rows", "columns"), rows, right=(1,))
+    session.note(value.get("hint") or "Ask with: localmcp query 'select count(*) from \"TABLE\"'")
+
+
+tables = tool_command(
+    None, "tables", TableTools.list_tables, "List the tables in documents, with their columns.",
+    arguments={"words": "[WORDS]..."}, show=_show_tables,
+)  # fmt: skip
+COMMAND_OF_TOOL["query_table"] = "localmcp query"
+
+
+@command()
+@click.argument("sql")
+@click.option("--csv", "as_csv", is_flag=True, help="Print the rows as CSV.")
+@pass_session
+def query(session: Session, sql: str, as_csv: bool) -> None:
+    """Ask tables in documents in SQL.
+
+    It takes one SELECT of SQLite. Names stand in double quotes where they have spaces; dates are ISO text, money and
+    percentages numbers. Each table has the column `line`, the place of a row in its document. The file is read as it is
+    now.
+    """
+    answer = session.call("query_table", sql=sql).value
+
+    def show(value: Json) -> None:
+        if as_csv:
+            csv.writer(sys.stdout).writerows([value["columns"], *value["rows"]])
+            return
+        rows = [["" if cell is None else str(cell) for cell in row] for row in value["rows"]]
+        session.print_table(value["columns"], rows)
+        for place in value["places"]:
+            session.note(f"from {place.get('path') or place['document']}, {place['rows']:,} rows")
+
+    session.answer(answer, show)
+    session.warn(*answer.get("notices", ()))
+
+
+# ---------------------------------------------------------------- Milvus
+
+GOES_ON = "What was copied is kept. The same command goes on."
+
+
+@command()
+@click.argument("collection")
+@click.option("--as", "name", metavar="NAME", help="What it is called there; the same by default.")
+@no_wait("Push the vectors that are there.")
+@pass_session
+def push(session: Session, collection: str, name: str | None, no_wait: bool) -> None:
+    """Copy a collection to Milvus.
+
+    Texts, metadata and the model's identity go with the vectors; the file keeps everything. The same command goes on
+    where it was stopped, and sends what has changed since.
+
+    \b
+      localmcp config set milvus_address http://127.0.0.1:19530
+      localmcp push default
+    """
+    session.if_stopped = GOES_ON
+    finish_vectors(session, (collection,), wait=not no_wait)
+    with shown_counts(session, f"copying {collection} to Milvus") as show:
+        pushed = session.existing().milvus_copies.push(collection, name, show)
+    session.answer(pushed, session.show)
+    if not pushed["indexed"]:
+        session.warn("Milvus has not indexed all of it yet; until it has, searches find less.")
+
+
+@command()
+@click.argument("collection")
+@click.option("--as", "name", metavar="NAME", help="What it is called here; the same by default.")
+@pass_session
+def pull(session: Session, collection: str, name: str | None) -> None:
+    """Copy a collection from Milvus into the file.
+
+    A collection that localmcp pushed comes back as the documents it was made of. What is here already is compared and
+    put right.
+    """
+    session.if_stopped = GOES_ON
+    with shown_counts(session, f"copying {collection} from Milvus") as show:
+        pulled = session.workspace.milvus_copies.pull(collection, name, show)
+    session.answer(pulled, session.show)

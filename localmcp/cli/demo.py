@@ -21,12 +21,6 @@ from localmcp.files import expand_home
 from localmcp.humanize import command_line
 from localmcp.schemas import Json
 
-SEARCHES = (
-    ("A code: found by the word itself.", "boiler error E110"),
-    ("A paraphrase: hardly a word in common with the answer.", "bread came out flat and too acidic"),
-    ("Misspelled words are corrected, and you are told.", "certifcate expired lockers"),
-    ("Italian, typed without accents.", "riscatto totale invalidita permanente"),
-)
 QUESTION = "one bad message crashes every worker that takes it"
 """What the assistant asks."""
 
@@ -39,7 +33,11 @@ def demo(session: Session, keep: str | None) -> None:
 
     Nothing leaves this machine, and nothing is changed but one file, which may be deleted afterwards.
     """
-    session.database = str(_new_file(keep))
+    if keep is None:
+        file = Path(tempfile.mkdtemp(prefix="localmcp-demo-")) / f"demo{config.SUFFIX}"
+    elif (file := expand_home(keep).absolute()).exists():
+        raise InvalidInput(f"--keep: {file} exists already.", hint="Name a file that is not there yet.")
+    session.database = str(file)
     samples = config.sample_directory()
 
     def tell(text: str) -> None:
@@ -54,8 +52,14 @@ def demo(session: Session, keep: str | None) -> None:
     lines = (samples / "records" / "xmidas.jsonl").read_text(encoding="utf-8").splitlines()
     session.call("insert_records", collection_name="xmidas", records=[json.loads(line) for line in lines])
     tell(f"{summary(report, session.workspace.database.size())}\n")
+    queries = (
+        ("A code: found by the word itself.", "boiler error E110"),
+        ("A paraphrase: hardly a word in common with the answer.", "bread came out flat and too acidic"),
+        ("Misspelled words are corrected, and you are told.", "certifcate expired lockers"),
+        ("Italian, typed without accents.", "riscatto totale invalidita permanente"),
+    )
     searches: list[Json] = []
-    for reason, query in SEARCHES:
+    for reason, query in queries:
         tell(f"{reason}\n$ {command_line('localmcp', 'search', query, '--db', session.database)}")
         answer = session.call_in(session.workspace, "search", {"query": query, "limit": 1}, lean=True)
         searches.append(answer.value)
@@ -72,12 +76,3 @@ def demo(session: Session, keep: str | None) -> None:
     tell(render.dim(f"The demo's file is {session.database}; delete it whenever you like."))
     result = {"searches": searches, "assistant": text}
     session.answer({"file": session.database, "indexed": report.indexed, **result})
-
-
-def _new_file(keep: str | None) -> Path:
-    if keep is None:
-        return Path(tempfile.mkdtemp(prefix="localmcp-demo-")) / f"demo{config.SUFFIX}"
-    path = expand_home(keep).absolute()
-    if path.exists():
-        raise InvalidInput(f"--keep: {path} exists already.", hint="Name a file that is not there yet.")
-    return path

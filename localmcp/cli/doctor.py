@@ -1,4 +1,4 @@
-"""`localmcp doctor`, `backup`, `restore`, `optimize`, `adopt`: a file to be trusted for years."""
+"""`localmcp status`, `doctor`, `backup`, `restore`, `optimize`, `adopt`, `eval`: a file to be trusted for years."""
 
 from __future__ import annotations
 
@@ -9,20 +9,47 @@ from pathlib import Path
 import click
 
 from localmcp.cli import render
+from localmcp.cli.progress import shown_counts
 from localmcp.cli.session import Session, command, pass_session
-from localmcp.cli.values import YES, existing_file
+from localmcp.cli.values import COLLECTIONS, YES, existing_file
 from localmcp.doctor import backups, rebuild
-from localmcp.doctor.check import Check
-from localmcp.doctor.rebuild import Repaired, repair
-from localmcp.errors import AlteredSchema, ConfigurationError, NotOurFile
+from localmcp.doctor.rebuild import repair
+from localmcp.errors import AlteredSchema, ConfigurationError, LocalMCPError, NotOurFile
 from localmcp.files import is_filled
 from localmcp.humanize import command_line, counted
+from localmcp.index.reembedding import REFRESH
 from localmcp.schemas import Json
 from localmcp.storage import adoption
 from localmcp.storage.adoption import KeptPowers
 from localmcp.storage.database import Database
 
-MARKS = {"ok": ("ok", "green"), "warn": ("warn", "yellow"), "fail": ("FAIL", "red")}
+
+@command()
+@pass_session
+def status(session: Session) -> None:
+    """Show the file, what is in it, and the model."""
+    stats = session.call("get_stats").value
+    library, database, why_read_only = session.workspace.library, session.workspace.database, None
+    try:
+        database.ensure_writable()
+    except LocalMCPError as error:
+        why_read_only = str(error)
+    file: Json = {"path": str(database.path), "bytes": database.size(), "writable": why_read_only is None}
+    # The watched folders of which files were skipped or could not be read, most failures first.
+    counts = {root.path: library.why(root.path).get("counts", {}) for root in library.roots()}
+    left = [{"path": path, "failed": n.get("failed", 0), "skipped": n.get("skipped", 0)} for path, n in counts.items()]
+    left.sort(key=lambda folder: (folder["failed"], folder["skipped"]), reverse=True)
+    left = [folder for folder in left if folder["failed"] or folder["skipped"]]
+    result: Json = {
+        "file": {**file, "whyReadOnly": why_read_only}, "model": {"setting": session.settings.model}, "stats": stats,
+        "leftOut": left,
+    }  # fmt: skip
+    if stats["chunksWithoutEmbeddings"] and why_read_only is None:
+        result["makeVectors"] = REFRESH
+    facts = {**result["file"], "model": session.settings.model, **stats, "left out": left}
+    session.answer(result, lambda _: session.show(facts))
+    if "makeVectors" in result:
+        session.warn(f"Read the meaning of what has no vectors with: {REFRESH}")
 
 
 @command()
@@ -34,10 +61,15 @@ def doctor(session: Session, fix: bool) -> int:
     Each problem names the command that fixes it. --fix makes indexes again from the documents, and deletes what belongs
     to nothing; the documents themselves are never touched. Ends with exit code 1 when something does not work.
     """
+    from localmcp.doctor.examination import check_configuration, run_checks
+
     repaired = None
     if fix and is_filled(session.settings.database):
         repaired = repair(session.workspace.database, session.remark)
-    checks = _look(session)
+    try:
+        checks = run_checks(session.settings)
+    except ConfigurationError:
+        checks = check_configuration()
     wrong = sum(check.status == "fail" for check in checks)
     result: Json = {
         "ok": wrong == 0,
@@ -47,31 +79,21 @@ def doctor(session: Session, fix: bool) -> int:
     }
     if repaired is not None:
         result["repaired"] = asdict(repaired)
-    session.answer(result, lambda _: _show(session, checks, repaired))
+
+    def show(_: Json) -> None:
+        if repaired is not None:
+            session.note("\n".join(f"fixed: {line}" for line in repaired.done) or "There was nothing to fix.")
+        width = max(len(check.name) for check in checks)
+        for check in checks:
+            word, color = {"ok": ("ok  ", "green"), "warn": ("warn", "yellow"), "fail": ("FAIL", "red")}[check.status]
+            render.echo(f"{render.styled(word, fg=color)}  {check.name.ljust(width)}  {check.says}")
+            if check.fix and check.status != "ok":
+                render.echo(f"{' ' * (width + 6)}  {render.dim('$')} {render.bold(check.fix)}")
+        problems = sum(check.status != "ok" for check in checks)
+        session.note(f"{counted(problems, 'thing')} to look at." if problems else "All is well.")
+
+    session.answer(result, show)
     return int(wrong > 0)
-
-
-def _look(session: Session) -> list[Check]:
-    from localmcp.doctor.examination import check_configuration, run_checks
-
-    try:
-        settings = session.settings
-    except ConfigurationError:
-        return check_configuration()
-    return run_checks(settings)
-
-
-def _show(session: Session, checks: list[Check], repaired: Repaired | None) -> None:
-    if repaired is not None:
-        session.note("\n".join(f"fixed: {line}" for line in repaired.done) or "There was nothing to fix.")
-    width = max(len(check.name) for check in checks)
-    for check in checks:
-        word, color = MARKS[check.status]
-        render.echo(f"{render.styled(word.ljust(4), fg=color)}  {check.name.ljust(width)}  {check.says}")
-        if check.fix and check.status != "ok":
-            render.echo(f"{' ' * (width + 6)}  {render.dim('$')} {render.bold(check.fix)}")
-    wrong = sum(check.status != "ok" for check in checks)
-    session.note("All is well." if not wrong else f"{counted(wrong, 'thing')} to look at.")
 
 
 _KEEP_FOLDERS = click.option(
@@ -112,7 +134,15 @@ def restore(session: Session, file: Path, other: bool, yes: bool, **keep: bool) 
     """
     path = session.settings.database
     existing_file(file, hint=f"Backups are beside {path}, or where you put them.")
-    _check_backup(file)
+    try:
+        # Whether it is one of ours is looked at before anybody is asked.
+        with closing(Database(file, read_only=True)) as given, given.read():
+            pass
+    except AlteredSchema:
+        pass  # Its rows are copied, and nothing else.
+    except NotOurFile as error:
+        hint = "Name a backup. A document comes back from the trash with: localmcp trash restore ID"
+        raise NotOurFile(error.message, hint=hint) from error
     if path.exists():
         session.confirm(f"Replace what is in {path}?", yes)
     restored = backups.restore(path, file, other=other, powers=KeptPowers(**keep))
@@ -120,22 +150,6 @@ def restore(session: Session, file: Path, other: bool, yes: bool, **keep: bool) 
     session.answer(asdict(restored), lambda _: render.echo(words))
     if restored.previous:
         session.note(f"What was in it is kept in {restored.previous}")
-
-
-def _check_backup(file: Path) -> None:
-    """Look whether a file is one of ours, before anybody is asked.
-
-    Raises:
-        NotOurFile: it is not.
-    """
-    try:
-        with closing(Database(file, read_only=True)) as backup, backup.read():
-            return
-    except AlteredSchema:
-        return  # Its rows are copied, and nothing else.
-    except NotOurFile as error:
-        hint = "Name a backup. A document comes back from the trash with: localmcp trash restore ID"
-        raise NotOurFile(error.message, hint=hint) from error
 
 
 @command()
@@ -166,3 +180,58 @@ def adopt(session: Session, file: Path, **keep: bool) -> None:
     dropped = adoption.adopt(file, KeptPowers(**keep))
     words = f"Adopted {file}\n{dropped.sentence()}".rstrip()
     session.answer({"adopted": str(file), "dropped": asdict(dropped)}, lambda _: render.echo(words))
+
+
+@command("eval")
+@click.argument("questions", metavar="FILE.jsonl", type=click.Path(path_type=Path, dir_okay=False))
+@COLLECTIONS
+@click.option("--against", metavar="FILE", type=click.Path(path_type=Path), help="What an earlier --json printed.")
+@click.option("--tolerance", type=click.FloatRange(0, 1), default=0.01, show_default=True, help="Loss that passes.")
+@pass_session
+def evaluate_search(
+    session: Session, questions: Path, collections: tuple[str, ...], against: Path | None, tolerance: float
+) -> int:
+    """Measure how well the search answers the questions of a file.
+
+    It has one JSON object a line: {"query": "…", "relevant": ["a title or path"]}; an empty list where nothing answers.
+    The exit code is 1 when hybrid search lost more than the tolerance against an earlier run, and not by chance.
+
+    \b
+      localmcp eval questions.jsonl --json > before.json
+      localmcp eval questions.jsonl --against before.json
+    """
+    from localmcp.evals.evaluation import compare, evaluate, read_evaluation, read_questions
+
+    workspace, settings = session.existing(), session.settings
+    asked = read_questions(questions, workspace.database, collections or None)
+    before = read_evaluation(against) if against else None
+    basis = {"model": settings.model, "semantic_weight": settings.semantic_weight, "adaptive": settings.adaptive_weight}
+    with shown_counts(session, "Asking") as tell:
+        evaluation = evaluate(workspace.index, workspace.embedder, asked, collections or None, basis, tell)
+    differences = compare(before, evaluation) if before else []
+    lost = [difference for difference in differences if difference.mode == "hybrid" and difference.is_loss(tolerance)]
+    result = {**asdict(evaluation), "compared": list(map(asdict, differences)), "regressed": bool(lost)}
+
+    def show(_: Json) -> None:
+        session.warn(*evaluation.notices)
+        rows: list[tuple[str, ...]] = []
+        for mode, outcome in evaluation.modes.items():
+            anyway = "-" if outcome.answered_anyway is None else f"{outcome.answered_anyway:.0%}"
+            for kind, measures in {"all": outcome.overall, **outcome.kinds}.items():
+                means = (f"{measures.ndcg:.3f}", f"{measures.recall:.3f}", f"{measures.mrr:.3f}")
+                speed = (anyway, f"{outcome.p50:.1f}", f"{outcome.p95:.1f}") if kind == "all" else ("", "", "")
+                rows.append((mode, kind, *means, *speed))
+        head = ("mode", "kind", "nDCG@10", "recall@10", "MRR", "unanswerable answered", "p50 ms", "p95 ms")
+        session.print_table(head, rows, right=range(2, 8))
+        for difference in differences:
+            low_high = "  (95 %: {:+.3f} to {:+.3f})".format(*difference.interval) if difference.interval else ""
+            means = f"{difference.before:.3f} -> {difference.after:.3f}"
+            render.echo(f"{difference.mode}: {means}, {difference.change:+.3f}{low_high}")
+
+    session.answer(result, show)
+    session.warn(*(f"Hybrid search lost {-difference.change:.3f} nDCG@10." for difference in lost))
+    return int(bool(lost))
+
+
+# The program looks a command up by its name in the module.
+eval = evaluate_search  # noqa: A001

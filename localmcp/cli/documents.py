@@ -12,7 +12,7 @@ from localmcp.cli.session import COMMAND_OF_TOOL, Session, command, group, pass_
 from localmcp.cli.tool_commands import tool_command, tool_options
 from localmcp.cli.values import YES, collection_option, json_or_text, library_path, split_pair
 from localmcp.errors import InvalidInput, NotFound
-from localmcp.humanize import command_line, counted, rank_of, score_parts
+from localmcp.humanize import command_line, counted, explanation
 from localmcp.library.library_tools import LibraryTools
 from localmcp.library.names import SourceRow, is_uuid, nearest_source
 from localmcp.library.read import KnowledgeBase
@@ -21,7 +21,6 @@ from localmcp.schemas import Json
 from localmcp.visible_text import visible
 
 FRESHNESS = {"changed": "the file has changed since it was indexed", "missing": "the file is gone"}
-SOURCE_COLUMNS = ("title", "path", "collection", "chunkCount", "changedAt", "freshness", "origin")
 
 
 # ---------------------------------------------------------------- search
@@ -51,25 +50,12 @@ def search(session: Session, meta: tuple[str, ...], **arguments: Any) -> int:
         session.embedder.start_loading()
     answer = session.call_in(session.existing(), "search", arguments, lean=not session.as_json)
     code = session.answer_tool(answer)
-    for hit in answer.value["results"]:
-        if hit.get("freshness") in ("changed", "missing"):
+    for number, hit in enumerate(answer.value["results"], 1):
+        if hit.get("freshness") in FRESHNESS:
             session.warn(f"{hit['sourceTitle']}: {FRESHNESS[hit['freshness']]}")
-    if arguments["explain"] and not session.as_json:
-        render.echo("\n".join(_explanation(answer.value)))
+        if arguments["explain"] and not session.as_json:
+            render.echo(f"[{number}]\n{render.facts(explanation(answer.value, hit).items())}")
     return code
-
-
-def _explanation(result: Json) -> list[str]:
-    lines: list[str] = []
-    for number, hit in enumerate(result["results"], 1):
-        meaning, words = hit["explain"]["semantic"], hit["explain"]["keyword"]
-        parts = " + ".join(f"{part.weight:.2g} × {part.points:.1f} ({part.name})" for part in score_parts(hit))
-        lines += [
-            f"[{number}] {parts} = {hit['combinedScore']:.1f}",
-            f"    meaning: {rank_of(meaning)}, cosine {meaning['raw']:.3f}; "
-            f"words: {rank_of(words)}, bm25 {words['raw']:.2f}; matched: {', '.join(hit['explain']['matchedWords'])}",
-        ]
-    return [*lines, render.render(result["explain"])]
 
 
 def find_document(session: Session, name: str, **options: Any) -> Json:
@@ -117,33 +103,34 @@ def show(session: Session, name: str, window: int, offset: int) -> int:
             listing = "List the documents with: localmcp sources"
             hint = f"Did you mean '{near}'?   ({listing})" if near else listing
         raise NotFound(document["message"], hint=hint)
-    session.answer(document, lambda value: _print_document(session, value))
+
+    def print_document(page: Json) -> None:
+        """Print the whole text; what one call cannot carry is fetched by the next."""
+        source = page["source"]
+        places = (source.get("path"), source.get("origin"), source["collection"], source["freshness"])
+        session.note(f"{render.bold(source['title'])}  {render.dim('  '.join(filter(None, places)))}")
+        render.write(source["content"], nl=False)
+        while page["truncated"]:
+            page = session.call("get_document", sourceId=source["id"], offset=page["nextOffset"]).value
+            render.write(page["source"]["content"], nl=False)
+        if not page["source"]["content"].endswith("\n"):
+            render.echo()
+
+    session.answer(document, print_document)
     return 0 if "source" in document else 1
 
 
-def _print_document(session: Session, document: Json) -> None:
-    """The whole text; what one call cannot carry is fetched by the next."""
-    source = document["source"]
-    places = (source.get("path"), source.get("origin"), source["collection"], source["freshness"])
-    session.note(f"{render.bold(source['title'])}  {render.dim('  '.join(filter(None, places)))}")
-    render.write(source["content"], nl=False)
-    while document["truncated"]:
-        document = session.call("get_document", sourceId=source["id"], offset=document["nextOffset"]).value
-        render.write(document["source"]["content"], nl=False)
-    if not document["source"]["content"].endswith("\n"):
-        render.echo()
+def _prepare_listing(_session: Session, arguments: Json) -> Json:
+    prefix = arguments["pathPrefix"]
+    order = arguments["order"] or "changed"
+    return {**arguments, "pathPrefix": library_path(prefix) if prefix else None, "order": order}
 
 
-@command()
-@tool_options(KnowledgeBase.list_sources, spelled={"pathPrefix": "--path"})
-@pass_session
-def sources(session: Session, **options: Any) -> int:
-    """List the documents, the last changed first."""
-    if options["pathPrefix"]:
-        options["pathPrefix"] = library_path(options["pathPrefix"])
-    options["order"] = options["order"] or "changed"
-    answer = session.call("list_sources", **options)
-    return session.answer_tool(answer, lambda session, value: session.show(value, columns=SOURCE_COLUMNS))
+sources = tool_command(
+    None, "sources", KnowledgeBase.list_sources, "List the documents, the last changed first.",
+    spelled={"pathPrefix": "--path"}, prepare=_prepare_listing,
+    columns=("title", "path", "collection", "chunkCount", "changedAt", "freshness", "origin"),
+)  # fmt: skip
 
 
 @command()
@@ -163,7 +150,7 @@ def why(session: Session, paths: tuple[str, ...]) -> None:
 
 # ---------------------------------------------------------------- tags
 
-COMMAND_OF_TOOL.update(tag_document="localmcp tag", list_tags="localmcp tags")
+COMMAND_OF_TOOL["tag_document"] = "localmcp tag"
 
 
 @command(context_settings={"allow_interspersed_args": False})
@@ -186,12 +173,10 @@ def tag(session: Session, name: str, changes: tuple[str, ...]) -> int:
     )
 
 
-@command()
-@pass_session
-def tags(session: Session) -> int:
-    """List the tags of the documents, the most used first."""
-    answer = session.call_in(session.existing(), "list_tags", {})
-    return session.answer_tool(answer, lambda session, value: session.show(value, columns=("tag", "documents")))
+tags = tool_command(
+    None, "tags", LibraryTools.list_tags, "List the tags of the documents, the most used first.",
+    columns=("tag", "documents"),
+)  # fmt: skip
 
 
 # ---------------------------------------------------------------- remove and the trash

@@ -14,7 +14,7 @@ from localmcp.cli.session import Session, command, pass_session
 from localmcp.config import packaged_data
 from localmcp.errors import InvalidInput
 from localmcp.humanize import choices
-from localmcp.schemas import did_you_mean
+from localmcp.schemas import Json, did_you_mean
 
 _COMPLETIONS = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}
 
@@ -31,7 +31,20 @@ def help(session: Session, subject: str | None) -> None:  # noqa: A001  (the nam
         )
         return
     text = read_page(subject)
-    session.answer({"subject": subject, "format": "markdown", "text": text}, lambda _: _print_page(session, text))
+
+    def show(_: Json) -> None:
+        """Print the page, rendered on a terminal and as Markdown elsewhere."""
+        if not sys.stdout.isatty():
+            render.write(text, nl=False)
+            return
+        # rich costs 45 ms, and no other command prints Markdown.
+        from rich.console import Console
+        from rich.markdown import Markdown
+
+        console = Console(width=min(shutil.get_terminal_size().columns, 110), no_color=session.color is False)
+        console.print(Markdown(text, hyperlinks=False, code_theme="ansi_dark"))
+
+    session.answer({"subject": subject, "format": "markdown", "text": text}, show)
 
 
 def list_subjects() -> dict[str, str]:
@@ -54,19 +67,6 @@ def read_page(subject: str) -> str:
         f"{did_you_mean(subject, list_subjects(), choices(list_subjects()))}\nOf a command: localmcp {subject} --help"
     )
     raise InvalidInput(f"There is no page '{subject}'.", hint=hint)
-
-
-def _print_page(session: Session, text: str) -> None:
-    """Print the page, rendered on a terminal and as Markdown elsewhere."""
-    if not sys.stdout.isatty():
-        render.write(text, nl=False)
-        return
-    # rich costs 45 ms, and no other command prints Markdown.
-    from rich.console import Console
-    from rich.markdown import Markdown
-
-    console = Console(width=min(shutil.get_terminal_size().columns, 110), no_color=session.color is False)
-    console.print(Markdown(text, hyperlinks=False, code_theme="ansi_dark"))
 
 
 @command()

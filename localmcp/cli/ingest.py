@@ -8,7 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -27,12 +27,6 @@ from localmcp.library.jobs import Report
 from localmcp.library.ledger import SOURCE_TYPES, Entry, entries_below
 from localmcp.readers.encodings import HEAD, decode_text, looks_like_text
 from localmcp.schemas import camel_case
-
-if TYPE_CHECKING:
-    from localmcp.workspace import Workspace
-
-SHOWN_REASONS = 6
-SHOWN_PROBLEMS = 5
 
 
 @command()
@@ -65,15 +59,30 @@ def add(session: Session, paths: tuple[str, ...], **options: Any) -> int | None:
     common = {name: options[name] for name in ("collection", "partition", "source_type", "title")}
     common["metadata"] = parse_metadata(options["meta"])
     if paths == ("-",):
-        return _add_stdin(session, common, replace=options["replace"])
+        if not common["title"]:
+            raise click.UsageError("Text on stdin needs a title: --title TITLE")
+        data = sys.stdin.buffer.read()
+        if data.startswith(b"%PDF-") or not looks_like_text(data[:HEAD]):
+            raise InvalidInput("stdin does not hold text.", hint="Save it as a file, and add that: localmcp add FILE")
+        indexed = session.workspace.library.add_text(decode_text(data)[0], replace=options["replace"], **common)
+        result = {"sourceId": indexed.uuid, "added": indexed.added, "kept": indexed.kept, "removed": indexed.removed}
+        words = f"{common['title']}: {counted(indexed.added, 'new passage')}  {render.dim(indexed.uuid)}"
+        session.answer(result, lambda _: session.note(words))
+        return None
     # The HTTP client of the standard library, which most commands that add nothing need not import.
-    from localmcp.library.web_pages import is_url
+    from localmcp.library.web_pages import add_page, is_url
 
     if pages := [path for path in paths if is_url(path)]:
         if len(pages) < len(paths):
             raise click.UsageError("Add web pages and files with two commands.")
-        return _add_pages(session, pages, common, allow_private=options["allow_private"])
-
+        added, common["title"] = list[dict[str, Any]](), common["title"] or ""
+        for url in pages:
+            session.note(f"Fetching {url} from the network…")
+            library, private = session.workspace.library, options["allow_private"]
+            indexed = add_page(library, session.settings, url, allow_private=private, **common)
+            added.append({"url": url, "sourceId": indexed.uuid, "added": indexed.added, "kept": indexed.kept})
+        session.answer({"status": "done", "pages": added}, session.show)
+        return None
     if addresses := [path for path in paths if re.match(r"[a-z][a-z0-9+.-]+://", path, re.I)]:
         raise click.UsageError(f"{addresses[0]} is not a file, and only http:// and https:// are fetched.")
 
@@ -84,32 +93,6 @@ def add(session: Session, paths: tuple[str, ...], **options: Any) -> int | None:
 
     target = options["collection"] or session.settings.collection
     return run_ingest(session, target, work, list(paths), wait=not options["no_wait"])
-
-
-def _add_stdin(session: Session, options: dict[str, Any], *, replace: bool) -> None:
-    if not options["title"]:
-        raise click.UsageError("Text on stdin needs a title: --title TITLE")
-    data = sys.stdin.buffer.read()
-    if data.startswith(b"%PDF-") or not looks_like_text(data[:HEAD]):
-        raise InvalidInput("stdin does not hold text.", hint="Save it as a file, and add that: localmcp add FILE")
-    text, _ = decode_text(data)
-    indexed = session.workspace.library.add_text(text, replace=replace, **options)
-    result = {"sourceId": indexed.uuid, "added": indexed.added, "kept": indexed.kept, "removed": indexed.removed}
-    words = f"{options['title']}: {counted(indexed.added, 'new passage')}  {render.dim(indexed.uuid)}"
-    session.answer(result, lambda _: session.note(words))
-
-
-def _add_pages(session: Session, urls: Iterable[str], options: dict[str, Any], *, allow_private: bool) -> None:
-    """Fetch web pages, one after the other; the first that fails ends it."""
-    from localmcp.library.web_pages import add_page
-
-    library, pages = session.workspace.library, list[dict[str, Any]]()
-    options["title"] = options["title"] or ""
-    for url in urls:
-        session.note(f"Fetching {url} from the network…")
-        indexed = add_page(library, session.settings, url, allow_private=allow_private, **options)
-        pages.append({"url": url, "sourceId": indexed.uuid, "added": indexed.added, "kept": indexed.kept})
-    session.answer({"status": "done", "pages": pages}, session.show)
 
 
 @command()
@@ -177,11 +160,11 @@ def run_ingest(
                 session.if_stopped = "What was done is kept. Run the same command again to go on."
                 return session.interrupted()
             stopped = True
-    if session.as_json:
-        session.print_json(report_json(report))
-    else:
-        listed = _entries(session.workspace, paths, collection) if report.skipped or report.failed else []
-        print_summary(session, report, listed, tried=wait and not stopped)
+    counts = {camel_case(name): value for name, value in asdict(report).items()}
+    problems = [{"path": path, "reason": reason} for path, reason in report.problems]
+    tried = wait and not stopped
+    answer = {"status": "done", **counts, "problems": problems}
+    session.answer(answer, lambda _: _print_summary(session, report, paths, collection, tried=tried))
     if wait and (pages := library.scanned_pages()):
         _read_scans(session, collection, pages, stopped=stopped)
     return INTERRUPTED if stopped else 1 if report.failed else 0
@@ -221,22 +204,30 @@ def finish_vectors(session: Session, collections: Iterable[str | None], *, wait:
         session.warn(f"{passages} found by word only: their meaning has not been read.")
 
 
-def report_json(report: Report) -> dict[str, Any]:
-    """Return the report with names in camelCase, as in all JSON of localmcp."""
-    counts = {camel_case(name): value for name, value in asdict(report).items()}
-    problems = [{"path": path, "reason": reason} for path, reason in report.problems]
-    return {"status": "done", **counts, "problems": problems}
-
-
-def print_summary(session: Session, report: Report, entries: Sequence[Entry], *, tried: bool) -> None:
-    """The summary, on stderr; `tried` says that missing vectors were to be made."""
-    session.note(summary(report, session.workspace.database.size()))
+def _print_summary(
+    session: Session, report: Report, paths: Iterable[str], collection: str | None, *, tried: bool
+) -> None:
+    """Print the summary on stderr; `tried` says that missing vectors were to be made."""
+    database, entries = session.workspace.database, list[Entry]()
+    session.note(summary(report, database.size()))
+    if report.skipped or report.failed:
+        name = collection.casefold() if collection else None
+        folders = [unicode_path(os.path.realpath(os.path.expanduser(path))) for path in paths]
+        with database.read() as connection:
+            ids = [c.id for c in visible_collections(connection) if name in (None, c.name.casefold())]
+            found = {
+                (number, path): entry
+                for number in ids
+                for folder in folders
+                for path, entry in entries_below(connection, number, folder).items()
+            }
+        entries = list(found.values())
     reasons = Counter(entry.reason for entry in entries if entry.status == "skipped")
     reasons["removed by you"] = sum(entry.status == "removed" and os.path.lexists(entry.path) for entry in entries)
-    for reason, number in (+reasons).most_common(SHOWN_REASONS):
+    for reason, number in (+reasons).most_common(6):
         session.note(f"  {number:,} skipped: {reason}")
     failed = dict(report.problems) or {e.path: e.reason for e in entries if e.status == "failed"}
-    for path, reason in list(failed.items())[:SHOWN_PROBLEMS]:
+    for path, reason in list(failed.items())[:5]:
         session.warn(f"  failed: {short_path(path)}: {reason}")
     if report.skipped or report.failed:
         session.remark("  All of them, and why: localmcp why FOLDER")
@@ -264,18 +255,3 @@ def summary(report: Report, file_bytes: int) -> str:
         f"{render.bold(documents[:1].upper() + documents[1:])}: {passages} in {duration(report.seconds)}. "
         f"The file has {size(file_bytes)}."
     )
-
-
-def _entries(workspace: Workspace, paths: Iterable[str], collection: str | None) -> list[Entry]:
-    """Return the ledger's entries of those paths and of what is in them."""
-    name = collection.casefold() if collection else None
-    folders = [unicode_path(os.path.realpath(os.path.expanduser(path))) for path in paths]
-    with workspace.database.read() as connection:
-        searched = [c.id for c in visible_collections(connection) if name in (None, c.name.casefold())]
-        entries = {
-            (collection_id, path): entry
-            for collection_id in searched
-            for folder in folders
-            for path, entry in entries_below(connection, collection_id, folder).items()
-        }
-    return list(entries.values())

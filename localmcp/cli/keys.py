@@ -1,21 +1,28 @@
-"""`localmcp keys`: who may call over HTTP, and what each key opens."""
+"""`localmcp keys` and `log`: who may call over HTTP, and the calls: who made them, how they ended, their totals."""
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from localmcp.api_keys import KeyInfo, NewKey
+from localmcp.activity.entries import INTERFACES
+from localmcp.api_keys import KeyInfo
 from localmcp.cli import render
 from localmcp.cli.session import Session, group, pass_session
 from localmcp.cli.values import FORM, collection_option, parse_time
+from localmcp.errors import NotFound
 from localmcp.humanize import choices
+from localmcp.library.names import is_uuid
 from localmcp.schemas import Json, did_you_mean
 from localmcp.tools.profiles import RIGHTS
 
-COLUMNS = (
+if TYPE_CHECKING:
+    from localmcp.workspace import Workspace
+
+KEY_COLUMNS = (
     "name", "id", "prefix", "status", "scopes", "collections", "tools", "providers", "expires_at", "last_used_at",
     "uses", "errorRate",
 )  # fmt: skip
@@ -69,13 +76,13 @@ def create(session: Session, expires: str | None, **opens: Any) -> None:
             session.warn(f"There is no provider '{name}' yet. {did_you_mean(name, names, choices(names))}")
     opens["scopes"] = opens["scopes"] or ("read",)
     made = workspace.api_keys.create(**opens, expires_at=parse_time("--expires", expires, ahead=True))
-    session.answer(made.as_json(), lambda value: _print_new(session, made, value))
 
+    def show(value: Json) -> None:
+        render.echo(made.key)
+        session.warn(value["warning"])
+        session.note(render.render(value["keyInfo"]))
 
-def _print_new(session: Session, made: NewKey, value: Json) -> None:
-    render.echo(made.key)
-    session.warn(value["warning"])
-    session.note(render.render(value["keyInfo"]))
+    session.answer(made.as_json(), show)
 
 
 @keys.command("list")
@@ -89,7 +96,7 @@ def list_keys(session: Session, collection: str | None) -> None:
         usage = used.of(item.id)
         counts = (usage.calls, usage.errors, round(usage.error_rate, 4)) if usage else (0, 0, 0.0)
         listed.append({**item.as_json(), **dict(zip(("calls", "errors", "errorRate"), counts, strict=True))})
-    session.answer({"success": True, "keys": listed}, lambda value: session.show(value, columns=COLUMNS))
+    session.answer({"success": True, "keys": listed}, lambda value: session.show(value, columns=KEY_COLUMNS))
     if not listed:
         session.note("There are no keys. Make one with: localmcp keys create --name NAME")
 
@@ -115,3 +122,69 @@ def delete(session: Session, key: str) -> None:
 def _answer_ended(session: Session, info: KeyInfo, state: str) -> None:
     value = {"success": True, "message": f"API key {state} successfully", "keyInfo": info.as_json()}
     session.answer(value, lambda _: session.note(f"The key {info.name} ({info.prefix}…) is {state}."))
+
+
+# ---------------------------------------------------------------- the log of calls
+
+CALL_COLUMNS = ("startedAt", "caller", "keyName", "tool", "via", "milliseconds", "resultBytes", "error", "arguments")
+_tool = click.option("--tool", help="Only this tool, or what was run through it.")
+_key = click.option("--key", metavar="ID|NAME|CALLER", help="Only calls with this API key, or from cli, tui or stdio.")
+_since = click.option(
+    "--since", metavar="WHEN", help="Only what is newer: 30min, 2h, 7d, 6m (months), yesterday, or a date."
+)
+_collection = collection_option("Only calls about this collection.")
+
+
+@group("log", invoke_without_command=True)
+@_tool
+@_key
+@_collection
+@click.option("--errors", is_flag=True, help="Only calls that failed.")
+@_since
+@click.option("-n", "--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="Calls.")
+@click.option("--offset", type=click.IntRange(0), default=0, help="Of the latest, calls to skip.")
+@pass_session
+@click.pass_context
+def log(ctx: click.Context, session: Session, limit: int, offset: int, **conditions: Any) -> None:
+    """Show what was called, by whom, and how it ended; what it adds up to.
+
+    Every interface is in it: the command line, assistants, HTTP. The latest calls are last. Arguments are kept, their
+    secrets masked, unless the setting log_arguments is off; log_calls = false keeps nothing.
+    """
+    if ctx.invoked_subcommand:
+        return
+    workspace = session.existing()
+    chosen = _chosen(workspace, **conditions)
+    page = workspace.activity.logs(**chosen, limit=limit, offset=offset)
+    # The latest is last, where a person looks.
+    latest = {"calls": [entry.as_json() for entry in reversed(page.entries)], "total": page.total}
+    session.answer(page.as_json(), lambda _: session.show(latest, columns=CALL_COLUMNS))
+
+
+def _chosen(workspace: Workspace, key: str | None, since: str | None, **conditions: Any) -> dict[str, Any]:
+    """Return the conditions; the key is an interface, or the id of one, which may be deleted."""
+    key_id = key
+    if key and key not in INTERFACES:
+        try:
+            key_id = workspace.api_keys.find(key).id
+        except NotFound:
+            if not is_uuid(key):
+                raise
+            key_id = str(uuid.UUID(key))
+    return {**conditions, "key_id": key_id or None, "since": parse_time("--since", since, ahead=False)}
+
+
+@log.command("stats")
+@_tool
+@_key
+@_collection
+@_since
+@pass_session
+def stats(session: Session, **conditions: Any) -> None:
+    """Add the calls up, by tool and by caller: how many, how many failed, how long they took, how much they answered.
+
+    A tool that was run through execute_tool or ask counts once, as itself.
+    """
+    workspace = session.existing()
+    usage = workspace.activity.stats(**_chosen(workspace, **conditions))
+    session.answer(usage.as_json(), session.show)

@@ -51,9 +51,8 @@ def pack(
 
 @command()
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--sources", "all_sources", is_flag=True, help="List every document with its hash.")
 @pass_session
-def verify(session: Session, file: Path, all_sources: bool) -> int:
+def verify(session: Session, file: Path) -> int:
     """Check that a file is whole.
 
     It must be one of ours, its indexes must agree with its documents, and it must hold what its manifest says. Every
@@ -65,8 +64,7 @@ def verify(session: Session, file: Path, all_sources: bool) -> int:
     facts: Json = asdict(verification)
     order = ("problems", "notes", "counts", "manifest", "sources")
     result = {"path": str(verification.path), "sound": verification.sound, **{name: facts[name] for name in order}}
-    shown: Json = result if all_sources else {**result, "sources": []}
-    session.answer(result, lambda _: session.show(shown))
+    session.answer(result, lambda _: session.show({**result, "sources": []}))
     return 0 if verification.sound else 1
 
 

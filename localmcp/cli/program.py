@@ -8,7 +8,8 @@ import re
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import NoReturn, TextIO
+from io import TextIOWrapper
+from typing import NoReturn
 
 import click
 
@@ -26,7 +27,6 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     "Documents": {
         "add": ("ingest", "Add files, folders, web pages, or text from stdin (-), and index them."),
         "search": ("documents", "Search by meaning and by word."),
-        "find": ("tui", "Pick a passage while you type; the choice goes to stdout."),
         "show": ("documents", "Print a document, or the passages around one."),
         "sources": ("documents", "List the documents."),
         "why": ("documents", "Say why a file was indexed, skipped or failed."),
@@ -34,11 +34,11 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "tags": ("documents", "List the tags of the documents, the most used first."),
         "refresh": ("ingest", "Look at everything that was added again, and index what changed."),
         "remove": ("documents", "Put documents into the trash."),
-        "tables": ("tables", "List the tables in documents, with their columns."),
-        "query": ("tables", "Ask tables in documents in SQL."),
+        "tables": ("collections", "List the tables in documents, with their columns."),
+        "query": ("collections", "Ask tables in documents in SQL."),
         "trash": ("documents", "List, restore or empty the trash."),
-        "push": ("milvus", "Copy a collection to Milvus."),
-        "pull": ("milvus", "Copy a collection from Milvus into the file."),
+        "push": ("collections", "Copy a collection to Milvus."),
+        "pull": ("collections", "Copy a collection from Milvus into the file."),
     },
     "Collections": {
         "collections": ("collections", "Make, fill, describe and drop collections and partitions."),
@@ -52,13 +52,13 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "Assistants": {
         "serve": ("serve", "Serve the tools over MCP, on stdin and stdout."),
-        "ask": ("ask", "Say in your own words what you want; the tool that does it is found and run."),
+        "ask": ("tools", "Say in your own words what you want; the tool that does it is found and run."),
         "tools": ("tools", "List, search, show and call the tools, the hidden ones too."),
         "call": ("tools", "Call any tool with JSON arguments."),
-        "connect": ("connect", "Connect an assistant: its configuration is found, changed and tried out."),
+        "connect": ("servers", "Connect an assistant: its configuration is found, changed and tried out."),
         "servers": ("servers", "Connect other MCP servers; an assistant finds their tools with tool_search."),
         "keys": ("keys", "Make, list and revoke the API keys that requests over HTTP need."),
-        "log": ("log", "Show what was called, by whom, and how it ended; what it adds up to."),
+        "log": ("keys", "Show what was called, by whom, and how it ended; what it adds up to."),
     },
     "Files to give away": {
         "pack": ("packs", "Write one file to give away."),
@@ -69,8 +69,8 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "merge": ("packs", "Take the documents, quick starts and rules of another file into yours."),
     },
     "This machine": {
-        "eval": ("evaluation", "Measure how well the search answers."),
-        "status": ("status", "Show the file, what is in it, and the model."),
+        "eval": ("doctor", "Measure how well the search answers."),
+        "status": ("doctor", "Show the file, what is in it, and the model."),
         "config": ("settings", "Show and change the settings."),
         "models": ("models", "List embedding models, or download one."),
         "reembed": ("models", "Let another model read everything that is in the file."),
@@ -128,7 +128,9 @@ def run(arguments: Sequence[str] | None = None) -> NoReturn:
     Exit codes: 0 ok, 1 failure, 2 usage, 3 something needed is unavailable, 4 configuration, 130 interrupted.
     """
     for stream in (sys.stdout, sys.stderr):
-        _speak_utf8(stream)
+        # Pipes on Windows have the code page of old programs; lone surrogates must not end a listing.
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(encoding="utf-8", errors="replace")
     session = Session()
     try:
         code = execute(session, sys.argv[1:] if arguments is None else arguments)
@@ -148,9 +150,13 @@ def execute(session: Session, arguments: Sequence[str]) -> int:
         code = program.main(
             list(arguments), prog_name="localmcp", standalone_mode=False, obj=session, color=session.color
         )
+    except click.exceptions.NoArgsIsHelpError as error:
+        render.echo(error.format_message(), err=True, color=session.color)
+        return error.exit_code
     except click.UsageError as error:
         session.as_json = session.as_json or "--json" in arguments
-        return _usage(session, error)
+        command = error.ctx.command_path if error.ctx else "localmcp"
+        return session.fail("usage", error.format_message(), f"See: {command} --help", error.exit_code)
     except click.ClickException as error:
         return session.fail("failure", error.format_message(), None, error.exit_code)
     except LocalMCPError as error:
@@ -159,40 +165,20 @@ def execute(session: Session, arguments: Sequence[str]) -> int:
         return session.fail(error.code, error.message, hint, error.exit_code)
     except (click.Abort, KeyboardInterrupt):
         return session.interrupted()
-    except OSError as error:
-        return _refused(session, error)
     except UnicodeEncodeError:
         return session.fail("usage", "An argument is not valid Unicode.", "If it is, set LC_ALL=C.UTF-8.", 2)
     except Exception as error:
-        return _unexpected(session, error)
+        # Errors of files name them, a stream has no name.
+        if isinstance(error, OSError) and error.filename is not None:
+            folders = "LOCALMCP_CONFIG_DIR, LOCALMCP_STATE_DIR, LOCALMCP_CACHE_DIR"
+            hint = f"Check who may write there, or name another place; localmcp's own are set by {folders}."
+            return session.fail("unavailable", f"{error.filename} cannot be used: {error.strerror}.", hint, 3)
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO):
+            hint = "Free space where it goes, or send it somewhere else."
+            return session.fail("output", f"The output cannot be written: {error.strerror}.", hint, 1)
+        hint = None if _trace(session) else "Run it again with -v for the traceback."
+        return session.fail("unexpected", f"Unexpected {type(error).__name__}: {error}".rstrip(": "), hint, 1)
     return code if isinstance(code, int) else 0
-
-
-def _usage(session: Session, error: click.UsageError) -> int:
-    command = error.ctx.command_path if error.ctx else "localmcp"
-    if isinstance(error, click.exceptions.NoArgsIsHelpError):
-        render.echo(error.format_message(), err=True, color=session.color)
-        return error.exit_code
-    return session.fail("usage", error.format_message(), f"See: {command} --help", error.exit_code)
-
-
-def _refused(session: Session, error: OSError) -> int:
-    """Report a stream or file that cannot be used; errors of files name them, a stream has no name."""
-    if error.filename is None and error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO):
-        return _unexpected(session, error)
-    if error.filename is None:
-        hint = "Free space where it goes, or send it somewhere else."
-        return session.fail("output", f"The output cannot be written: {error.strerror}.", hint, 1)
-    folders = "LOCALMCP_CONFIG_DIR, LOCALMCP_STATE_DIR, LOCALMCP_CACHE_DIR"
-    hint = f"Check who may write there, or name another place; localmcp's own are set by {folders}."
-    return session.fail("unavailable", f"{error.filename} cannot be used: {error.strerror}.", hint, 3)
-
-
-def _unexpected(session: Session, error: Exception) -> int:
-    message = f"{type(error).__name__}: {error}".rstrip(": ")
-    if _trace(session):
-        return session.fail("unexpected", message, None, 1)
-    return session.fail("unexpected", f"Unexpected {message}", "Run it again with -v for the traceback.", 1)
 
 
 def _trace(session: Session) -> bool:
@@ -203,9 +189,3 @@ def _trace(session: Session) -> bool:
 
     render.echo(traceback.format_exc(), err=True, nl=False, color=session.color)
     return True
-
-
-def _speak_utf8(stream: TextIO) -> None:
-    """Pipes on Windows have the code page of old programs; lone surrogates must not end a listing."""
-    if hasattr(stream, "reconfigure"):
-        stream.reconfigure(encoding="utf-8", errors="replace")  # pyright: ignore[reportAttributeAccessIssue]

@@ -1,13 +1,11 @@
-"""Progress of an ingest: two bars on a terminal, elsewhere a line every ten seconds."""
+"""Progress of an ingest: two bars on a terminal, nothing elsewhere."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from localmcp.cli import render
 from localmcp.cli.session import Session
 from localmcp.humanize import counted, duration, short_path
 from localmcp.visible_text import visible
@@ -19,33 +17,36 @@ if TYPE_CHECKING:
 
 Show = Callable[["Progress"], None]
 
-SECONDS_BETWEEN_LINES = 10.0
-STOPPABLE = "you can stop, it continues when localmcp runs"
-
 
 @contextmanager
 def shown_progress(session: Session) -> Generator[Show | None]:
     """Yield what to hand to the library as `progress`."""
-    if session.quiet or session.as_json:
+    if not session.shows_progress:
         yield None
-    elif not session.shows_progress:
-        yield _lines(session)
-    else:
-        with _bars(session, count=False) as (bar, width):
-            words = bar.add_task("looking at the files", total=None)
-            meaning = bar.add_task("", total=None, visible=False)
+        return
+    with _bars(session, count=False) as (bar, width):
+        words = bar.add_task("looking at the files", total=None)
+        meaning = bar.add_task("", total=None, visible=False)
 
-            def show(progress: Progress) -> None:
-                line = describe(progress, max(width - 36, 20))
-                if progress.phase == "words":
-                    size = max(progress.bytes_total, 1)
-                    bar.update(words, total=size, completed=progress.bytes_done, description=line)
-                    return
-                total = max(progress.vectors_total, 1)
+        def show(progress: Progress) -> None:
+            left = "" if progress.seconds_left is None else f"{duration(progress.seconds_left)} left"
+            if progress.phase == "meaning":
+                share = f"Meaning: {100 * progress.vectors_done // max(progress.vectors_total, 1)} %"
+                line = f"{', '.join(filter(None, (share, left)))}; you can stop, it continues when localmcp runs"
                 bar.update(words, total=1, completed=1, description="every document is found by word")
+                total = max(progress.vectors_total, 1)
                 bar.update(meaning, total=total, completed=progress.vectors_done, visible=True, description=line)
+                return
+            files = f"{progress.done} of {counted(progress.total, 'file')}"
+            line = " · ".join(filter(None, (files, counted(progress.chunks, "passage"), left)))
+            # The end of the path, if there is room for it beside the bar.
+            space, path = width - 36 - len(line) - 3, visible(short_path(progress.path))
+            if space >= 12:
+                line = f"{line} · {path if len(path) <= space else '…' + path[-space + 1 :]}"
+            size = max(progress.bytes_total, 1)
+            bar.update(words, total=size, completed=progress.bytes_done, description=line)
 
-            yield show
+        yield show
 
 
 @contextmanager
@@ -72,34 +73,3 @@ def _bars(session: Session, *, count: bool) -> Generator[tuple[Bar, int]]:
     columns = (*before, BarColumn(bar_width=30), *after, TextColumn("{task.description}", markup=False))
     with Bar(*columns, console=console, transient=True) as bars:
         yield bars, console.width
-
-
-def _lines(session: Session) -> Show:
-    """Return what tells a line every ten seconds, for logs."""
-    last = time.monotonic()
-
-    def show(progress: Progress) -> None:
-        nonlocal last
-        if time.monotonic() - last >= SECONDS_BETWEEN_LINES:
-            last = time.monotonic()
-            session.note(describe(progress, render.PIPED_COLUMNS))
-
-    return show
-
-
-def describe(progress: Progress, width: int) -> str:
-    """Return `12 of 43 files · 210 passages · 14 s left · notes/a.md`, as much as fits.
-
-    Or `Meaning: 12 %, 4 min left; …`.
-    """
-    left = "" if progress.seconds_left is None else f"{duration(progress.seconds_left)} left"
-    if progress.phase == "meaning":
-        share = f"Meaning: {100 * progress.vectors_done // max(progress.vectors_total, 1)} %"
-        return f"{', '.join(filter(None, (share, left)))}; {STOPPABLE}"[:width]
-    files = f"{progress.done} of {counted(progress.total, 'file')}"
-    line = " · ".join(filter(None, (files, counted(progress.chunks, "passage"), left)))
-    space = width - len(line) - 3
-    path = visible(short_path(progress.path))
-    if space < 12:
-        return line[:width]
-    return f"{line} · {path if len(path) <= space else '…' + path[-space + 1 :]}"

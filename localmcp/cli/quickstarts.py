@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 import click
 
 from localmcp.cli import render
 from localmcp.cli.session import Session, group, pass_session
 from localmcp.cli.tool_commands import tool_command
-from localmcp.cli.values import write_new
 from localmcp.config import sample_directory
 from localmcp.errors import InvalidInput, NotFound
 from localmcp.quickstarts.catalog import Quickstarts
 from localmcp.schemas import Json
-
-FORMATS = {".yml": "yaml", ".yaml": "yaml", ".json": "json", ".jsonl": "jsonl", ".ndjson": "jsonl"}
 
 
 @group()
@@ -80,27 +76,8 @@ tool_command(
 )  # fmt: skip
 
 
-@quickstarts.command("export")
-@click.argument("names", nargs=-1, metavar="[NAME...]")
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write this file: .yaml, .json or .jsonl.")
-@click.option("--format", "form", type=click.Choice(["yaml", "json", "jsonl"]), help="Form; yaml if nothing says.")
-@click.option("--tag", help="Only with this tag: VALUE or KIND:VALUE.")
-@click.option("--force", is_flag=True, help="A file that is there may be replaced.")
-@pass_session
-def export(
-    session: Session, names: tuple[str, ...], output: Path | None, form: str | None, tag: str | None, force: bool
-) -> None:
-    """Print quick starts, all or the named ones, so that `import` reads them back without a difference."""
-    if output and not form and output.suffix.lower() not in FORMATS:
-        hint = f"Use one of {', '.join(FORMATS)}, or name the form with --format."
-        raise InvalidInput(f"The ending of {output} says no form.", hint=hint)
-    chosen = form or (FORMATS[output.suffix.lower()] if output else "yaml")
-    exported = session.call("exportQuickstarts", names=list(names) or None, format=chosen, tag=tag).value
-    if tag and not exported["count"]:
-        hint = "What there is, with its tags: localmcp quickstarts list"
-        raise NotFound(f"No quick start has the tag '{tag}'.", hint=hint)
-    if output is None:
-        session.answer(exported, lambda value: render.write(value["text"], nl=False))
-        return
-    write_new({str(output): exported["text"]}, force=force)
-    session.answer({"count": exported["count"], "format": chosen, "file": str(output)}, session.show)
+tool_command(
+    quickstarts, "export", Quickstarts.export, arguments={"names": "[NAME]..."},
+    help="Print quick starts, all or the named ones, so that `import` reads them back without a difference.",
+    show=lambda _, value: render.write(value["text"], nl=False),
+)  # fmt: skip

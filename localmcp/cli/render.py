@@ -17,19 +17,11 @@ from typing import Any, cast
 
 import click
 
-from localmcp.humanize import local_time, short_path, size
+from localmcp.humanize import field_label, field_text, rows_of
 from localmcp.visible_text import visible
-
-WIDEST_CELL = 60
-"""Columns of a table's cell; one long text must not spread all its rows."""
-PIPED_COLUMNS = 100
 
 _ESCAPE = f"␛{os.urandom(8).hex()}"
 """Where `echo` writes ESC. No document can know it, so styles come only from here."""
-_STYLE = re.compile(re.escape(_ESCAPE) + r"\[[\d;]*m")
-_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d")
-_MESSAGES = ("notices", "message", "success", "count", "total", "nextOffset")
-"""Fields of an answer that `facts` leaves to the session."""
 
 
 def echo(text: str = "", *, err: bool = False, nl: bool = True, color: bool | None = None) -> None:
@@ -45,12 +37,6 @@ def write(text: str, *, nl: bool = True) -> None:
         click.echo(text, nl=nl, color=True)  # color=True keeps escape sequences that are in the data
 
 
-def write_answer(text: str) -> None:
-    """Print the text of an answer, its headings bold."""
-    for line in text.splitlines():
-        echo(bold(line) if line.startswith("# ") else line)
-
-
 def confirm(question: str) -> bool:
     """Ask on stderr; return whether the person said yes."""
     return click.confirm(visible(question), err=True)
@@ -63,7 +49,7 @@ def styled(text: str, **style: Any) -> str:
 
 def plain(text: str) -> str:
     """Return `text` without styles."""
-    return _STYLE.sub("", text)
+    return re.sub(re.escape(_ESCAPE) + r"\[[\d;]*m", "", text)
 
 
 bold = partial(styled, bold=True)
@@ -82,9 +68,10 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[in
     used = [index for index in range(len(head)) if any(row[index] for row in lines)]
     drawn = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="")
     for index in used:
+        # One long text must not spread all its rows.
         drawn.add_column(
             Text(head[index]), justify="right" if index in right else "left", overflow="ellipsis", no_wrap=True,
-            max_width=None if head[index] in ("path", "file", "where") else WIDEST_CELL,
+            max_width=None if head[index] in ("path", "file", "where") else 60,
         )  # fmt: skip
     for row in lines:
         drawn.add_row(*(Text(row[index]) for index in used))
@@ -108,49 +95,20 @@ def render(value: Mapping[str, Any], columns: Sequence[str] = ()) -> str:
     `columns`: the keys of the tables' columns, in order, without the facts; if it is empty, all that hold plain values.
     """
     parts: list[str] = []
-    pairs = [(label(key), cell(key, item)) for key, item in value.items() if key not in _MESSAGES and not _rows(item)]
+    # The session prints these in words of its own.
+    apart = ("notices", "message", "success", "count", "total", "nextOffset")
+    pairs = [
+        (field_label(key), field_text(key, item))
+        for key, item in value.items()
+        if key not in apart and not rows_of(item)
+    ]
     if (text := facts(pairs)) and not columns:
         parts.append(text)
     for item in value.values():
-        if rows := _rows(item):
-            keys = columns or list(dict.fromkeys(key for row in rows for key, part in row.items() if _is_plain(part)))
+        if rows := rows_of(item):
+            plain_keys = (k for row in rows for k, part in row.items() if not isinstance(part, Mapping | list))
+            keys = columns or list(dict.fromkeys(plain_keys))
             numbers = [i for i, key in enumerate(keys) if all(isinstance(row.get(key, 0), int | float) for row in rows)]
-            cells = [[cell(key, row.get(key)) for key in keys] for row in rows]
-            parts.append(table([label(key) for key in keys], cells, numbers))
+            cells = [[field_text(key, row.get(key)) for key in keys] for row in rows]
+            parts.append(table([field_label(key) for key in keys], cells, numbers))
     return "\n\n".join(parts)
-
-
-def label(key: str) -> str:
-    """Return the name of a field in words: `createdAt` as `created at`."""
-    return re.sub(r"(?<=[a-z])([A-Z])", lambda letter: f" {letter[1].lower()}", key).replace("_", " ")
-
-
-def cell(key: str, value: Any) -> str:
-    """Return a value in one line: times of the clock here, short paths, lists joined; empty for None and false."""
-    if value is None or value is False or value == []:
-        return ""
-    if value is True:
-        return "yes"
-    if isinstance(value, int):
-        return size(value) if key.lower().endswith("bytes") else f"{value:,}" if abs(value) > 9999 else str(value)
-    if isinstance(value, float):
-        return f"{value:.3g}"
-    if isinstance(value, Mapping):
-        inner = cast(Mapping[str, Any], value).items()
-        return ", ".join(f"{name}: {text}" for name, part in inner if (text := cell(name, part)))
-    if isinstance(value, list | tuple):
-        return ", ".join(cell(key, part) for part in cast(Sequence[Any], value))
-    text = " ".join(str(value).split())
-    if key in ("path", "file", "uri", "where"):
-        return short_path(text)
-    return local_time(text) if _TIME.match(text) else text
-
-
-def _rows(value: Any) -> list[dict[str, Any]]:
-    """Return a list of objects, which is a table; empty for anything else."""
-    rows = cast(list[Any], value) if isinstance(value, list) else []
-    return rows if all(isinstance(row, dict) for row in rows) else []
-
-
-def _is_plain(value: Any) -> bool:
-    return not isinstance(value, Mapping | list)

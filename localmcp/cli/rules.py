@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,17 +9,15 @@ import click
 
 from localmcp.cli import render
 from localmcp.cli.session import Session, group, pass_session
-from localmcp.cli.tool_commands import tool_command
-from localmcp.cli.values import write_new
+from localmcp.cli.tool_commands import tool_command, tool_options
 from localmcp.errors import InvalidInput
+from localmcp.files import write_atomically
 from localmcp.humanize import counted
 from localmcp.rules.catalog import RuleCatalog
-from localmcp.rules.files import rule_files_in
+from localmcp.rules.files import RuleFiles, rule_files_in
 from localmcp.rules.finder import RuleFinder
 from localmcp.rules.learning import RuleLearner
 from localmcp.schemas import Json
-
-FORMATS = click.Choice(["jsonl", "claude", "agents", "cursorrules", "mdc", "copilot", "markdown"])
 
 
 @group()
@@ -34,21 +31,16 @@ def rules() -> None:
     """
 
 
-def _require_words(argument: str, message: str) -> Callable[[Session, Json], Json]:
-    """Return a check that refuses blank text in words of the command line, not of the tool."""
-
-    def check(_session: Session, arguments: Json) -> Json:
-        if not (arguments[argument] or "").strip():
-            raise InvalidInput(message)
-        return arguments
-
-    return check
+def _check_words(_session: Session, arguments: Json) -> Json:
+    """Refuse blank text in words of the command line, not of the tool."""
+    if not "".join(arguments.get(name) or "" for name in ("taskDescription", "instruction")).strip():
+        raise InvalidInput('Say what the task or the rule is, such as: localmcp rules search "write tests"')
+    return arguments
 
 
 tool_command(
     rules, "search", RuleFinder.get_relevant_rules, "Find the rules that a task needs, and say why.",
-    prepare=_require_words("taskDescription", 'Say what the task is, such as: localmcp rules search "write tests"'),
-    arguments={"taskDescription": "TASK..."},
+    prepare=_check_words, arguments={"taskDescription": "TASK..."},
     spelled={"maxResults": "-n --limit", "similarityThreshold": "--threshold", "files": "--file"},
     says={"maxResults": "Rules at most; default 5"}, columns=("id", "relevance_score", "rule_text", "category", "why"),
 )  # fmt: skip
@@ -60,7 +52,7 @@ tool_command(
 tool_command(
     rules, "remember", RuleLearner.remember, makes=True, arguments={"instruction": "INSTRUCTION"},
     help="Make a rule of an instruction in your own words, unless it was meant for the moment.",
-    prepare=_require_words("instruction", "Say what is to be remembered; it was empty."),
+    prepare=_check_words,
 )  # fmt: skip
 tool_command(
     rules, "list", RuleCatalog.list_rules, "List the rules, newest first.",
@@ -68,12 +60,9 @@ tool_command(
 )  # fmt: skip
 
 
-def _without_empty_globs(_session: Session, changes: Json) -> Json:
-    return {**changes, "globs": [glob for glob in changes["globs"] if glob]} if changes["globs"] else changes
-
-
 tool_command(
-    rules, "edit", RuleCatalog.edit_rule, prepare=_without_empty_globs, arguments={"id": "ID"},
+    rules, "edit", RuleCatalog.edit_rule, arguments={"id": "ID"},
+    prepare=lambda _, changes: {**changes, "globs": changes["globs"] and [glob for glob in changes["globs"] if glob]},
     help="Change a rule; what is left out stays, and an empty text takes a project or files away.",
     spelled={"rule_text": "--text", "globs": "--glob", "alwaysApply": "--always/--not-always"},
 )  # fmt: skip
@@ -104,22 +93,25 @@ def import_rules(session: Session, paths: tuple[Path, ...], project: str | None)
 
 
 @rules.command("export")
-@click.option("--format", "kind", type=FORMATS, default="jsonl", show_default=True, help="Form.")
+@tool_options(RuleFiles.export_rules)
 @click.option("--to", "folder", type=click.Path(path_type=Path), help="Write files below this folder, not to stdout.")
-@click.option("--category", help="Only this category.")
-@click.option("--project", help="Rules of this project and general ones.")
 @click.option("--force", is_flag=True, help="Files that are there may be replaced.")
 @pass_session
-def export_rules(session: Session, kind: str, folder: Path | None, force: bool, **options: Any) -> None:
+def export_rules(session: Session, folder: Path | None, force: bool, **arguments: Any) -> None:
     """Print the rules in a form that can be imported again, or write them to files."""
-    result = session.call("exportRules", format=kind, **options).value
+    result = session.call("exportRules", **arguments).value
     session.warn(*result.get("notices", ()))
     if folder is None:
         session.answer(result, lambda value: render.write("".join(file["text"] for file in value["files"]), nl=False))
         return
-    texts = {str(folder / file["name"]): file["text"] for file in result["files"]}
-    write_new(texts, force=force)
-    session.answer({"count": result["count"], "format": kind, "files": list(texts)}, session.show)
+    texts = {folder / file["name"]: file["text"] for file in result["files"]}
+    existing = next((path for path in texts if path.exists() and not force), None)
+    if existing is not None:
+        raise InvalidInput(f"{existing} is there already.", hint="Name another place, or replace it with --force.")
+    for path, text in texts.items():
+        write_atomically(path, text)
+    answer = {"count": result["count"], "format": arguments["format"], "files": list(map(str, texts))}
+    session.answer(answer, session.show)
 
 
 @rules.command("reembed")

@@ -1,23 +1,23 @@
-"""`localmcp servers`: other MCP servers whose tools an assistant reaches through localmcp."""
+"""`localmcp servers` and `connect`: other MCP servers behind localmcp, and localmcp in an assistant."""
 
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import closing, contextmanager
-from pathlib import Path
-from typing import Any
 
 import click
 
 from localmcp.cli import render
-from localmcp.cli.session import Session, group, pass_session
+from localmcp.cli.session import Session, command, group, pass_session
 from localmcp.cli.values import split_pair
 from localmcp.config import cache_directory, servers_file, state_directory
+from localmcp.connect.configuration import describe_client, plan_connection, plan_removal, write_changes
+from localmcp.connect.entry import Launch, block_for, make_launch
+from localmcp.connect.targets import FILE, find_targets, is_present, present_clients, read_present_clients
 from localmcp.errors import InvalidInput, NotFound
 from localmcp.files import expand_home
-from localmcp.hub.client_configuration import client_names, read_client, read_document, servers_in
+from localmcp.hub.client_configuration import ClientFile, client_names, read_client, read_document, servers_in
 from localmcp.hub.entries import entry_of, parse_entry, take_over, write_entries
 from localmcp.hub.server import McpServer
 from localmcp.hub.servers import McpServers
@@ -25,7 +25,6 @@ from localmcp.humanize import counted
 from localmcp.schemas import Json
 from localmcp.visible_text import visible
 
-UNAVAILABLE = 3
 COLUMNS = ("name", "state", "tools", "where", "args", "error")
 
 
@@ -105,24 +104,32 @@ def describe(server: McpServer) -> Json:
 @click.option("--url", help="Its address, for a server that speaks Streamable HTTP.")
 @click.option("--header", "headers", multiple=True, metavar="NAME=VALUE", help="Sent with each request; ${VAR} works.")
 @click.option("--env", multiple=True, metavar="NAME=VALUE", help="Set for the program; ${VAR} works. Repeatable.")
-@click.option("--cwd", metavar="FOLDER", help="Where the program runs.")
-@click.option("--include", multiple=True, metavar="PATTERN", help="Only its tools of this name; * works. Repeatable.")
-@click.option("--exclude", multiple=True, metavar="PATTERN", help="None of its tools of this name. Repeatable.")
-@click.option("--timeout", type=click.FloatRange(0.1, 999), help="Seconds for one call (60).")
-@click.option("--start-timeout", type=click.FloatRange(0.1, 999), help="Seconds for its start (30).")
 @click.option("--replace", is_flag=True, help="Take the place of a server of that name.")
 @click.option("--no-start", is_flag=True, help="Do not start it once to read its tools.")
 @click.argument("name")
 @click.argument("command", nargs=-1, metavar="[URL | -- COMMAND ARGS...]")
 @pass_session
-def add(session: Session, name: str, command: tuple[str, ...], replace: bool, no_start: bool, **options: Any) -> None:
+def add(
+    session: Session, name: str, command: tuple[str, ...], url: str | None, headers: tuple[str, ...],
+    env: tuple[str, ...], replace: bool, no_start: bool,
+) -> None:  # fmt: skip
     """Add a server, and start it once to read its tools.
+
+    What else a server may have, such as timeouts and the tools to leave out, is written into mcp.json.
 
     \b
       localmcp servers add time -- uvx mcp-server-time
       localmcp servers add notes --url https://example.org/mcp --header 'Authorization=Bearer ${NOTES_TOKEN}'
     """
-    entry = make_entry(command, options)
+    entry = entry_of(command)
+    if url:
+        entry |= {"type": "http", "url": url}
+    # What was typed may be a secret and is not repeated.
+    pairs = {
+        "env": dict(split_pair(pair, "--env takes NAME=VALUE.") for pair in env),
+        "headers": dict(split_pair(pair, "--header takes NAME=VALUE.") for pair in headers),
+    }
+    entry |= {key: value for key, value in pairs.items() if value}
     problem = parse_entry(name, entry).problem
     if problem:
         raise InvalidInput(f"This server cannot be used: {problem}.", hint="Give a command after --, or --url.")
@@ -133,28 +140,6 @@ def add(session: Session, name: str, command: tuple[str, ...], replace: bool, no
     answer = {"name": name, "file": str(path), **outcome}
     session.answer(answer, session.show)
     _note_definitions(session, [open_servers(session).server(name)])
-
-
-def make_entry(command: tuple[str, ...], options: Json) -> Json:
-    """Return the entry as it is written to the file.
-
-    Raises:
-        InvalidInput: a NAME=VALUE without `=`.
-    """
-    entry = entry_of(command)
-    if options["url"]:
-        entry |= {"type": "http", "url": options["url"]}
-    cwd = options["cwd"]
-    further = {
-        # What was typed may be a secret and is not repeated.
-        "env": dict(split_pair(pair, "--env takes NAME=VALUE.") for pair in options["env"]),
-        "headers": dict(split_pair(pair, "--header takes NAME=VALUE.") for pair in options["headers"]),
-        "cwd": os.path.abspath(os.path.expanduser(cwd)) if cwd and "${" not in cwd else cwd,
-        "tools": {key: list(options[key]) for key in ("include", "exclude") if options[key]},
-        "timeout": options["timeout"],
-        "startTimeout": options["start_timeout"],
-    }
-    return {**entry, **{key: value for key, value in further.items() if value}}
 
 
 @servers.command("remove")
@@ -172,33 +157,28 @@ def remove(session: Session, names: tuple[str, ...]) -> None:
 @servers.command("import")
 @click.option("--dry-run", is_flag=True, help="Show what would be done; change nothing.")
 @click.option("--replace", is_flag=True, help="Overwrite your servers of the same name.")
-@click.argument("source", metavar="CLIENT|FILE")
+@click.argument("source", required=False, metavar="[CLIENT|FILE]")
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @pass_session
-def import_servers(session: Session, source: str, names: tuple[str, ...], dry_run: bool, replace: bool) -> None:
+def import_servers(session: Session, source: str | None, names: tuple[str, ...], dry_run: bool, replace: bool) -> None:
     """Take servers over from another client, or from a file that it keeps them in; only the named ones, if any are.
 
-    CLIENT is claude-desktop, claude-code, cursor, vscode, windsurf, zed, gemini or codex. That client's file is only
-    read. localmcp itself is left out. Variables such as ${TOKEN} stay as they are and are filled in at the start.
+    CLIENT is claude-desktop, claude-code, cursor, vscode, windsurf, zed, gemini or codex; without one, every client of
+    this machine. A client's file is only read. localmcp itself is left out. Variables such as ${TOKEN} stay as they are
+    and are filled in at the start.
     """
-    report = take_over(read_source(source), names, replace=replace, dry_run=dry_run)
-    session.answer(report, session.show)
-
-
-def read_source(source: str) -> dict[Path, dict[str, Any]]:
-    """File -> its servers, for the name of a client or of a file.
-
-    Raises:
-        NotFound: there is neither such a client nor such a file, or the client has no configuration here.
-        ConfigurationError: a file cannot be read.
-    """
-    if source in client_names():
-        return read_client(source)
-    path = expand_home(source)
-    if not path.is_file():
+    problems: list[str] = []
+    if source is None:
+        theirs, problems = read_present_clients()
+    elif source in client_names():
+        theirs = read_client(source)
+    elif (path := expand_home(source)).is_file():
+        theirs = {path: servers_in(read_document(path), path)}
+    else:
         clients = ", ".join(client_names())
         raise NotFound(f"'{source}' is neither a file nor a client that is known.", hint=f"Clients: {clients}.")
-    return {path: servers_in(read_document(path), path)}
+    session.warn(*problems)
+    session.answer({**take_over(theirs, names, replace=replace, dry_run=dry_run), "problems": problems}, session.show)
 
 
 @servers.command("approve")
@@ -251,7 +231,7 @@ def login(session: Session, name: str, no_browser: bool, timeout: float) -> int:
 
     session.answer({"server": name, "signedIn": signed_in, **outcome}, session.show)
     _note_definitions(session, [open_servers(session).server(name)])
-    return UNAVAILABLE if "error" in outcome else 0
+    return 3 if "error" in outcome else 0
 
 
 @servers.command("logout")
@@ -284,7 +264,7 @@ def refresh(session: Session, names: tuple[str, ...]) -> int:
     outcomes = [{"name": name, **outcome} for name, outcome in _refreshed(session, chosen).items()]
     session.answer({"servers": outcomes}, session.show)
     _note_definitions(session, [servers.server(name) for name in chosen])
-    return UNAVAILABLE if any(outcome.get("error") for outcome in outcomes) else 0
+    return 3 if any(outcome.get("error") for outcome in outcomes) else 0
 
 
 def _refreshed(session: Session, names: Sequence[str]) -> dict[str, Json]:
@@ -303,3 +283,94 @@ def _note_definitions(session: Session, listed: Iterable[McpServer]) -> None:
         if count := len(server.changes()):
             changes = f"{server.entry.name}: {counted(count, 'tool')} changed since you approved it; see"
             session.warn(f"{changes}: localmcp servers approve {server.entry.name}")
+
+
+# ---------------------------------------------------------------- localmcp in an assistant
+
+RESTART = {
+    "claude-desktop": "Quit Claude Desktop completely (not only its window) and start it again.",
+    "claude-code": "Start a new Claude Code session; /mcp lists it.",
+    "cursor": "Reload Cursor's window; its MCP settings list it.",
+    "vscode": "In VS Code run `MCP: List Servers` and start it there.",
+    "windsurf": "Press refresh in Windsurf's MCP panel.",
+    "zed": "Zed reads it at once; the settings of its agent panel list it.",
+    "gemini": "Start a new Gemini CLI session; /mcp lists it.",
+    "codex": "Start a new Codex session.",
+}
+
+
+@command()
+@click.argument("client", required=False, metavar="[CLIENT|FILE]")
+@click.option("--name", default="localmcp", show_default=True, help="The name it gets in the client.")
+@click.option("--profile", metavar="NAME", help="Give the client only what this table of profiles.toml allows.")
+@click.option("--print", "show", is_flag=True, help="Print the block to paste; change nothing.")
+@click.option("--dry-run", is_flag=True, help="Say what would be done; change nothing.")
+@click.option("--no-start", is_flag=True, help="Do not start the server once to see that it works.")
+@click.option("--remove", is_flag=True, help="Take localmcp out of the client again.")
+@pass_session
+def connect(
+    session: Session, client: str | None, name: str, profile: str | None, show: bool, dry_run: bool, no_start: bool,
+    remove: bool,
+) -> None:  # fmt: skip
+    """Connect an assistant: its configuration is found, changed and tried out.
+
+    CLIENT is claude-desktop, claude-code, cursor, vscode, windsurf, zed, gemini or codex; FILE is any file that such a
+    program reads its servers from. Without one, the clients on this machine are listed. Everything else in the file
+    stays as it is, and a copy is kept beside it. A file with comments is left alone, and the block for it is printed.
+    `--db` and the settings of this shell go along.
+
+    \b
+      localmcp connect claude-desktop
+      localmcp connect cursor --db ~/work.localmcp --name work
+      localmcp connect .mcp.json --profile reader
+    """
+    if show and remove:
+        raise click.UsageError("--print and --remove exclude each other.")
+    if client is None and not show:
+        clients = [describe_client(client) for client in present_clients()]
+        session.answer({"clients": clients, "known": client_names()}, lambda _: session.show({"clients": clients}))
+        session.note(f"Connect one with: localmcp connect CLIENT   ({', '.join(client_names())}, or a FILE)")
+        return
+    targets = find_targets(client) if client else []
+    if remove:
+        files = write_changes([plan_removal(target, name) for target in targets], dry_run=dry_run)
+        session.answer({"client": targets[0].client, "name": name, "dryRun": dry_run, "files": files}, session.show)
+        return
+    # Settings that cannot be used are reported here, not by a server that nobody watches.
+    _ = session.settings
+    launch = make_launch(session.database, profile)
+    if show:
+        block = block_for(targets[0] if targets else None, name, launch.entry)
+        places = [str(target.path) for target in targets]
+        answer = {"name": name, "entry": launch.entry, "block": block, "files": places}
+        session.answer(answer, lambda _: render.echo(block))
+        for place in places:
+            session.remark(f"Put it into {place}")
+        return
+    connect_client(session, targets, name, launch, dry_run, start=not (dry_run or no_start))
+
+
+def connect_client(
+    session: Session, targets: list[ClientFile], name: str, launch: Launch, dry_run: bool, *, start: bool
+) -> None:
+    """Start the server once, then write the configuration; a server that does not start is not written."""
+    from localmcp.connect.trial import ask_for_tools
+
+    first, absence = targets[0], ""
+    changes = [plan_connection(target, name, launch.entry) for target in targets]
+    if first.client != FILE and not is_present(first):
+        present = ", ".join(dict.fromkeys(client.client for client in present_clients())) or "none"
+        absence = f"{first.title} was not found on this machine; clients found: {present}. This is its file anyway."
+    if start:
+        session.remark("Starting the server once, as the client will …")
+    tools = ask_for_tools(name, launch.entry) if start else None
+    files = write_changes(changes, dry_run=dry_run)
+    about = {"client": first.client, "name": name, "dryRun": dry_run, "entry": launch.entry, "files": files}
+    carried = {"carried": list(launch.carried), "withheld": list(launch.withheld)}
+    session.answer({**about, "tools": tools, **carried}, session.show)
+    if launch.withheld:
+        session.warn(f"Not written, because secret: {', '.join(launch.withheld)}. Keep them by: localmcp config set")
+    if absence:
+        session.warn(absence)
+    if any(file["action"] in ("added", "updated") for file in files) and not dry_run:
+        session.note(f"Next: {RESTART.get(first.client, 'Restart the program that reads this file.')}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import re
 import signal
 import sys
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
@@ -149,7 +148,8 @@ class Session:
     def show(self, value: Json, answer: Answer | None = None, columns: Sequence[str] = ()) -> None:
         """Print an answer for people: the text that a model reads where it has one, else its fields and tables."""
         if answer is not None and answer.text[:1] not in ("{", "[") and not columns:
-            render.write_answer(answer.text)
+            for line in answer.text.splitlines():
+                render.echo(render.bold(line) if line.startswith("# ") else line)
             return
         self.warn(*value.get("notices", ()))
         if text := render.render(value, columns):
@@ -164,8 +164,7 @@ class Session:
     def print_json(self, value: Any) -> None:
         """Print one JSON document on stdout, indented on a terminal."""
         indent = 2 if sys.stdout.isatty() else None
-        text = json.dumps(value, ensure_ascii=False, indent=indent, default=str)
-        render.write(visible_json(text))
+        render.write(visible_json(json.dumps(value, ensure_ascii=False, indent=indent, default=str)))
 
     def note(self, text: str = "") -> None:
         """Print words about the work on stderr; none with --quiet or --json."""
@@ -248,18 +247,17 @@ def ended_by_signals() -> Generator[None]:
 EMPTY_PATH = "A path is empty (''). Is a shell variable not set?"
 
 
-def _remember(ctx: click.Context, option: click.Parameter, value: Any) -> None:
-    session: Session = ctx.ensure_object(Session)
-    if value == "":
-        raise click.UsageError(EMPTY_PATH, ctx)
-    if option.name == "verbosity":
-        session.verbosity = max(session.verbosity, value)
-    elif value:
-        setattr(session, str(option.name), value)
-
-
 def _common(*names: str, says: str, **attributes: Any) -> click.Option:
-    return click.Option(names, expose_value=False, callback=_remember, is_eager=True, help=says, **attributes)
+    def remember(ctx: click.Context, option: click.Parameter, value: Any) -> None:
+        session: Session = ctx.ensure_object(Session)
+        if value == "":
+            raise click.UsageError(EMPTY_PATH, ctx)
+        if option.name == "verbosity":
+            session.verbosity = max(session.verbosity, value)
+        elif value:
+            setattr(session, str(option.name), value)
+
+    return click.Option(names, expose_value=False, callback=remember, is_eager=True, help=says, **attributes)
 
 
 COMMON = (
@@ -274,18 +272,13 @@ class Command(click.Command):
     """A command that also takes the options of `COMMON`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Refuse an empty path: a shell variable that is not set must not mean the current folder.
-
-        So are letters that the locale could not decode, which nothing but the name of a file may hold.
-        """
+        """Refuse an empty path: a shell variable that is not set must not mean the current folder."""
         arguments = [p.make_metavar(ctx) for p in super().get_params(ctx) if isinstance(p, click.Argument)]
         takes_paths = any("PATH" in metavar or "FILE" in metavar for metavar in arguments)
         paths = {name for option in self.params if isinstance(option.type, click.Path) for name in option.opts}
         typed = {f"{before}={after}" for before, after in pairwise(args)}.union(args)
         if ("" in args and takes_paths) or not typed.isdisjoint(f"{name}=" for name in paths):
             raise click.UsageError(EMPTY_PATH, ctx)
-        if arguments and not takes_paths and re.search("[\udc80-\udcff]", " ".join(args)):
-            raise click.UsageError("The locale cannot hold letters of an argument. Set LC_ALL=C.UTF-8.", ctx)
         return super().parse_args(ctx, args)
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:

@@ -11,7 +11,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import click
 
-from localmcp.cli.session import COMMAND_OF_TOOL, Session, pass_session
+from localmcp.cli.session import COMMAND_OF_TOOL, Session, command, pass_session
 from localmcp.cli.values import YES
 from localmcp.schemas import Json, Param, bare_type, param_of
 
@@ -20,12 +20,6 @@ Show = Callable[[Session, Json], None]
 
 SHORT = {"collection": "-c --collection", "partition": "-p --partition", "limit": "-n --limit", "mode": "-m --mode"}
 """Parameters whose options have a letter, in every command."""
-SAYS = {
-    "until": "Only changed until then: 2026-11-01, yesterday",
-    "since": "Only changed since: 2026-11-01, yesterday",
-    "title": "Only those with this in their titles",
-}
-"""Help for parameters whose meaning a language model knows without a word."""
 
 
 class _Argument(click.Argument):
@@ -53,7 +47,7 @@ class _Text(click.ParamType):  # pyright: ignore[reportMissingTypeArgument]
 
 
 def tool_command(
-    parent: click.Group,
+    parent: click.Group | None,
     name: str,
     method: Function,
     help: str,  # noqa: A002
@@ -61,24 +55,23 @@ def tool_command(
     makes: bool = False,
     ask: Callable[[Session, Json], str] | None = None,
     prepare: Callable[[Session, Json], Json] | None = None,
-    options: Iterable[Callable[[Function], Function]] = (),
     columns: Sequence[str] = (),
     show: Show | None = None,
     **described: Any,
-) -> None:
-    """Add a command that calls a tool and shows its answer; exit code 1 if the tool failed.
+) -> click.Command:
+    """Return a command that calls a tool and shows its answer; exit code 1 if the tool failed.
 
     Args:
+        parent: the command above it; None = the program.
         makes: the file is made if there is none.
         ask: returns what the person must say yes to before the tool is called; adds `--yes`.
         prepare: makes the tool's arguments of the values of the command line.
-        options: click's options besides the tool's parameters, for `prepare`.
         columns: the keys of the answer that are shown in a table.
         show: prints the answer; as every answer is printed if left out.
         described: as `tool_options` takes it.
     """
     tool = method.__tool__.name  # pyright: ignore[reportFunctionMemberAccess]
-    COMMAND_OF_TOOL[tool] = f"localmcp {parent.name} {name}"
+    COMMAND_OF_TOOL[tool] = f"localmcp {parent.name} {name}" if parent else f"localmcp {name}"
 
     def run(session: Session, **arguments: Any) -> int:
         agreed: bool = arguments.pop("yes", False)
@@ -92,9 +85,8 @@ def tool_command(
         return session.answer_tool(answer, show)
 
     function: Function = pass_session(run)
-    for option in (*([YES] if ask else []), *reversed(list(options))):
-        function = option(function)
-    parent.command(name, help=help)(tool_options(method, **described)(function))
+    function = tool_options(method, **described)(YES(function) if ask else function)
+    return parent.command(name, help=help)(function) if parent else command(name, help=help)(function)
 
 
 def tool_options(
@@ -117,60 +109,49 @@ def tool_options(
     `without`: parameters that the command fills by itself.
     `instead`: parameter -> click's option or argument that takes its place.
     """
-    arguments, spelled, says = arguments or {}, {**SHORT, **(spelled or {})}, says or {}
+    arguments, says, instead, spelled = arguments or {}, says or {}, instead or {}, {**SHORT, **(spelled or {})}
+    # A language model knows the meaning of these without a word.
+    obvious = {
+        "until": "Only changed until then: 2026-11-01, yesterday",
+        "title": "Only those with this in their titles",
+    }
     hints = get_type_hints(method, include_extras=True)
     parameters = inspect.signature(method).parameters
-    names = [name for name in parameters if name not in ("self", *without)]
+
+    def list_or_none(_ctx: click.Context, _param: click.Parameter, values: tuple[Any, ...]) -> list[Any] | None:
+        return list(values) or None
+
+    def joined_or_none(_ctx: click.Context, _param: click.Parameter, values: tuple[Any, ...]) -> str | None:
+        return " ".join(values) or None
 
     def decorate(function: Function) -> Function:
-        for name in reversed(names):
-            hint, default = hints[name], parameters[name].default
-            if instead and name in instead:
-                added = instead[name]
-            elif name in arguments:
-                added = _argument(name, arguments[name], hint, default)
-            else:
-                added = _option(name, spelled.get(name, _kebab(name)), hint, default, says.get(name))
-            function = added(function)
+        for name in reversed([name for name in parameters if name not in ("self", *without)]):
+            kind, param, default = _bare(hints[name]), param_of(hints[name]) or Param(""), parameters[name].default
+            is_list, attributes = get_origin(kind) is list, dict[str, Any]()
+            if name in instead:
+                function = instead[name](function)
+                continue
+            if kind is not bool:
+                attributes["type"] = _type(hints[name])
+            if name in arguments:
+                attributes["required"] = default is inspect.Parameter.empty
+                if arguments[name].rstrip("]").endswith("..."):
+                    attributes |= {"nargs": -1, "callback": list_or_none if is_list else joined_or_none}
+                function = click.argument(name, cls=_Argument, metavar=arguments[name], **attributes)(function)
+                continue
+            spelling = spelled.get(name) or "--" + re.sub(r"([A-Z])", r"-\1", name).lower().replace("_", "-")
+            text = (says.get(name) or param.description or obvious.get(name, "")).rstrip(".")
+            attributes["help"] = f"{text}; may be repeated." if is_list else f"{text}."
+            attributes["show_default"] = default not in (None, "", False, inspect.Parameter.empty) and kind is not bool
+            attributes["default"] = default if attributes["show_default"] else None
+            if is_list:
+                attributes |= {"multiple": True, "callback": list_or_none}
+            elif kind is bool and "/" not in spelling:
+                attributes |= {"is_flag": True, "flag_value": True}
+            function = click.option(name, *spelling.split(), **attributes)(function)
         return function
 
     return decorate
-
-
-def _argument(name: str, metavar: str, hint: Any, default: Any) -> Callable[[Function], Function]:
-    words: dict[str, Any] = {"required": default is inspect.Parameter.empty}
-    if metavar.rstrip("]").endswith("..."):
-        words |= {"nargs": -1, "callback": _list_or_none if get_origin(_bare(hint)) is list else _joined_or_none}
-    return click.argument(name, cls=_Argument, metavar=metavar, type=_type(hint), **words)
-
-
-def _option(name: str, spelling: str, hint: Any, default: Any, says: str | None) -> Callable[[Function], Function]:
-    kind, param = _bare(hint), param_of(hint) or Param("")
-    shown = default not in (None, "", False, inspect.Parameter.empty) and kind is not bool
-    attributes: dict[str, Any] = {
-        "help": _help(says or param.description or SAYS.get(name, ""), kind),
-        "default": default if shown else None,
-    }
-    attributes["show_default"] = shown
-    if get_origin(kind) is list:
-        attributes |= {"multiple": True, "callback": _list_or_none}
-    elif kind is bool and "/" not in spelling:
-        attributes |= {"is_flag": True, "flag_value": True}
-    if kind is not bool:
-        attributes["type"] = _type(hint)
-    return click.option(name, *spelling.split(), **attributes)
-
-
-def _list_or_none(ctx: click.Context, option: click.Parameter, values: tuple[Any, ...]) -> list[Any] | None:
-    return list(values) or None
-
-
-def _joined_or_none(ctx: click.Context, argument: click.Parameter, values: tuple[Any, ...]) -> str | None:
-    return " ".join(values) or None
-
-
-def _help(text: str, kind: Any) -> str:
-    return f"{text.rstrip('.')}; may be repeated." if get_origin(kind) is list else f"{text.rstrip('.')}."
 
 
 def _type(hint: Any) -> Any:
@@ -180,17 +161,12 @@ def _type(hint: Any) -> Any:
         kind, param = get_args(kind)[0], Param("")
     if get_origin(kind) is Literal:
         return click.Choice(get_args(kind), case_sensitive=False)
-    if kind is int and param.minimum is None and param.maximum is None:
-        return click.INT
     if kind is int:
-        return click.IntRange(_whole(param.minimum), _whole(param.maximum))
+        least, most = (None if limit is None else int(limit) for limit in (param.minimum, param.maximum))
+        return click.INT if least is None and most is None else click.IntRange(least, most)
     if kind is float:
         return click.FloatRange(param.minimum, param.maximum)
     return _Text(param.min_length, param.max_length) if param.min_length or param.max_length else click.STRING
-
-
-def _whole(limit: float | None) -> int | None:
-    return None if limit is None else int(limit)
 
 
 def _bare(hint: Any) -> Any:
@@ -199,7 +175,3 @@ def _bare(hint: Any) -> Any:
     if get_origin(kind) in (Union, types.UnionType):
         return next(part for part in get_args(kind) if part is not types.NoneType)
     return kind
-
-
-def _kebab(name: str) -> str:
-    return "--" + re.sub(r"([A-Z])", r"-\1", name).lower().replace("_", "-")

@@ -1,7 +1,8 @@
-"""`localmcp tools` and `call`: every tool an assistant has, by hand, and mistakes in the person's own."""
+"""`localmcp tools`, `call` and `ask`: every tool an assistant has, by hand, and mistakes in the person's own."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +13,8 @@ from localmcp.cli import render
 from localmcp.cli.session import Session, command, group, pass_session
 from localmcp.cli.values import json_or_text, parse_object, read_bytes, split_pair
 from localmcp.config import config_directory
-from localmcp.humanize import counted, short_path
+from localmcp.errors import InvalidInput
+from localmcp.humanize import command_line, counted, short_path
 from localmcp.own_tools.problems import Problem, describe_provider
 from localmcp.schemas import Json, describe_parameters, mapping_of
 from localmcp.tool_search.discovery import NOTHING_FOUND, rank_tools, required_parameters
@@ -20,11 +22,6 @@ from localmcp.tools import Tool
 
 if TYPE_CHECKING:
     from localmcp.workspace import Workspace
-
-WRONG = 4
-"""Exit code of `check` when a tool cannot be offered: the configuration has to be fixed."""
-PATIENCE = 120.0
-"""Seconds that a person waits for the model, which an assistant's search does not."""
 
 
 @group(invoke_without_command=True)
@@ -58,7 +55,16 @@ def list_tools(session: Session) -> None:
 @pass_session
 def show(session: Session, name: str) -> None:
     """Show one tool: what it does, its parameters, and what it may change."""
-    session.answer(_describe(_tool(session, name)), _print_tool)
+
+    def print_tool(tool: Json) -> None:
+        render.echo(f"{render.bold(tool['name'])}({tool['signature']})  {render.dim(tool['title'])}")
+        render.echo(tool["description"])
+        parameters = tool["inputSchema"].get("properties", {})
+        render.echo(render.facts((name, str(spec.get("description", " "))) for name, spec in parameters.items()))
+        kind = "It only reads." if tool["readOnly"] else "It changes things."
+        render.echo(render.dim("It may remove or overwrite something." if tool["destructive"] else kind))
+
+    session.answer(_describe(_tool(session, name)), print_tool)
 
 
 def _describe(tool: Tool) -> Json:
@@ -76,15 +82,6 @@ def _describe(tool: Tool) -> Json:
     }
 
 
-def _print_tool(tool: Json) -> None:
-    render.echo(f"{render.bold(tool['name'])}({tool['signature']})  {render.dim(tool['title'])}")
-    render.echo(tool["description"])
-    parameters = tool["inputSchema"].get("properties", {})
-    render.echo(render.facts((name, str(spec.get("description", " "))) for name, spec in parameters.items()))
-    kind = "It only reads." if tool["readOnly"] else "It changes things."
-    render.echo(render.dim("It may remove or overwrite something." if tool["destructive"] else kind))
-
-
 @tools.command("search")
 @click.argument("words", nargs=-1, metavar="[QUERY]")
 @click.option("-n", "--limit", type=click.IntRange(1), default=10, show_default=True, help="Tools at most.")
@@ -95,7 +92,8 @@ def search(session: Session, words: tuple[str, ...], limit: int) -> None:
     discovery = workspace.discovery
     if not discovery.finder.remembers:
         session.remark("Reading what every tool does; the next search remembers it …")
-    ranked = rank_tools(" ".join(words), discovery.searchable(), discovery.finder, patience=PATIENCE)
+    # A person waits for the model, which an assistant's search does not.
+    ranked = rank_tools(" ".join(words), discovery.searchable(), discovery.finder, patience=120.0)
     hits: list[Json] = []
     for hit in ranked.tools[:limit]:
         tool, notice = hit.tool, workspace.registry.get(hit.tool.name).notice
@@ -194,11 +192,11 @@ def providers(session: Session) -> None:
     """Show where tools come from: programs, queries, HTTP calls, Python, other servers; nothing is started."""
     listed = [describe_provider(provider) for provider in session.reading().providers]
     answer: Json = {"configDirectory": str(config_directory()), "count": len(listed), "providers": listed}
-    rows = [(each["name"], each["state"], str(each["tools"]), short_path(each["where"])) for each in listed]
+    rows = [(about["name"], about["state"], str(about["tools"]), short_path(about["where"])) for about in listed]
     head = ("provider", "state", "tools", "configured in")
     session.answer(answer, lambda _: session.print_table(head, rows, right=(2,)))
     if not session.as_json:
-        _print_problems(Problem(**problem) for each in listed for problem in each["problems"])
+        _print_problems(Problem(**problem) for about in listed for problem in about["problems"])
 
 
 @tools.command("check", short_help="Look for mistakes in what brings tools.")
@@ -225,7 +223,8 @@ def check(session: Session, files: tuple[Path, ...]) -> int:
     session.answer(value, lambda _: _print_problems(problems))
     if not problems:
         session.note(f"{counted(checked, 'file' if files else 'tool')}, no mistakes.")
-    return WRONG if errors else 0
+    # As for any configuration that has to be fixed.
+    return 4 if errors else 0
 
 
 def _print_problems(problems: Iterable[Problem]) -> None:
@@ -240,12 +239,51 @@ def check_all(workspace: Workspace) -> list[Problem]:
     problems = workspace.own_tools.problems()
     problems += [problem for provider in workspace.providers for problem in provider.check()]
     owners = {tool.name: tool for tool in workspace.registry.tools()}
-    shadowed: list[Problem] = []
-    for name, tool in (
-        (provider.name, tool) for provider in workspace.own_tools.providers for tool in provider.tools()
-    ):
-        if owners.get(tool.name) is not tool:
-            where = str(tool.here.path) if isinstance(tool, ManifestTool) else name
-            message = f"The name '{tool.name}' belongs to another tool, which is called instead."
-            shadowed.append(Problem(where, None, message, "Give this one another name."))
-    return [*dict.fromkeys(problems), *shadowed]
+    problems = list(dict.fromkeys(problems))
+    for provider in workspace.own_tools.providers:
+        for tool in provider.tools():
+            if owners.get(tool.name) is not tool:
+                where = str(tool.here.path) if isinstance(tool, ManifestTool) else provider.name
+                message = f"The name '{tool.name}' belongs to another tool, which is called instead."
+                problems.append(Problem(where, None, message, "Give this one another name."))
+    return problems
+
+
+# ---------------------------------------------------------------- ask
+
+
+@command()
+@click.argument("query", nargs=-1, required=True)
+@click.option("-n", "--limit", type=int, help="Handed to the tool, if it takes one.")
+@click.option("--max-distance", type=int, help="Handed to the tool, if it takes one.")
+@pass_session
+def ask(session: Session, query: tuple[str, ...], limit: int | None, max_distance: int | None) -> int:
+    """Say in your own words what you want; the tool that does it is found and run.
+
+    Tools that remove something are only shown, with the command that runs them.
+
+    \b
+      localmcp ask "find quickstarts about backups"
+    """
+    if not " ".join(query).strip():
+        raise InvalidInput("QUERY is empty.", hint='Say what you want, such as: localmcp ask "list my documents"')
+    arguments = {"query": " ".join(query), "limit": limit, "maxDistance": max_distance}
+    response: Json = session.call_in(session.reading(), "ask", arguments).value
+
+    def show(_: Json) -> None:
+        """Print the tool's answer on stdout; what was called, or why nothing was, on stderr."""
+        if result := response.get("tool_result"):
+            call = f"{result['tool']} {json.dumps(response['arguments'], ensure_ascii=False)}"
+            session.remark(f"{call}  ({response['certainty']:.0%} sure, {response['router']})")
+            data = result["data"]
+            render.write(data if isinstance(data, str) else json.dumps(data, ensure_ascii=False, indent=2, default=str))
+        if "message" in response:
+            session.warn(response["message"])
+        if proposed := response.get("proposed"):
+            arguments = json.dumps(proposed["arguments"], ensure_ascii=False)
+            render.write(command_line("localmcp", "call", proposed["tool"], arguments))
+        elif response["status"] == "no_tool_call":
+            session.remark(f"Nearest: {', '.join(candidate['tool'] for candidate in response['candidates'])}")
+
+    session.answer(response, show)
+    return 1 if response["status"] == "error" else 0

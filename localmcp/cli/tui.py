@@ -1,17 +1,20 @@
-"""`localmcp tui` and `find`: the terminal interface on one file, and picking a passage while typing."""
+"""`localmcp tui`: the terminal interface on one file."""
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from logging.handlers import RotatingFileHandler
 from pathlib import Path
-from typing import Any
 
 import click
 
-from localmcp.cli import render
-from localmcp.cli.session import INTERRUPTED, Session, command, pass_session
+from localmcp.cli.session import Session, command, pass_session
 from localmcp.errors import Unavailable
+from localmcp.files import make_private_folder
 
 
 @command()
@@ -21,16 +24,23 @@ from localmcp.errors import Unavailable
 def tui(session: Session, file: Path | None, theme: str | None) -> int:
     """See, search and run everything in one file, in the terminal.
 
-    Press ? for the keys, ctrl+p for commands and documents, ctrl+q to leave. An assistant may use the same file at the
+    Press ? for the keys, ctrl+p for commands, ctrl+q to leave. An assistant may use the same file at the
     same time.
     """
     if file is not None:
         session.database = str(file)
     settings = session.settings
-    _prepare_screen(session, "tui", "localmcp search, sources, rules, … do the same without one.")
+    if not (sys.stdin.isatty() and sys.stderr.isatty()) or os.environ.get("TERM") == "dumb":
+        hint = "localmcp search, sources, rules, … do the same without one."
+        raise Unavailable("localmcp tui needs a terminal that can draw.", hint=hint)
+    # What is typed is searched again when the model is there.
+    session.seconds_for_model = 0.0
+    # Textual takes an empty NO_COLOR for a wish too; no-color.org does not.
+    if os.environ.get("NO_COLOR") == "":
+        del os.environ["NO_COLOR"]
     # textual takes 160 ms to import.
     from localmcp.tui.app import LocalMcpApp
-    from localmcp.tui.logs import log_file, logging_to_file, separate_screen_stream
+    from localmcp.tui.session import log_file
 
     with logging_to_file(session.log_level), separate_screen_stream():
         app = LocalMcpApp(lambda: session.workspace, settings.database, theme or settings.theme)
@@ -40,65 +50,49 @@ def tui(session: Session, file: Path | None, theme: str | None) -> int:
     return 0
 
 
-def _prepare_screen(session: Session, name: str, hint: str) -> None:
-    """Refuse to draw where there is no terminal, and let searches go by words until the model is there.
+@contextmanager
+def logging_to_file(level: str) -> Generator[None]:
+    """Send the log records of this process to the TUI's log only, never to the screen, for the length of a block."""
+    from localmcp.tui.session import log_file
 
-    Raises:
-        Unavailable: stdin or stderr is not a terminal, or one that cannot draw.
+    make_private_folder(log_file().parent)
+    handler = RotatingFileHandler(log_file(), maxBytes=1_000_000, backupCount=1, encoding="utf-8", delay=True)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    root = logging.getLogger()
+    before = root.handlers[:], root.level
+    root.handlers, root.level = [handler], logging.getLevelNamesMapping()[level.upper()]
+    logging.captureWarnings(True)
+    try:
+        yield
+    finally:
+        logging.captureWarnings(False)
+        root.handlers, root.level = before
+        handler.close()
+
+
+@contextmanager
+def separate_screen_stream() -> Generator[None]:
+    """Give the screen a separate stream, and send what is written to descriptor 2 to the log file.
+
+    Textual draws on stderr and measures stdout. Libraries written in C write to stderr as well, and stdout may be a
+    pipe that waits for the answer.
     """
-    if not (sys.stdin.isatty() and sys.stderr.isatty()) or os.environ.get("TERM") == "dumb":
-        raise Unavailable(f"localmcp {name} needs a terminal that can draw.", hint=hint)
-    # What is typed is searched again when the model is there.
-    session.seconds_for_model = 0.0
-    # Textual takes an empty NO_COLOR for a wish too; no-color.org does not.
-    if os.environ.get("NO_COLOR") == "":
-        del os.environ["NO_COLOR"]
+    from localmcp.tui.session import log_file
 
-
-@command()
-@click.argument("query", nargs=-1)
-@click.option(
-    "-m", "--mode", type=click.Choice(["hybrid", "semantic", "keyword"]), default="hybrid", show_default=True,
-    help="By meaning and word, by meaning, or by word.",
-)  # fmt: skip
-@click.option(
-    "--print", "shown_part", type=click.Choice(["place", "path", "text", "id"]), default="place", show_default=True,
-    help="What is printed of the passage: path:line, its file, its text, or its id.",
-)  # fmt: skip
-@pass_session
-def find(session: Session, query: tuple[str, ...], mode: str, shown_part: str) -> int:
-    """Pick a passage while you type; the choice goes to stdout.
-
-    \b
-      $EDITOR "$(localmcp find --print path)"
-
-    Filters are part of the line: collection:NAME, tag:NAME, path:FOLDER, source:TITLE, type:KIND. Without a choice
-    nothing is printed and the exit code is 130.
-    """
-    settings = session.settings
-    _prepare_screen(session, "find", 'Use: localmcp search "…"')
-    # textual takes 160 ms to import.
-    from localmcp.tui.logs import logging_to_file, separate_screen_stream
-    from localmcp.tui.picker import PickerApp
-
-    with logging_to_file(settings.log_level), separate_screen_stream():
-        app = PickerApp(lambda: session.workspace, settings.database, " ".join(query), mode, settings.theme)
-        # Windows cannot draw below the prompt.
-        chosen = app.run(inline=sys.platform != "win32")
-    if app.return_code:
-        return session.fail("unexpected", "The screen could not be drawn.", None, app.return_code)
-    if chosen is None:
-        return INTERRUPTED
-    session.answer(chosen, lambda hit: render.write(printed(hit, shown_part)))
-    return 0
-
-
-def printed(hit: dict[str, Any], part: str) -> str:
-    """Return what `--print` asks for; a text without a file has its title for a path."""
-    citation = hit["citation"]
-    return {
-        "place": citation["label"],
-        "path": citation.get("path", hit["sourceTitle"]),
-        "text": hit["content"],
-        "id": hit["chunkId"],
-    }[part]
+    stdout, stderr = sys.__stdout__, sys.__stderr__
+    if stderr is None or os.name != "posix":
+        yield
+        return
+    screen = os.dup(2)
+    log = os.open(log_file(), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.dup2(log, 2)
+    os.close(log)
+    drawn = os.fdopen(screen, "w", encoding="utf-8", errors="replace", closefd=False)
+    sys.__stdout__ = sys.__stderr__ = drawn
+    try:
+        yield
+    finally:
+        drawn.flush()
+        sys.__stdout__, sys.__stderr__ = stdout, stderr
+        os.dup2(screen, 2)
+        os.close(screen)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
 from typing import Any, cast
@@ -13,7 +13,7 @@ from typing import Any, cast
 import click
 
 from localmcp.errors import InvalidInput, NotFound
-from localmcp.files import expand_home, unicode_path, write_atomically
+from localmcp.files import expand_home, unicode_path
 from localmcp.schemas import Json
 from localmcp.storage.times import days_ago, parse_span, utc_text
 
@@ -70,19 +70,6 @@ def read_bytes(file: str) -> bytes:
         raise NotFound(f"There is no file {file}.") from error
     except OSError as error:
         raise InvalidInput(f"{file} cannot be read: {error.strerror}.") from error
-
-
-def write_new(texts: Mapping[str, str], *, force: bool) -> None:
-    """Write each text to its file; none is written if one is there already, unless `force` says so.
-
-    Raises:
-        InvalidInput: one is there.
-    """
-    existing = next((path for path in texts if os.path.exists(path) and not force), None)
-    if existing is not None:
-        raise InvalidInput(f"{existing} is there already.", hint="Name another place, or replace it with --force.")
-    for path, text in texts.items():
-        write_atomically(Path(path), text)
 
 
 def parse_json(text: str | bytes, subject: str, hint: str | None = None) -> Any:

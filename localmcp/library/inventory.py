@@ -162,24 +162,6 @@ class Inventory:
             row = fetch_one(connection, sql, (name.lower(), name, name, *bindings, name.lower(), name, name))
         return self._item(row) if row else None
 
-    def matching(self, letters: str, *, limit: int = 300) -> list[Item]:
-        """Return documents whose title or file name holds these letters in this order, which a fuzzy finder then ranks.
-
-        Titles come before file names, the shortest first.
-        """
-        letters = "".join(letters.split())
-        pattern = "%" + "%".join(map(_escape, letters)) + "%"
-        with self._database.read() as connection:
-            sql = f"""
-                {_ITEM} where sources.collection_id in ({visible_ids(connection)}) and trashed_at is null
-                    and (title like ? escape '\\' or uri like ? escape '\\')
-                order by title like ? escape '\\' desc, length(title) limit ?
-            """
-            rows = fetch_all(connection, sql, (pattern, pattern, pattern, limit))
-        # Folders hold nearly every letter, so a path counts by its end alone.
-        fitting = [row for row in rows if _holds(row[1], letters) or _holds(os.path.basename(row[4] or ""), letters)]
-        return [self._item(row) for row in fitting]
-
     def passage_at(self, source_id: str, position: int = 0) -> str:
         """Return the id of the passage of a document at a position, or of its first; "" if it has none."""
         with self._database.read() as connection:
@@ -190,6 +172,12 @@ class Inventory:
             """
             number = fetch_one(connection, sql, (source_id, position))
         return str(uuid.UUID(bytes=number)) if number else ""
+
+    def formats(self) -> list[str]:
+        """Return the kinds of file that the documents were made of, such as `markdown`, in alphabetical order."""
+        with self._database.read() as connection:
+            where = f"trashed_at is null and format != '' and collection_id in ({visible_ids(connection)})"
+            return fetch_column(connection, f"select distinct format from sources where {where} order by 1")
 
     def format_of(self, source_id: str) -> str:
         """Return which reader made the text of a document; "" if it is gone."""
@@ -233,17 +221,6 @@ def _holding(words: str) -> tuple[str, list[Any]]:
 
 def _escape(text: str) -> str:
     return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
-
-
-def _holds(text: str, letters: str) -> bool:
-    """Return whether the letters are in the text in their order."""
-    remaining = iter(text.casefold())
-    return all(letter in remaining for letter in letters.casefold())
-
-
-def file_name(item: Item) -> str:
-    """Return the last part of a document's path, or its title."""
-    return os.path.basename(item.path) if item.path else item.title
 
 
 # ---------------------------------------------------------------- links between documents

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from textual.binding import Binding, BindingType
 from textual.content import Content
@@ -28,7 +28,6 @@ EMPTY = (
     "[$muted]Connect one: [/][b]5[/b][$muted], or from a shell: localmcp connect. "
     "[/][b]m[/b][$muted] shows the calls of this window too.[/]"
 )
-NONE_MATCHES = "[b]No call fits[/b]\n\n[$muted]Other words, or [/][b]e[/b][$muted] for those without an error too.[/]"
 
 
 class ActivityPane(FoundPane):
@@ -69,7 +68,7 @@ class ActivityPane(FoundPane):
         self.list.border_title = " · ".join(filter(None, chosen))
 
     def nothing(self) -> str:
-        return NONE_MATCHES if self.text or self.only_errors else EMPTY
+        return "[b]No call fits[/b]" if self.text or self.only_errors else EMPTY
 
     def action_mine(self) -> None:
         self.with_own = not self.with_own
@@ -92,45 +91,28 @@ class ActivityPane(FoundPane):
 
 
 def _row(entry: LogEntry) -> Row:
-    """Return a call in two lines: when, the tool and what was asked; who, and how it ended."""
-    clock, asked = local_time(entry.started_at)[-8:], cut(asked_words(entry.arguments), 200)
-    end = took(entry.seconds) if entry.success else f"✗ {entry.error_message or entry.error_class or 'error'}"
+    """Return a call in two lines: when, the tool and what was asked; who, and how it ended; beside them the whole."""
+    when, arguments = local_time(entry.started_at), entry.arguments or {}
+    values = {
+        name: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        for name, value in arguments.items()
+    }
+    # Texts say without their names what they are.
+    words = (text if isinstance(arguments[name], str) else f"{name} {text}" for name, text in values.items())
+    asked = cut(" · ".join(" ".join(text.split()) for text in words), 200)
+    took = f"{entry.seconds * 1000:.0f} ms" if entry.seconds < 0.9995 else f"{entry.seconds:.1f} s"
+    end = took if entry.success else f"✗ {entry.error_message or entry.error_class or 'error'}"
     title = Content.assemble(
-        (f"{clock} ", "$muted"), (entry.tool, "bold"), f" {asked}\n", (f"         {entry.client} · ", "$muted"),
+        (f"{when[-8:]} ", "$muted"), (entry.tool, "bold"), f" {asked}\n", (f"         {entry.client} · ", "$muted"),
         (" ".join(end.split()), "$muted" if entry.success else "$error"),
     )  # fmt: skip
-    return Row(str(entry.id), title, story_of(entry), record=entry)
-
-
-def story_of(entry: LogEntry) -> Content:
-    """Return who called what, the arguments, the documents of the answer, and how it ended."""
-    when = local_time(entry.started_at)
-    head = Content.assemble((entry.client, "bold $accent"), " called ", (entry.tool, "bold"), f" on {when}")
-    parts = [head, Content.styled(f"through {entry.via}", "$muted")] if entry.via else [head]
-    values = {name: v if isinstance(v, str) else json.dumps(v, ensure_ascii=False) for name, v in _arguments(entry)}
+    parts = [Content.assemble((entry.client, "bold $accent"), " called ", (entry.tool, "bold"), f" on {when}")]
+    parts += [Content.styled(f"through {entry.via}", "$muted")] if entry.via else []
     parts += [Content(""), *facts({**values})]
     if entry.documents:
         parts += [Content(""), Content.styled("was given", "$muted"), *(Content(f"  {d}") for d in entry.documents)]
     if entry.success:
-        end = Content.styled(f"✓ {took(entry.seconds)}, an answer of {size(entry.result_bytes)}", "$success")
+        parts.append(Content.styled(f"\n✓ {took}, an answer of {size(entry.result_bytes)}", "$success"))
     else:
-        end = Content.styled(f"✗ {entry.error_class}: {entry.error_message or ''}", "$error")
-    return lines(*parts, "", end)
-
-
-def _arguments(entry: LogEntry) -> list[tuple[str, Any]]:
-    return list((entry.arguments or {}).items())
-
-
-def asked_words(arguments: dict[str, Any] | None) -> str:
-    """Return the arguments in a line: texts without their names, other values with them."""
-    values = [
-        value if isinstance(value, str) else f"{name} {json.dumps(value, ensure_ascii=False)}"
-        for name, value in (arguments or {}).items()
-    ]
-    return " · ".join(" ".join(value.split()) for value in values)
-
-
-def took(seconds: float) -> str:
-    """`12 ms`, `1.4 s`."""
-    return f"{seconds * 1000:.0f} ms" if seconds < 0.9995 else f"{seconds:.1f} s"
+        parts.append(Content.styled(f"\n✗ {entry.error_class}: {entry.error_message or ''}", "$error"))
+    return Row(str(entry.id), title, lines(*parts), record=entry)

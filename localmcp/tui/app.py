@@ -1,4 +1,4 @@
-"""The app: the frame around the panes, which are made when they are first shown, and where errors end."""
+"""The app: the lines around the panes, which are made when they are first shown; the palette; where errors end."""
 
 from __future__ import annotations
 
@@ -7,40 +7,36 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from textual import on
 from textual._ansi_sequences import ANSI_SEQUENCES_KEYS
 from textual.app import ComposeResult, SystemCommand
 from textual.binding import Binding, BindingType
-from textual.command import Provider
+from textual.command import Hit, Hits, Provider
+from textual.containers import Horizontal
+from textual.content import Content
 from textual.getters import query_one
 from textual.notifications import SeverityLevel
 from textual.screen import Screen
-from textual.widgets import ContentSwitcher, Footer, Tab, Tabs
+from textual.widgets import ContentSwitcher, Footer, Static, Tab, Tabs
 
 from localmcp.config import write_setting
 from localmcp.errors import FileUnavailable, Interrupted, LocalMCPError, NeedsConfirmation
+from localmcp.humanize import counted, duration
 from localmcp.tui import theme
-from localmcp.tui.frame import TITLES, ErrorLine, JobStrip, TopLine, can_stop, first_line
-from localmcp.tui.logs import log_file
 from localmcp.tui.pane import Pane
+from localmcp.tui.passages import bar, short
 from localmcp.tui.search import SearchPane
-from localmcp.tui.session import (
-    REFRESH,
-    Failed,
-    FileChanged,
-    JobEnded,
-    Opened,
-    Session,
-    StateChanged,
-)
+from localmcp.tui.session import REFRESH, Failed, FileChanged, JobEnded, Opened, Session, StateChanged, log_file
 from localmcp.tui.widgets import ErrorGuard, Quiet
 from localmcp.visible_text import visible
 
 if TYPE_CHECKING:
-    from localmcp.library import jobs
+    from localmcp.library.jobs import Progress, Work
+    from localmcp.tui.commands import CommandPane
     from localmcp.workspace import Workspace
 
 log = logging.getLogger(__name__)
@@ -50,18 +46,134 @@ PANES = {
     "activity": "Activity", "file": "File",
 }  # fmt: skip
 """Name -> title. The pane `NAME` is the class `NamePane` of `NAME.py`, imported when it is first shown."""
-REMOVALS = (
-    "Say no if a disk is not mounted, or a folder has moved. Otherwise those documents go into the trash, from "
-    "where the Library brings them back."
-)
 PATIENCE_SECONDS = 0.25
 """Before the screen says that something is waited for."""
 ERRORS_AT_ONCE = 20
 """More unexpected errors within a second mean that drawing itself fails: the app ends, with one line."""
+TITLES = {"words": "Reading files", "meaning": "Making vectors", "scans": "Recognizing text"}
+"""Kind of background work -> what people read."""
+
+# ---------------------------------------------------------------- the lines around the panes
 
 
-def _commands() -> type[Provider]:
-    return import_module("localmcp.tui.palette").Commands
+class TopLine(Horizontal):
+    """The file at the left; at the right what it holds, and whether everything is ready."""
+
+    state = "", ""
+    """Words and their color."""
+    holdings = ""
+
+    def compose(self) -> ComposeResult:
+        yield Static(id="where")
+        yield Static(id="state")
+
+    def show_file(self, path: str, why_read_only: str = "") -> None:
+        """Show which file is open."""
+        badge = "  read-only" if why_read_only else ""
+        text = Content.assemble(("localmcp", "bold $primary"), (badge, "$warning"), "  ", (short(path), "$muted"))
+        self.query_one("#where", Static).update(text)
+
+    def show(self, state: tuple[str, str], holdings: str) -> None:
+        """Show what the file holds, and how it is."""
+        if (state, holdings) != (self.state, self.holdings):
+            self.state, self.holdings = state, holdings
+            self.query_one("#state", Static).update(Content.assemble((holdings, "$muted"), state))
+
+
+class ErrorLine(Static):
+    """One line with the last error and what to do about it; hidden without one."""
+
+    error: BaseException | None = None
+
+    def tell(self, error: BaseException) -> None:
+        """Show an error."""
+        self.error = error
+        key = "f2 answers" if isinstance(error, NeedsConfirmation) else "f2 details"
+        self.update(Content.assemble(("✗ ", "bold $error"), first_line(error), (f"   {key}", "$muted")))
+        self.add_class("-on")
+
+    def on_click(self) -> None:
+        self.app.run_worker(self.app.run_action("show_error"))
+
+
+def first_line(error: BaseException) -> str:
+    """Return an error in one line: ours as they are; any other by its kind, since its words are for programmers."""
+    if isinstance(error, NeedsConfirmation):
+        # Its hint says how to confirm on a command line; the TUI asks.
+        return visible(error.message)
+    text = str(error) if isinstance(error, LocalMCPError) else f"Unexpected {type(error).__name__}: {error}"
+    return visible(" ".join(text.split()))
+
+
+class JobStrip(Static):
+    """The job of this window, and background work here and in other processes; hidden without any."""
+
+    def show(self, job: str, progress: Progress | None, works: Sequence[Work]) -> None:
+        """Show the job of this window with its progress, and the work of all processes."""
+        lines: list[Content] = []
+        if job:
+            stops = ("  ctrl+x stops it", "$muted")
+            lines.append(
+                Content.assemble(("◌ ", "bold $accent"), (job, "bold"), f"  {progress_words(progress)}", stops)
+            )
+        for work in works:
+            # The job of this window has a line of its own, which says more.
+            if not (job and work.is_ours):
+                who = "" if work.is_ours else f" · process {work.process}" if work.process else " · another process"
+                title, stops = (
+                    TITLES.get(work.kind, work.kind),
+                    "  ctrl+x stops it" if can_stop(work) and not job else "",
+                )
+                lines.append(
+                    Content.assemble(("◌ ", "bold $accent"), (title, "bold"), (who, "$muted"), f"  {work_words(work)}",
+                                     (stops, "$muted"))
+                )  # fmt: skip
+        self.update(Content("\n").join(lines[:3]))
+        self.set_class(bool(lines), "-on")
+
+
+def can_stop(work: Work) -> bool:
+    """Return whether this window can stop it."""
+    return bool(work.job_id) or (work.is_ours and work.kind in ("meaning", "scans"))
+
+
+def work_words(work: Work) -> str:
+    """Return `▰▰▱▱▱ 12 of 40 files`; of what only the rest is known of, that."""
+    if work.kind == "words":
+        return f"{bar(100 * work.done / max(work.total, 1), 10)} {work.done:,} of {counted(work.total, 'file')}"
+    return f"{counted(work.passages, 'passage') if work.kind == 'meaning' else counted(work.total, 'page')} left"
+
+
+def progress_words(progress: Progress | None) -> str:
+    """Return `▰▰▱▱▱ words: 12 of 40 files · 42 s left`; empty while nothing is known."""
+    if progress is None:
+        return ""
+    if progress.phase == "meaning":
+        done, total, label = progress.vectors_done, progress.vectors_total, "vectors"
+    else:
+        done, total = progress.done, progress.total
+        label = f"words: {progress.done:,} of {counted(progress.total, 'file')}"
+    left = f" · {duration(progress.seconds_left)} left" if progress.seconds_left is not None else ""
+    return f"{bar(100 * done / max(total, 1), 10)} {label}{left}"
+
+
+class Commands(Provider):
+    """Runs a command of the panes Tools and File whose title holds the letters that were typed, in their order."""
+
+    async def search(self, query: str) -> Hits:
+        from localmcp.tui.file import FilePane
+        from localmcp.tui.tools import CONNECT, ToolsPane
+
+        matcher = self.matcher(query.strip())
+        for name, pane in {"file": FilePane, "tools": ToolsPane}.items():
+            for command in chain.from_iterable(pane.COMMANDS.values()):
+                score = matcher.match(command.title)
+                if score > 0 and command.title != CONNECT:  # which is one of the app's own
+                    run = partial(cast("LocalMcpApp", self.app).run_in_pane, name, command.title)
+                    yield Hit(score, matcher.highlight(command.title), run, help=command.says)
+
+
+# ---------------------------------------------------------------- the app
 
 
 class LocalMcpApp(ErrorGuard, theme.ThemedApp[None]):
@@ -69,7 +181,7 @@ class LocalMcpApp(ErrorGuard, theme.ThemedApp[None]):
 
     TITLE = "localmcp"
     CSS_PATH = "localmcp.tcss"
-    COMMANDS = theme.ThemedApp.COMMANDS | {_commands}
+    COMMANDS = theme.ThemedApp.COMMANDS | {Commands}
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("question_mark,f1", "help", "Help"), Quiet("slash", "filter", "Filter the pane in front"),
         *(Quiet(str(n + 1), f"pane({n})", title) for n, title in enumerate(PANES.values())),
@@ -94,7 +206,7 @@ class LocalMcpApp(ErrorGuard, theme.ThemedApp[None]):
             dict.pop(ANSI_SEQUENCES_KEYS, f"\x1b{digit}", None)  # type: ignore[arg-type]
         self.session = Session(opener, path, self.post_message)
         self.stats: dict[str, Any] = {}
-        self.shown: tuple[Sequence[jobs.Work], bool] = (), True
+        self.shown: tuple[Sequence[Work], bool] = (), True
         """The work in the background, and whether the model was loading, when they were looked at last."""
         self.unexpected: list[float] = []
         self._requested_theme = theme_name
@@ -179,7 +291,7 @@ class LocalMcpApp(ErrorGuard, theme.ThemedApp[None]):
             self.pane.model_changed()
 
     def show_state(self) -> None:
-        """Show whether everything is ready, at the right end of the first line."""
+        """Show what the file holds and whether everything is ready, at the right end of the first line."""
         long_ago = time.monotonic() - PATIENCE_SECONDS
         if not self.session.is_open:
             state = ("✗ not open", "$error") if self.error_line.error else ("◌ opening", "$muted")
@@ -191,14 +303,25 @@ class LocalMcpApp(ErrorGuard, theme.ThemedApp[None]):
             state = "○ words only", "$warning"
         else:
             state = "● ready", "$success"
-        self.top.show_state(*state)
+        counts = (self.stats.get("totalSources"), "document"), (self.stats.get("totalChunks"), "passage")
+        holdings = " · ".join(counted(number, name) for number, name in counts if number is not None)
+        self.top.show(state, f"{holdings}  " if holdings else "")
 
     @on(FileChanged)
     def file_changed(self, message: FileChanged) -> None:
         """Show what some process changed in the file."""
+        session = self.session
+
+        def show(stats: dict[str, Any]) -> None:
+            if stats["readOnly"] and not self.stats:
+                self.tell_error(LocalMCPError(stats["readOnly"]))
+            self.stats = stats
+            self.top.show_file(str(session.path), stats["readOnly"])
+            self.show_state()
+
         if isinstance(self.error_line.error, FileUnavailable):
-            self.error_line.clear()
-        self.pane.ask("holdings", self._holdings, self._show_holdings)
+            self.action_dismiss_error()
+        self.pane.ask("holdings", lambda: {**session.read("get_stats"), "readOnly": session.why_read_only()}, show)
         self._reload_panes(message.counters)
 
     def _reload_panes(self, counters: dict[str, int]) -> None:
@@ -206,16 +329,6 @@ class LocalMcpApp(ErrorGuard, theme.ThemedApp[None]):
         for child in self.switcher.query(Pane):
             child.stale = child is not self.pane
         self.pane.file_changed(counters)
-
-    def _holdings(self) -> dict[str, Any]:
-        return {**self.session.read("get_stats"), "readOnly": self.session.why_read_only()}
-
-    def _show_holdings(self, stats: dict[str, Any]) -> None:
-        if stats["readOnly"] and not self.stats:
-            self.tell_error(LocalMCPError(stats["readOnly"]))
-        self.stats = stats
-        self.top.show_file(str(self.session.path), stats["readOnly"])
-        self.top.show_holdings(stats)
 
     # ------------------------------------------------------------ work in the background
 
@@ -234,7 +347,14 @@ class LocalMcpApp(ErrorGuard, theme.ThemedApp[None]):
         elif message.then is not None:
             message.then(message.result)
         elif message.result is not None:
-            self.notify(report_words(message.result), title=message.title)
+            report = message.result
+            counts = {
+                "indexed": report.indexed, "updated": report.updated, "moved": report.moved,
+                "restored": report.restored, "unchanged": report.unchanged, "gone": report.missing,
+                "left out": report.removed, "skipped": report.skipped, "could not be read": report.failed,
+            }  # fmt: skip
+            words = ", ".join(f"{number:,} {name}" for name, number in counts.items() if number)
+            self.notify(words or "Nothing to do.", title=message.title)
         self._reload_panes({})
 
     def ask_removals(self, question: str) -> None:
@@ -242,19 +362,32 @@ class LocalMcpApp(ErrorGuard, theme.ThemedApp[None]):
         from localmcp.tui.dialogs import confirm
 
         def remove() -> None:
-            self.error_line.clear()
+            self.action_dismiss_error()
             self.session.refresh(confirmed=True)
 
-        confirm(self, question, REMOVALS, "Into the trash", remove, unasked=True)
+        more = (
+            "Say no if a disk is not mounted, or a folder has moved. Otherwise those documents go into the trash, from "
+            "where the Library brings them back."
+        )
+        confirm(self, question, more, "Into the trash", remove, unasked=True)
 
     def action_stop_job(self) -> None:
         """Stop the job of this window; without one, the first background work that can be stopped from here."""
-        work = next(filter(can_stop, self.session.works), None)
-        if self.session.job or work is None:
-            self.session.stop_job()
+        session, work = self.session, next(filter(can_stop, self.session.works), None)
+        if session.job or work is None:
+            session.stops_job.set()
             return
+
+        def stop() -> None:
+            from localmcp.library import jobs
+
+            if work.job_id:
+                jobs.stop(session.workspace.database, work.job_id)
+            else:
+                session.workspace.upkeep.stop()
+
         says = "What was done stays; the rest follows when the file is opened or refreshed again."
-        self.pane.ask("stop", lambda: self.session.stop_work(work), lambda _: self.notify(says))
+        self.pane.ask("stop", stop, lambda _: self.notify(says))
 
     async def action_quit(self) -> None:
         """Leave, from any dialog; where work would stop, ask first."""
@@ -277,7 +410,7 @@ class LocalMcpApp(ErrorGuard, theme.ThemedApp[None]):
         if message.error is not None:
             self.tell_error(message.error)
         elif not isinstance(self.error_line.error, FileUnavailable):
-            self.error_line.clear()
+            self.action_dismiss_error()
 
     def tell_error(self, error: BaseException) -> None:
         """Show an error in one line; the log has the rest."""
@@ -309,16 +442,21 @@ class LocalMcpApp(ErrorGuard, theme.ThemedApp[None]):
         self.exit(return_code=1, message=f"✗ {first_line(error)}. The log is {log_file()}")
 
     def action_show_error(self) -> None:
-        from localmcp.tui.dialogs import error_screen
+        """Show an error, what to do about it, and where the log is, which has the traceback; or ask what it asks."""
+        from localmcp.tui.dialogs import TextScreen
 
         error = self.error_line.error
         if isinstance(error, NeedsConfirmation):
             self.ask_removals(error.message)
         elif error is not None:
-            self.push_screen(error_screen(error))
+            is_ours = isinstance(error, LocalMCPError)
+            message = error.message if is_ours else f"{type(error).__name__}: {error}"
+            hint = (error.hint or "") if is_ours else "This is a mistake in localmcp; the log tells where."
+            parts = (message, "bold"), f"\n\n{hint}" if hint else "", ("\n\nlog  ", "$muted"), short(str(log_file()))
+            self.push_screen(TextScreen("What went wrong", Content.assemble(*parts)))
 
     def action_dismiss_error(self) -> None:
-        self.error_line.clear()
+        self.error_line.remove_class("-on")
 
     # ------------------------------------------------------------ actions
 
@@ -334,7 +472,7 @@ class LocalMcpApp(ErrorGuard, theme.ThemedApp[None]):
         await self.show_pane(list(PANES)[number])
 
     def action_filter(self) -> None:
-        self.pane.focus_filter()
+        self.pane.line.focus()
 
     async def action_search_for(self, query: str) -> None:
         """Show this query in the Search pane."""
@@ -349,10 +487,13 @@ class LocalMcpApp(ErrorGuard, theme.ThemedApp[None]):
 
     async def action_connect(self) -> None:
         """Ask for an assistant, show what would be written, and write it after a yes."""
-        from localmcp.tui.palette import run_in_pane
         from localmcp.tui.tools import CONNECT
 
-        await run_in_pane(self, "tools", CONNECT)
+        await self.run_in_pane("tools", CONNECT)
+
+    async def run_in_pane(self, name: str, title: str) -> None:
+        """Turn to a pane, and highlight or do one of its commands there."""
+        cast("CommandPane", await self.show_pane(name)).go_to(title)
 
     def action_help(self) -> None:
         """Show the keys that work here, and what the pane is for; or hide them."""
@@ -374,12 +515,12 @@ class LocalMcpApp(ErrorGuard, theme.ThemedApp[None]):
 
     def choose_theme(self) -> None:
         """Open a palette of the themes."""
-        commands = [(name, partial(self._set_theme, name)) for name in theme.theme_names()]
-        self.search_commands(commands, "Choose the colors…")
 
-    def _set_theme(self, name: str) -> None:
-        self.theme = name
-        write_setting("theme", name)
+        def choose(name: str) -> None:
+            self.theme = name
+            write_setting("theme", name)
+
+        self.search_commands([(name, partial(choose, name)) for name in theme.theme_names()], "Choose the colors…")
 
     def refresh_css(self, animate: bool = True) -> None:
         """Read the styles again for another theme; before the first paint they already fit."""
@@ -393,13 +534,3 @@ class LocalMcpApp(ErrorGuard, theme.ThemedApp[None]):
         """Show a message without markup: it may hold titles of documents."""
         text = visible(message, newlines=True)
         super().notify(text, title=visible(title), severity=severity, timeout=timeout, markup=markup)
-
-
-def report_words(report: Any) -> str:
-    """Return the counts of a report that are not 0, such as `41 indexed, 3 unchanged`."""
-    counts = {
-        "indexed": report.indexed, "updated": report.updated, "moved": report.moved, "restored": report.restored,
-        "unchanged": report.unchanged, "gone": report.missing, "left out": report.removed, "skipped": report.skipped,
-        "could not be read": report.failed,
-    }  # fmt: skip
-    return ", ".join(f"{number:,} {name}" for name, number in counts.items() if number) or "Nothing to do."

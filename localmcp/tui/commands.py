@@ -13,17 +13,15 @@ from textual.binding import Binding, BindingType
 from textual.content import Content
 
 from localmcp.errors import LocalMCPError
-from localmcp.humanize import size
-from localmcp.schemas import Json, list_of
+from localmcp.humanize import field_label, field_text, rows_of
+from localmcp.schemas import Json
 from localmcp.tools import Answer
 from localmcp.tui.dialogs import ChoiceScreen, ask_screen, confirm
-from localmcp.tui.forms import FormScreen, label_of
+from localmcp.tui.forms import FormScreen
 from localmcp.tui.pane import FoundPane, Pane, Row
 from localmcp.tui.session import Session
 from localmcp.tui.widgets import facts, lines, visible_content
 
-SHOW_SECONDS = 0.25
-"""Before the answer of a highlighted command is fetched: going past it fetches nothing."""
 MOST_CHARACTERS = 100_000
 """Of an answer that are drawn."""
 
@@ -132,45 +130,16 @@ def told(value: Any, *, as_json: bool = False) -> Content:
         return visible_content(value)
     record = cast("Json", asdict(cast(Any, value)) if is_dataclass(value) else value)
     tables = {name: rows for name, part in record.items() if (rows := rows_of(part))}
-    parts = facts({_words(name): _fact(name, part) for name, part in record.items() if name not in tables})
+    parts = facts({field_label(name): field_text(name, part) for name, part in record.items() if name not in tables})
     for name, rows in tables.items():
-        shown = ["  ".join(filter(None, (_fact(key, part) for key, part in row.items()))) for row in rows]
-        parts += [Content.styled(f"\n{_words(name)}", "$muted"), *map(Content, shown)]
+        shown = ["  ".join(filter(None, (field_text(key, part) for key, part in row.items()))) for row in rows]
+        parts += [Content.styled(f"\n{field_label(name)}", "$muted"), *map(Content, shown)]
     return visible_content(lines(*parts))
 
 
 def json_of(answer: Answer) -> str:
     """Return the structured answer of a tool."""
     return json.dumps(answer.value, ensure_ascii=False, indent=2, default=str)
-
-
-def rows_of(value: Any) -> list[Json]:
-    """Return a value if it is a list of objects, else an empty list."""
-    rows = list_of(value)
-    return rows if all(isinstance(row, dict) for row in rows) else []
-
-
-def _words(name: str) -> str:
-    return label_of(name).lower()
-
-
-def _fact(name: str, value: Any) -> str:
-    """Return a value in a line; empty for nothing and false."""
-    match value:
-        case None | False | [] | ():
-            return ""
-        case True:
-            return "yes"
-        case int():
-            is_size = name.lower().endswith(("bytes", "bytes_before", "bytes_after"))
-            return size(value) if is_size else f"{value:,}" if value > 9999 else str(value)
-        case dict():
-            items = cast("Json", value).items()
-            return ", ".join(f"{_words(key)}: {text}" for key, part in items if (text := _fact(key, part)))
-        case list() | tuple():
-            return ", ".join(_fact(name, part) for part in cast("list[Any]", value))
-        case _:
-            return str(value)
 
 
 # ---------------------------------------------------------------- the pane
@@ -234,7 +203,8 @@ class CommandPane(FoundPane):
             answer = told(self.answers[row.key], as_json=self.as_json)
         self.reader.show(row.key.partition("/")[2], lines(row.about, "", answer))
         if commands[0].shows and row.key not in self.answers and self.session.is_open:
-            self.set_timer(SHOW_SECONDS, partial(self._fetch, row))
+            # Going past a row fetches nothing.
+            self.set_timer(0.25, partial(self._fetch, row))
 
     def _fetch(self, row: Row, *, again: bool = False) -> None:
         """Fetch the answer of a row that is still highlighted."""

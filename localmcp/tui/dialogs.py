@@ -15,9 +15,6 @@ from textual.screen import ModalScreen, Screen
 from textual.widget import Widget
 from textual.widgets import Button, OptionList, Static
 
-from localmcp.errors import LocalMCPError
-from localmcp.tui.logs import log_file
-from localmcp.tui.passages import short
 from localmcp.tui.widgets import Choices, Quiet, list_option, visible_content
 from localmcp.visible_text import visible
 
@@ -52,17 +49,6 @@ class TextScreen(ModalScreen[None]):
     def action_copy(self) -> None:
         self.app.copy_to_clipboard(self._copy)
         self.app.notify("Copied.")
-
-
-def error_screen(error: BaseException) -> TextScreen:
-    """Return an error, what to do about it, and where the log is, which has the traceback."""
-    is_ours = isinstance(error, LocalMCPError)
-    message = error.message if is_ours else f"{type(error).__name__}: {error}"
-    hint = (error.hint or "") if is_ours else "This is a mistake in localmcp; the log tells where."
-    text = Content.assemble(
-        (message, "bold"), f"\n\n{hint}" if hint else "", ("\n\nlog  ", "$muted"), short(str(log_file()))
-    )
-    return TextScreen("What went wrong", text)
 
 
 class ConfirmScreen(ModalScreen[bool]):

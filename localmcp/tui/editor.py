@@ -17,31 +17,17 @@ from localmcp.schemas import Json
 from localmcp.tui.session import Failed
 from localmcp.visible_text import invisible
 
-LINE_BEHIND = {"hx", "helix", "subl", "zed"}
-"""Editors that take `FILE:12`."""
-GO_TO = {"code", "codium", "code-insiders", "cursor", "windsurf"}
-"""Editors that take `--goto FILE:12`."""
-LINE_FIRST = {"vi", "vim", "nvim", "view", "nano", "emacs", "emacsclient", "micro", "kak", "joe"}
-"""Editors that take `+12 FILE`."""
-PAGE_VIEWERS = {"evince": "--page-index", "atril": "--page-index", "okular": "--page", "zathura": "--page"}
-"""Viewer of PDFs -> its option for a page."""
+PLACES = {
+    "+{line} {path}": "vi vim nvim view nano emacs emacsclient micro kak joe",
+    "--goto {path}:{line}": "code codium code-insiders cursor windsurf",
+    "{path}:{line}": "hx helix subl zed",
+}
+"""How editors are told a line -> their programs; any other gets the path alone."""
 PROGRAMS = {
     *".appimage .bat .cmd .com .command .cpl .desktop .exe .hta .jar .js .jse .lnk .msi .ps1 .py .pyw .reg".split(),
     *".scr .scpt .sh .terminal .url .vb .vbe .vbs .webloc .wsf .wsh".split(),
 }
 """Endings of files that some system runs, or that lead elsewhere, when they are opened."""
-NOT_TEXT = {".pdf", ".docx", ".pptx", ".xlsx", ".epub", ".zip"}
-
-
-def editor_command(editor: str, path: str, line: int) -> list[str]:
-    """Return the command line that opens `path` at `line`; an unknown editor gets the path alone."""
-    words = shlex.split(editor, posix=os.name == "posix")
-    name = Path(words[0]).stem.lower()
-    if name in LINE_FIRST:
-        return [*words, f"+{line}", path]
-    if name in GO_TO:
-        return [*words, "--goto", f"{path}:{line}"]
-    return [*words, f"{path}:{line}" if name in LINE_BEHIND else path]
 
 
 def open_in_editor(widget: Widget, citation: Json, freshness: str) -> None:
@@ -50,10 +36,14 @@ def open_in_editor(widget: Widget, citation: Json, freshness: str) -> None:
     editor = next(filter(None, named), "") or ("notepad" if sys.platform == "win32" else "vi")
     try:
         path = _existing(citation, freshness)
-        if Path(path).suffix.lower() in NOT_TEXT:
+        if Path(path).suffix.lower() in (".pdf", ".docx", ".pptx", ".xlsx", ".epub", ".zip"):
             raise NotFound(f"{path} is not a text file; an editor cannot show it.", hint="Press o to open it.")
+        words = shlex.split(editor, posix=os.name == "posix")
+        name = Path(words[0]).stem.lower()
+        form = next((form for form, names in PLACES.items() if name in names.split()), "{path}")
         with widget.app.suspend():
-            subprocess.run(editor_command(editor, path, citation["startLine"]), check=False)
+            places = [part.format(path=path, line=citation["startLine"]) for part in form.split()]
+            subprocess.run([*words, *places], check=False)
     except LocalMCPError as error:
         widget.app.post_message(Failed(error))
     except (OSError, ValueError, SuspendNotSupported) as error:
@@ -87,7 +77,8 @@ def viewer_command(path: str, page: int | None) -> list[str]:
     if page is not None and path.lower().endswith(".pdf") and shutil.which("xdg-mime"):
         query = ["xdg-mime", "query", "default", "application/pdf"]
         default = subprocess.run(query, capture_output=True, text=True, check=False, timeout=5).stdout.lower()
-        for viewer, option in PAGE_VIEWERS.items():
+        options = {"evince": "--page-index", "atril": "--page-index", "okular": "--page", "zathura": "--page"}
+        for viewer, option in options.items():
             if viewer in default and shutil.which(viewer):
                 return [viewer, f"{option}={page}", path]
     return ["xdg-open", path]

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import asdict
 from datetime import datetime
 from functools import partial
 from glob import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from textual.content import Content
 
@@ -20,13 +19,6 @@ from localmcp.tui.pane import Row
 from localmcp.tui.passages import short
 from localmcp.tui.session import Session
 from localmcp.tui.widgets import lines
-
-if TYPE_CHECKING:
-    from localmcp.doctor.check import Check
-
-MARKS = {"ok": ("✓", "$success"), "warn": ("!", "$warning"), "fail": ("✗", "$error")}
-
-# ---------------------------------------------------------------- this file
 
 
 def _status(run: Run) -> Json | str:
@@ -47,28 +39,19 @@ def _adopt(run: Run) -> str:
     return f"Adopted {run.values['file']}. {dropped.sentence()}".rstrip()
 
 
-# ---------------------------------------------------------------- checks
-
-
 def _examine(run: Run) -> Content:
     """Run every check, and return the report: what is wrong comes first."""
     from localmcp.doctor import examination
 
     report = run.session.look(examination.examine)
     problems = sum(check.status != "ok" for check in report.checks)
-    wrong = counted(problems, "problem") if problems else "all well"
-    checks = [_check(check) for check in sorted(report.checks, key=lambda check: check.status == "ok")]
+    parts = [Content.styled(counted(problems, "problem") if problems else "all well", "bold")]
+    for check in sorted(report.checks, key=lambda check: check.status == "ok"):
+        mark = {"ok": ("✓ ", "$success"), "warn": ("! ", "$warning"), "fail": ("✗ ", "$error")}[check.status]
+        fix = (f"\n  $ {check.fix}" if check.fix else "", "$accent")
+        parts.append(Content.assemble(mark, (f"{check.name}  ", "bold"), check.says, fix))
     largest = [f"{name:<20} {size(number):>9}" for name, number in report.sizes]
-    return lines(Content.styled(wrong, "bold"), *checks, *(["\nWhat takes room", *largest] if largest else []))
-
-
-def _check(check: Check) -> Content:
-    mark, style = MARKS[check.status]
-    fix = Content.styled(f"\n  $ {check.fix}", "$accent") if check.fix else Content("")
-    return Content.assemble((f"{mark} ", style), (f"{check.name}  ", "bold"), check.says) + fix
-
-
-# ---------------------------------------------------------------- backups
+    return lines(*parts, *(["\nWhat takes room", *largest] if largest else []))
 
 
 def _back_up(run: Run) -> Any:
@@ -95,22 +78,17 @@ def _restore(path: str, run: Run) -> Any:
 
 def backups_of(session: Session) -> list[Row]:
     """Return the backups beside the file, the latest first."""
-    path = session.path
-    copies = sorted(path.parent.glob(f"{escape(path.stem)}-*-[0-9]*-[0-9]*{escape(path.suffix)}"), reverse=True)
-    return [_backup(str(copy), copy.stat().st_size, copy.stat().st_mtime) for copy in copies]
-
-
-def _backup(path: str, length: int, modified: float) -> Row:
-    when = f"{datetime.fromtimestamp(modified):%Y-%m-%d %H:%M}"
-    title, about = Content(f"{when}  {size(length)}"), Content(f"{short(path)}\n\n{size(length)}, made {when}")
-    verify, restore = command_line("localmcp", "verify", path), command_line("localmcp", "restore", path)
-    check = Command("Check it", "Reads every page and row.", partial(_verify, path), verify, is_long=True)
-    warning = f"The file gets the content of {os.path.basename(path)}; what is in it now is kept beside it."
-    put_back = Command("Restore it", warning, partial(_restore, path), restore, warning=warning, is_long=True)
-    return thing("Backups", path, title, about, check, put_back)
-
-
-# ---------------------------------------------------------------- packs
+    file, rows = session.path, list[Row]()
+    for copy in sorted(file.parent.glob(f"{escape(file.stem)}-*-[0-9]*-[0-9]*{escape(file.suffix)}"), reverse=True):
+        path, length = str(copy), size(copy.stat().st_size)
+        when = f"{datetime.fromtimestamp(copy.stat().st_mtime):%Y-%m-%d %H:%M}"
+        title, about = Content(f"{when}  {length}"), Content(f"{short(path)}\n\n{length}, made {when}")
+        verify, restore = command_line("localmcp", "verify", path), command_line("localmcp", "restore", path)
+        check = Command("Check it", "Reads every page and row.", partial(_verify, path), verify, is_long=True)
+        warning = f"The file gets the content of {copy.name}; what is in it now is kept beside it."
+        put_back = Command("Restore it", warning, partial(_restore, path), restore, warning=warning, is_long=True)
+        rows.append(thing("Backups", path, title, about, check, put_back))
+    return rows
 
 
 def _pack(run: Run) -> str:
@@ -141,19 +119,19 @@ def _merge(run: Run) -> Any:
 
 def mounts_of(session: Session) -> list[Row]:
     """Return the files that are searched together with this one."""
-    return [_mounted(mount) for mount in session.workspace.mounts.described()]
-
-
-def _mounted(mount: Json) -> Row:
-    name, path, problem = str(mount["name"]), str(mount["path"]), mount.get("problem")
-    holds = f"{counted(mount.get('sources') or 0, 'document')}, {counted(mount.get('chunks') or 0, 'passage')}"
-    state = Content.styled(f"✗ {problem}", "$error") if problem else Content(holds)
-    title = Content.assemble(("✗ ", "$error") if problem else ("● ", "$success"), f"{name}  {problem or 'mounted'}")
-    about = lines(short(path), "", state, "", f"Search only there:  collection:mount:{name}")
-    shell = command_line("localmcp", "unmount", name)
-    unmount = Command("Unmount it", "It is no longer searched.", partial(_unmount, name), shell)
-    check = Command("Check it", "", partial(_verify, path), command_line("localmcp", "verify", path), is_long=True)
-    return thing("Packs", name, title, about, unmount, check)
+    rows: list[Row] = []
+    for mount in session.workspace.mounts.described():
+        name, path, problem = str(mount["name"]), str(mount["path"]), mount.get("problem")
+        holds = f"{counted(mount.get('sources') or 0, 'document')}, {counted(mount.get('chunks') or 0, 'passage')}"
+        state = Content.styled(f"✗ {problem}", "$error") if problem else Content(holds)
+        mark = ("✗ ", "$error") if problem else ("● ", "$success")
+        about = lines(short(path), "", state, "", f"Search only there:  collection:mount:{name}")
+        shell = command_line("localmcp", "unmount", name)
+        unmount = Command("Unmount it", "It is no longer searched.", partial(_unmount, name), shell)
+        check = Command("Check it", "", partial(_verify, path), command_line("localmcp", "verify", path), is_long=True)
+        title = Content.assemble(mark, f"{name}  {problem or 'mounted'}")
+        rows.append(thing("Packs", name, title, about, unmount, check))
+    return rows
 
 
 COMMANDS = {

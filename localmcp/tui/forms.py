@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, cast
@@ -21,6 +20,7 @@ from textual.suggester import Suggester
 from textual.widget import Widget
 from textual.widgets import Button, Footer, Input, Label, Select, Static, TextArea
 
+from localmcp.humanize import field_label
 from localmcp.schemas import Json, followed, list_of, mapping_of, one_or_more
 from localmcp.tui.widgets import Asking, TextLine
 from localmcp.visible_text import visible
@@ -33,13 +33,6 @@ ALL_ARGUMENTS = "arguments"
 """The field for a schema that names no properties."""
 EMPTIED: Mapping[str, Any] = {"string": "", "text": "", "list": [], "boolean": False}
 """Kind of field -> its value once a person has emptied it; others are left as they are."""
-HINTS = {
-    "list": "one item a line",
-    "json": "JSON",
-    "integer": "a whole number",
-    "number": "a number",
-    "path": "~/notes",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,32 +59,30 @@ def fields_of(schema: Any) -> list[Field]:
         takes_none = table.get("additionalProperties") is False or table == {"type": "object"}
         says = "All arguments, as one JSON object"
         return [] if takes_none else [Field(ALL_ARGUMENTS, ALL_ARGUMENTS, "json", False, says, None)]
-    required = list_of(table.get("required"))
-    fields = [_field(name, _resolve(spec, table), name in required, table) for name, spec in properties.items()]
-    # A second name of a property is for language models.
-    shown = [field for field in fields if not field.says.startswith("Another name for")]
-    return sorted(shown, key=lambda field: not field.required)
-
-
-def _field(name: str, spec: Json, required: bool, root: Json) -> Field:
-    kinds = [kind for kind in one_or_more(spec.get("type")) if kind != "null"]
-    kind, item_kind, choices = kinds[0] if len(kinds) == 1 else "json", "string", tuple(list_of(spec.get("enum")))
-    if not choices:
-        options = [spec, *map(mapping_of, list_of(spec.get("anyOf") or spec.get("oneOf")))]
-        choices = tuple(option["const"] for option in options if "const" in option)
-    if choices:
-        kind = "choice"
-    elif kind == "array":
-        item_kind = str(_resolve(spec.get("items"), root).get("type"))
-        kind = "list" if item_kind in ("string", "integer", "number") else "json"
-    elif kind == "string":
-        kind = "text" if name in TEXTS else "path" if spec.get("format") == "path" else "string"
-    elif kind not in ("boolean", "integer", "number"):
-        kind = "json"
-    title = spec.get("title")
-    label = title if isinstance(title, str) and 0 < len(title) <= 18 else label_of(name)
-    says = str(spec.get("description") or "")
-    return Field(name, label, kind, required, says, spec.get("default"), choices, item_kind)
+    required, fields = list_of(table.get("required")), list[Field]()
+    for name, described in properties.items():
+        spec = _resolve(described, table)
+        kinds = [kind for kind in one_or_more(spec.get("type")) if kind != "null"]
+        kind, item_kind, choices = kinds[0] if len(kinds) == 1 else "json", "string", tuple(list_of(spec.get("enum")))
+        if not choices:
+            options = [spec, *map(mapping_of, list_of(spec.get("anyOf") or spec.get("oneOf")))]
+            choices = tuple(option["const"] for option in options if "const" in option)
+        if choices:
+            kind = "choice"
+        elif kind == "array":
+            item_kind = str(_resolve(spec.get("items"), table).get("type"))
+            kind = "list" if item_kind in ("string", "integer", "number") else "json"
+        elif kind == "string":
+            kind = "text" if name in TEXTS else "path" if spec.get("format") == "path" else "string"
+        elif kind not in ("boolean", "integer", "number"):
+            kind = "json"
+        title, says = spec.get("title"), str(spec.get("description") or "")
+        words = field_label(name)
+        label = title if isinstance(title, str) and 0 < len(title) <= 18 else words[:1].upper() + words[1:]
+        # A second name of a property is for language models.
+        if not says.startswith("Another name for"):
+            fields.append(Field(name, label, kind, name in required, says, spec.get("default"), choices, item_kind))
+    return sorted(fields, key=lambda field: not field.required)
 
 
 def _resolve(spec: Any, root: Json, depth: int = 0) -> Json:
@@ -105,12 +96,6 @@ def _resolve(spec: Any, root: Json, depth: int = 0) -> Json:
         if len(not_null) == 1 and depth < 8:
             return {**table, **_resolve(not_null[0], root, depth + 1)}
     return table
-
-
-def label_of(name: str) -> str:
-    """Return a name in words: `Max results` for `maxResults`."""
-    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|_", " ", name)
-    return words if words.isupper() else words[:1].upper() + words[1:].lower()
 
 
 # ---------------------------------------------------------------- the screen
@@ -207,7 +192,10 @@ class FormScreen(ModalScreen[Any], Asking):  # pyright: ignore[reportIncompatibl
 
 
 def _widget(field: Field, value: Any, identity: str) -> Widget:
-    hint = HINTS.get(field.kind, "")
+    hints = {
+        "list": "one item a line", "json": "JSON", "integer": "a whole number", "number": "a number", "path": "~/notes",
+    }  # fmt: skip
+    hint = hints.get(field.kind, "")
     if field.kind in ("choice", "boolean"):
         names = {True: "yes", False: "no"}
         choices = field.choices or (True, False)

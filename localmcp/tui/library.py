@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual.binding import Binding, BindingType
 from textual.content import Content
 
-from localmcp.errors import InvalidInput, NotFound
-from localmcp.humanize import counted
+from localmcp.errors import NotFound
+from localmcp.humanize import counted, local_time
+from localmcp.index.federation import shown_name
+from localmcp.library.inventory import Item
+from localmcp.library.walk import below
 from localmcp.schemas import Json
-from localmcp.tui.commands import Command, Run, form_of, start
+from localmcp.tui.commands import form_of
 from localmcp.tui.dialogs import ask_screen, confirm
 from localmcp.tui.editor import open_in_editor, open_original, real_path
 from localmcp.tui.forms import PATH, FormScreen
-from localmcp.tui.library_rows import STATES, Place, about_place, documents_below, library_rows
 from localmcp.tui.markdown import passages_content
 from localmcp.tui.pane import FoundPane, Pane, Row
-from localmcp.tui.passages import citation_text
+from localmcp.tui.passages import citation_text, inventory_of, look_around, short
 from localmcp.tui.reader import open_document
 from localmcp.tui.session import Failed
 from localmcp.tui.widgets import Quiet, lines
@@ -31,9 +34,46 @@ if TYPE_CHECKING:
 
 EMPTY = (
     "[b]Nothing is indexed yet[/b]\n\n"
-    "[b]a[/b]  add a folder of documents, notes or code: it is kept up to date from then on\n"
-    "[b]w[/b]  add a web page\n\n[$muted]from a shell: localmcp add FOLDER[/]"
+    "[b]a[/b]  add a folder of documents, notes or code: it is kept up to date from then on\n\n"
+    "[$muted]from a shell: localmcp add FOLDER, or the address of a web page[/]"
 )
+
+MOST_BELOW = 1000
+"""Rows of a branch that are listed; words in the line find the others."""
+STATES = {
+    "fresh": ("●", "as it was read", "$success"),
+    "changed": ("✎", "the file has changed since", "$warning"),
+    "missing": ("○", "the file is gone", "$foreground"),
+    "unverifiable": ("·", "no file of this machine", "$foreground"),
+    "failed": ("✗", "could not be read again; the earlier text is kept", "$error"),
+}
+"""State -> mark, words, color."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What a row is."""
+
+    kind: str
+    """collection, folder, document, unread (a heading), file (that could not be read), trash, trashed, or empty."""
+    name: str = ""
+    collection: str = ""
+    origin: str | None = None
+    """The mounted file that it is in, which is read-only; None for yours."""
+    path: str = ""
+    """Of a folder, with the separator at its end."""
+    documents: int = 0
+    item: Item | None = None
+    says: str = ""
+    """Of a file why it could not be read, of what is in the trash since when."""
+    trashed: tuple[str, ...] = ()
+    """Ids in the trash."""
+    depth: int = 0
+
+    @property
+    def opens(self) -> bool:
+        """Whether there are rows below it."""
+        return self.kind in ("collection", "folder", "unread", "trash")
 
 
 class LibraryPane(FoundPane):
@@ -42,7 +82,7 @@ class LibraryPane(FoundPane):
     PLACEHOLDER = "Only titles and paths that hold…"
     NEED_ROW = ("remove", "read", "original", "edit", "cite", "branch")
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("a", "add", "Add"), Quiet("w", "add_page", "Add a web page"), Binding("r", "refresh", "Refresh"),
+        Binding("a", "app.add_folder", "Add"), Binding("r", "refresh", "Refresh"),
         Binding("d", "remove", "Remove"), Binding("u", "undo", "Undo"), Quiet("E", "empty", "Empty the trash"),
         Binding("f", "app.filter", "Filter"), Binding("v", "read", "Read"), Binding("o", "original", "Open"),
         Quiet("e", "edit", "Edit"), Quiet("y", "cite", "Cite"), Quiet("right", "branch(True)", "Open the branch"),
@@ -89,10 +129,25 @@ class LibraryPane(FoundPane):
             super().reload()
 
     def find(self, text: str) -> Sequence[Row]:
-        if not self.session.exists:
-            return ()
+        """Return the rows with those below the open branches; with words, of documents only those that fit."""
+        rows: list[Row] = []
         opened = frozenset(self._open)
-        return self.session.look(lambda workspace: library_rows(workspace, text, opened))
+
+        def read(workspace: Workspace) -> None:
+            def add(key: str, title: Content, place: Place) -> None:
+                # With words, every collection is open.
+                is_open = key in opened or (bool(text) and place.kind == "collection")
+                arrow = ("▾ " if is_open else "▸ ") if place.opens else ""
+                rows.append(Row(key, Content(f"{'  ' * place.depth} {arrow}") + title, record=place))
+                for child in _below(workspace, place, text) if place.opens and is_open else ():
+                    add(*child)
+
+            for row in _first_level(workspace):
+                add(*row)
+
+        if self.session.exists:
+            self.session.look(read)
+        return rows
 
     def show_rows(self, rows: Sequence[Row]) -> None:
         collections = [row.key for row in rows if row.record.kind == "collection"]
@@ -152,14 +207,6 @@ class LibraryPane(FoundPane):
         else:
             super().action_read()
 
-    # ------------------------------------------------------------ adding
-
-    def action_add(self) -> None:
-        add_folder(self)
-
-    def action_add_page(self) -> None:
-        start(self, ADD_PAGE, self.app.notify)
-
     def action_refresh(self) -> None:
         """Look at everything that was added again, in the background."""
         self.session.refresh()
@@ -172,34 +219,37 @@ class LibraryPane(FoundPane):
         if place.origin is not None:
             hint = f"It is taken away as a whole: localmcp unmount {place.origin}"
             self.app.post_message(Failed(NotFound(f"The mounted file {place.origin} is read-only.", hint=hint)))
-        elif place.kind == "document" and place.item is not None:
-            identity = place.item.id
-            self._confirm_removal(f"“{place.name}”", lambda _: [identity])
+        elif place.item is not None:
+            self._confirm_removal(f"“{place.name}”", [place.item.id])
         elif place.kind == "folder":
             what = f"{counted(place.documents, 'document')} of {place.name}"
-            self._confirm_removal(what, lambda _: [real_path(place.path)], name)
+            self._confirm_removal(what, [real_path(place.path)], name)
         elif place.kind == "collection":
             words = self.text
             held = f" that hold “{words}”" if words else ""
 
+            def look(workspace: Workspace) -> list[str]:
+                """Return the documents that hold the words; without words, the added folders and what is in none."""
+                items = workspace.inventory.documents(name, words, limit=1_000_000).items
+                roots = [] if words else [root.path for root in workspace.library.roots(name)]
+                return roots + [item.id for item in items if not any(below(item.path or "", root) for root in roots)]
+
             def propose(targets: Sequence[str]) -> None:
                 what = f"the {counted(len(targets), 'document')} of {name}{held}" if held else f"everything in {name}"
                 if targets:
-                    self._confirm_removal(what, lambda _: targets, None if held else name)
+                    self._confirm_removal(what, targets, None if held else name)
 
-            self.look("below", lambda workspace: documents_below(workspace, name, words), propose)
+            self.look("below", look, propose)
         else:
             self.app.notify("This row is none that can be removed: go to a document, a folder or a collection.")
 
-    def _confirm_removal(
-        self, what: str, targets: Callable[[Workspace], Sequence[str]], collection: str | None = None
-    ) -> None:
+    def _confirm_removal(self, what: str, targets: Sequence[str], collection: str | None = None) -> None:
         """Ask, then remove beside whatever else runs, and keep what is needed to undo it."""
 
         def work() -> list[str]:
-            library, names = self.session.workspace.library, targets(self.session.workspace)
-            affected = {row.uuid for name in names for row in library.removable(name, collection=collection)}
-            library.remove(names, collection=collection)
+            library = self.session.workspace.library
+            affected = {row.uuid for name in targets for row in library.removable(name, collection=collection)}
+            library.remove(targets, collection=collection)
             return [row.uuid for row, _ in library.trashed() if row.uuid in affected]
 
         def removed(ids: list[str]) -> None:
@@ -230,19 +280,20 @@ class LibraryPane(FoundPane):
     def action_empty(self) -> None:
         """Delete what is in the trash for good."""
 
-        def emptied(count: int) -> None:
-            self.undoable = []
-            self.app.notify(f"{counted(count, 'document')} deleted for good.")
-            self.reload()
-
         trash = next((row.record for row in self.rows if row.key == "trash"), None)
         if trash is None:
             self.app.notify("The trash is empty.")
             return
+
+        def show(count: int) -> None:
+            self.undoable = []
+            self.app.notify(f"{counted(count, 'document')} deleted for good.")
+            self.reload()
+
         question = f"Delete {counted(len(trash.trashed), 'document')} for good?"
         work = lambda: self.session.workspace.library.empty_trash()  # noqa: E731
         more = "Only a backup could bring them back. The files are not touched."
-        confirm(self, question, more, "Delete", lambda: self.ask("empty", work, emptied))
+        confirm(self, question, more, "Delete", lambda: self.ask("empty", work, show))
 
     # ------------------------------------------------------------ a document
 
@@ -263,33 +314,120 @@ class LibraryPane(FoundPane):
             self.copy(citation_text(item.title, {"label": item.path or item.title}), "The citation is copied.")
 
 
+# ---------------------------------------------------------------- the rows, for threads that may wait
+
+Entry = tuple[str, Content, Place]
+"""The key of a row, its title, and what it is."""
+
+
+def _first_level(workspace: Workspace) -> list[Entry]:
+    """Return the collections of the file, then those of mounted ones, and the trash."""
+    stats: Any = workspace.knowledge.get_stats()
+    rows: list[Entry] = []
+    for collection in stats["collections"]:
+        name, documents = collection["name"], collection["sources"]
+        if documents or workspace.inventory.count_unread(name) or workspace.inventory.count_waiting(name)[1]:
+            place = Place("collection", name, name, documents=documents)
+            rows.append((f"collection {name}", Content.assemble((name, "bold"), (f"  {documents:,}", "$muted")), place))
+    for mount in stats.get("mounts", ()):
+        origin = mount["name"]
+        for name in mount["collections"]:
+            documents = inventory_of(workspace, origin).documents(name, limit=1).total
+            title = Content.assemble((f"{origin}/{name}", "bold"), (f"  {documents:,}", "$muted"),
+                                     ("  read-only", "$warning"))  # fmt: skip
+            if documents:
+                rows.append((f"mount {origin}/{name}", title, Place("collection", name, name, origin, "", documents)))
+    if trashed := tuple(row.uuid for row, _ in workspace.library.trashed()):
+        place = Place("trash", counted(len(trashed), "document"), trashed=trashed)
+        rows.append(("trash", Content(f"Trash  {len(trashed)}"), place))
+    return rows
+
+
+def _below(workspace: Workspace, place: Place, words: str) -> list[Entry]:
+    """Return what is right below a branch; with words, every document of a collection that fits."""
+    depth, name, inventory = place.depth + 1, place.collection, inventory_of(workspace, place.origin)
+    if place.kind == "trash":
+        return [
+            (f"trashed {row.uuid}", Content(row.title),
+             Place("trashed", row.title, says=f"{row.uri or ''}\n\nRemoved {local_time(since)[:10]}; enter brings it "
+                   "back.", trashed=(row.uuid,), depth=depth))
+            for row, since in workspace.library.trashed()
+        ]  # fmt: skip
+    if place.kind == "unread":
+        return [
+            (f"file {path}", Content.styled(f"✗ {short(path)}", "$error"),
+             Place("file", short(path), name, says=f"✗ {reason}", depth=depth))
+            for path, reason in inventory.unread(name)
+        ]  # fmt: skip
+    page = inventory.documents(name, words, folder=None if words else place.path, limit=MOST_BELOW)
+    rows: list[Entry] = []
+    if not words:
+        unread = inventory.count_unread(name) if place.kind == "collection" and place.origin is None else 0
+        if unread:
+            says = f"✗ {counted(unread, 'file')} could not be read"
+            rows.append((f"unread {name}", Content.styled(says, "$error"), Place("unread", says, name, depth=depth)))
+        for folder in inventory.folders(name, place.path or None):
+            counts = (
+                ("✗", folder.unread, "$error"), ("✎", folder.changed, "$warning"), ("○", folder.missing, "$foreground"),
+            )  # fmt: skip
+            marks = [(f"  {mark} {count:,}", tone) for mark, count, tone in counts if count]
+            title = Content.assemble(f"{folder.name}{os.sep}", (f"  {folder.documents:,}", "$muted"), *marks)
+            inside = Place("folder", folder.name, name, place.origin, folder.path, folder.documents, depth=depth)
+            rows.append((f"folder {place.origin} {name} {folder.path}", title, inside))
+    for item in page.items:
+        mark, _, tone = STATES[item.state]
+        title = Content.assemble((f"{mark} ", tone), item.title, (f"  {item.chunks:,}", "$muted"))
+        inside = Place("document", item.title, item.collection, place.origin, item=item, depth=depth)
+        rows.append((f"document {item.id}", title, inside))
+    if page.total > len(page.items):
+        more = f"… {page.total - len(page.items):,} more: words in the line above find them"
+        rows.append((f"more {name} {place.path}", Content.styled(more, "$muted"), Place("", depth=depth)))
+    return rows
+
+
+def about_place(workspace: Workspace, place: Place) -> tuple[Content, Json]:
+    """Return what is said of a row now, and of a document its first passages, as `get_context` has them."""
+    documents, name, item = counted(place.documents, "document"), place.name, place.item
+    if item is not None:
+        why = f"of the mounted file {place.origin}, which is read-only"
+        if not place.origin:
+            why = workspace.library.why(item.path)["explanation"] if item.path else "a text without a file"
+        mark, words, tone = STATES[item.state]
+        parts = [
+            Content.styled(f"{mark} {words}", tone), Content(f"✗ {item.why}" if item.why else ""),
+            Content(short(item.path) if item.path else ""), Content.styled(why, "$muted"),
+        ]  # fmt: skip
+        around: Json = {}
+        if first := inventory_of(workspace, place.origin).passage_at(item.id):
+            around = {**look_around(workspace, shown_name(first, place.origin), 4), "targetChunkId": ""}
+        return lines(*(part for part in parts if part.plain)), around
+    match place.kind:
+        case "collection" if place.origin is None:
+            stats: Any = workspace.knowledge.get_stats()
+            row: Json = next((row for row in stats["collections"] if row["name"] == name), {"model": None, "chunks": 0})
+            unread, (passages, pages) = workspace.inventory.count_unread(name), workspace.inventory.count_waiting(name)
+            about = [
+                f"{documents} in {counted(row['chunks'], 'passage')}",
+                f"vectors of {row['model']}" if row["model"] else "no vectors: searched by words",
+                f"{counted(unread, 'file')} could not be read" if unread else "",
+                f"{counted(passages, 'passage')} without vectors: found by their words meanwhile" if passages else "",
+                f"{counted(pages, 'page')} of scans not recognized" if pages else "",
+                f"\nSearch only here:  collection:{name}",
+            ]
+        case "collection":
+            about = [f"{documents} of the mounted file {place.origin}, which is read-only."]
+            about.append(f"\nSearch only here:  collection:mount:{place.origin}/{name}")
+        case "folder":
+            marks = "✗ could not be read   ✎ changed since: r reads them again   ○ gone: r puts them into the trash"
+            about = [f"{short(place.path)}\n", documents, f"\nSearch only here:  path:{short(place.path)}\n", marks]
+        case "trash":
+            about = ["u brings everything back; E deletes it for good."]
+        case _:
+            about = [f"{name}\n", place.says]
+    return lines(*filter(None, about)), {}
+
+
 # ---------------------------------------------------------------- what can be added
-
-
-def _add_page(run: Run) -> str:
-    from localmcp.library.web_pages import add_page, is_url
-
-    url, workspace = run.values.pop("url"), run.session.workspace
-    if not is_url(url):
-        raise InvalidInput(f"url: '{url}' must begin with http:// or https://.")
-    indexed = add_page(workspace.library, workspace.settings, url, **run.values)
-    return f"{counted(indexed.added, 'passage')} of {url} indexed."
-
-
-ADD_FOLDER = form_of(path={
-    **PATH, "description": "A folder with everything in it, or one file. Ignore files (.gitignore) count; nothing "
-    "leaves this machine",
-})  # fmt: skip
-ADD_PAGE = Command(
-    "Add a web page", "It is fetched once, from the network, now.", _add_page,
-    form=form_of(
-        url={"title": "Address", "description": "It is fetched once, from the network, now"},
-        title={"description": "Instead of the page's own", "optional": True},
-        collection={"description": "Made if it is not there", "optional": True},
-        allow_private={"type": "boolean", "title": "Private too", "default": False, "optional": True,
-                       "description": "Also addresses of this machine and its network"},
-    ),
-)  # fmt: skip
 
 
 def add_folder(pane: Pane) -> None:
@@ -303,4 +441,6 @@ def add_folder(pane: Pane) -> None:
 
         session.do(f"Adding {os.path.basename(fields['path']) or fields['path']}", work)
 
-    ask_screen(pane, FormScreen("Add a folder", ADD_FOLDER, lambda fields: fields, verb="Add"), add)
+    says = "A folder with everything in it, or one file. Ignore files (.gitignore) count; nothing leaves this machine"
+    form = form_of(path={**PATH, "description": says})
+    ask_screen(pane, FormScreen("Add a folder", form, lambda fields: fields, verb="Add"), add)

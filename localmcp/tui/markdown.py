@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from markdown_it import MarkdownIt
 from markdown_it.rules_inline import StateInline
@@ -19,7 +19,7 @@ from textual.content import Content
 from textual.strip import Strip
 from textual.widget import Widget
 
-from localmcp.tui.theme import color, variables_of
+from localmcp.tui.theme import color
 
 if TYPE_CHECKING:
     from localmcp.schemas import Json
@@ -30,10 +30,6 @@ FORMATS = {
 }
 """Formats whose text is Markdown once it was read; that of others is shown as it is."""
 TARGET_MARK = "▌"
-MOST_KEPT = 1000
-"""Passages whose lines are remembered: drawing Markdown takes 4 ms each."""
-_FENCE = re.compile(r"^\s{0,3}(```+|~~~+)", re.MULTILINE)
-_WIKI_LINK = re.compile(r"\[\[([^\]|\n]{1,200})(?:\|([^\]\n]{0,200}))?\]\]")
 _URL = re.compile(r"https?://[^\s<>\"'“”|)\]]+")
 Spans = Callable[[str], list[tuple[int, int]]]
 """Finds what is marked in a line."""
@@ -54,23 +50,24 @@ class _PlainCode(CodeBlock):
         yield Text(str(self.text).rstrip(), style="markdown.code", no_wrap=False)
 
 
-def _wiki_link(state: StateInline, silent: bool) -> bool:
-    """Parse `[[Note]]` and `[[Note|its text]]` as a link to `wiki:Note`."""
-    match = _WIKI_LINK.match(state.src, state.pos)
-    if match is None:
-        return False
-    if not silent:
-        state.push("link_open", "a", 1).attrs["href"] = f"wiki:{match[1]}"
-        state.push("text", "", 0).content = match[2] or match[1]
-        state.push("link_close", "a", -1)
-    state.pos = match.end()
-    return True
-
-
 @cache
 def _parser() -> MarkdownIt:
+    """Return a parser that takes `[[Note]]` and `[[Note|its text]]` for a link to `wiki:Note`."""
+    pattern = re.compile(r"\[\[([^\]|\n]{1,200})(?:\|([^\]\n]{0,200}))?\]\]")
+
+    def parse_wiki_link(state: StateInline, silent: bool) -> bool:
+        match = pattern.match(state.src, state.pos)
+        if match is None:
+            return False
+        if not silent:
+            state.push("link_open", "a", 1).attrs["href"] = f"wiki:{match[1]}"
+            state.push("text", "", 0).content = match[2] or match[1]
+            state.push("link_close", "a", -1)
+        state.pos = match.end()
+        return True
+
     parser = MarkdownIt().enable("strikethrough").enable("table")
-    parser.inline.ruler.before("link", "wiki_link", _wiki_link)
+    parser.inline.ruler.before("link", "wiki_link", parse_wiki_link)
     return parser
 
 
@@ -129,7 +126,8 @@ class PassageRenderer:
             mark = TARGET_MARK if passage["id"] == around["targetChunkId"] else " "
             key = (passage["id"], width, mark, marked, fence)
             if key not in self._rendered:
-                if len(self._rendered) >= MOST_KEPT:
+                # Drawing Markdown takes 4 ms a passage.
+                if len(self._rendered) >= 1000:
                     self._rendered.clear()
                 content = str(passage["content"]).strip("\n")
                 if is_markdown:
@@ -139,11 +137,11 @@ class PassageRenderer:
                     wrapped = Text(content, overflow="fold").wrap(self._console, width - 2)
                     texts = [(text, list[Link]()) for text in wrapped]
                 urls, place = _URL.findall(content), int(passage["chunkIndex"])
-                drawn = [self._line(text, place, mark, [*links, *_bare_urls(text.plain, urls, links)], spans)
-                         for text, links in texts]  # fmt: skip
+                drawn = [self._line(text, place, mark, links, urls, spans) for text, links in texts]
                 self._rendered[key] = [*drawn, Line(Text(""), place)]
             lines += self._rendered[key]
-            fence = _open_fence(str(passage["content"]), fence) if is_markdown else ""
+            for opening in re.findall(r"(?m)^\s{0,3}(```+|~~~+)", str(passage["content"])) if is_markdown else ():
+                fence = "" if fence else opening
         return lines
 
     def markdown(self, content: str, width: int) -> list[tuple[Text, list[Link]]]:
@@ -159,11 +157,20 @@ class PassageRenderer:
             lines.append((text, links))
         return lines
 
-    def _line(self, text: Text, passage: int, mark: str, links: Sequence[Link], spans: Spans) -> Line:
-        matches = spans(text.plain)
+    def _line(
+        self, text: Text, passage: int, mark: str, links: Sequence[Link], urls: Sequence[str], spans: Spans
+    ) -> Line:
+        """Return a line with its mark, its matches and its links, also the addresses that are no link yet."""
+        matches, starts = spans(text.plain), {link.start for link in links}
         for start, stop in matches:
             text.stylize(self._match, start, stop)
-        shifted = [Link(link.start + 1, link.stop + 1, link.target) for link in links]
+        # An address that the end of the line cuts is completed.
+        bare = (
+            Link(match.start(), match.end(), next((url for url in urls if url.startswith(match[0])), match[0]))
+            for match in _URL.finditer(text.plain)
+            if match.start() not in starts
+        )
+        shifted = [Link(link.start + 1, link.stop + 1, link.target) for link in (*links, *bare)]
         return Line(Text.assemble((mark, self._accent), text), passage, shifted, bool(matches))
 
     def strip(self, line: Line, indent: int, link: Link | None = None) -> Strip:
@@ -174,23 +181,6 @@ class PassageRenderer:
         return Strip(text.render(self._console, end=""))
 
 
-def _bare_urls(line: str, urls: Sequence[str], links: Sequence[Link]) -> list[Link]:
-    """Return the addresses in a line that are no link yet; one that the end of the line cuts is completed."""
-    taken = {link.start for link in links}
-    return [
-        Link(match.start(), match.end(), next((url for url in urls if url.startswith(match[0])), match[0]))
-        for match in _URL.finditer(line)
-        if match.start() not in taken
-    ]
-
-
-def _open_fence(content: str, fence: str) -> str:
-    """Return the mark of the code block that is open at the end of a passage; empty if none is."""
-    for mark in _FENCE.findall(content):
-        fence = "" if fence else mark
-    return fence
-
-
 @lru_cache(maxsize=1)
 def _shared_renderer(theme_variables: tuple[tuple[str, str], ...]) -> PassageRenderer:
     return PassageRenderer(dict(theme_variables))
@@ -198,7 +188,7 @@ def _shared_renderer(theme_variables: tuple[tuple[str, str], ...]) -> PassageRen
 
 def renderer_of(widget: Widget) -> PassageRenderer:
     """Return what draws passages in the colors of the app that shows a widget."""
-    return _shared_renderer(tuple(variables_of(widget).items()))
+    return _shared_renderer(tuple(cast(Any, widget.app).theme_variables.items()))
 
 
 def markdown_content(widget: Widget, text: str, width: int) -> Content:

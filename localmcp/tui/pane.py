@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -13,10 +13,11 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.getters import query_one
-from textual.widget import Widget
-from textual.widgets import Input, OptionList
+from textual.timer import Timer
+from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
+from localmcp.tui.session import Failed
 from localmcp.tui.widgets import Asking, Choices, Reader, TextLine, list_option
 
 
@@ -51,20 +52,17 @@ class Pane(Vertical, Asking):
     rows: Sequence[Row] = ()
     _rows_are_for: str | None = None
     """The text that they answer; None at first."""
+    _typing: Timer | None = None
     line = query_one("#line", Input)
     list = query_one("#list", Choices)
     reader = query_one("#reader", Reader)
 
     def compose(self) -> ComposeResult:
         yield TextLine(placeholder=self.PLACEHOLDER, classes="framed", id="line")
-        yield from self.compose_above_list()
+        yield Static(id="chips")
         with Horizontal(classes="split"):
             yield Choices(classes="framed left", id="list")
             yield Reader(classes="framed right", id="reader")
-
-    def compose_above_list(self) -> Iterable[Widget]:
-        """Return what is between the line and the list."""
-        return ()
 
     @property
     def text(self) -> str:
@@ -96,7 +94,12 @@ class Pane(Vertical, Asking):
 
     @on(Input.Changed, "#line")
     def typed(self) -> None:
-        self.ask_after_typing("rows", self.reload)
+        """Reload once the person pauses; the question before is stopped, and its error is over."""
+        if self._typing:
+            self._typing.stop()
+        self.app.post_message(Failed(None))
+        self.forget("rows")
+        self._typing = self.set_timer(0.03, self.reload)
 
     @on(Input.Submitted, "#line")
     def submitted(self) -> None:
@@ -107,10 +110,6 @@ class Pane(Vertical, Asking):
     def focus_first(self) -> None:
         """Put the focus where the person most likely begins."""
         self.action_list()
-
-    def focus_filter(self) -> None:
-        """Put the cursor into the line that chooses what the pane shows."""
-        self.line.focus()
 
     def action_list(self) -> None:
         """Focus the list, so that letters are keys; where a narrow screen hides it, the words in its place."""

@@ -16,14 +16,12 @@ from localmcp.tui.markdown import markdown_content
 from localmcp.tui.pane import FoundPane, Row
 from localmcp.tui.rules import left_out
 
-MOST_LISTED, MOST_FOUND = 1000, 50
 EMPTY = (
     "[b]No quick starts yet[/b]\n\n"
     "Quick starts are short guides: tasks to work through, each with a way to check it.\n\n"
     "[b]i[/b]  import a YAML or JSON file, or a folder of them\n\n"
     "[$muted]from a shell: localmcp quickstarts import FOLDER[/]"
 )
-NOTHING_FITS = "[b]Nothing fits[/b]\n\n[$muted]Other words, or an empty line to see them all.[/]"
 
 
 class QuickstartsPane(FoundPane):
@@ -36,15 +34,22 @@ class QuickstartsPane(FoundPane):
     def find(self, text: str) -> list[Row]:
         if not self.session.exists:
             return []
-        items: list[Json] = self.session.read("listQuickstarts", limit=MOST_LISTED)["quickstarts"]
+        items: list[Json] = self.session.read("listQuickstarts", limit=1000)["quickstarts"]
         if text:
             by_name = {item["name"]: item for item in items}
-            hits: list[Json] = self.session.read("searchQuickstarts", displayName=text, limit=MOST_FOUND)["results"]
+            hits: list[Json] = self.session.read("searchQuickstarts", displayName=text, limit=50)["results"]
             items = [by_name.get(hit["name"], hit) for hit in hits]
-        return [_row(item) for item in items]
+        rows: list[Row] = []
+        for item in items:
+            about = [item.get("type", ""), f"{item['durationMinutes']} min" if item.get("durationMinutes") else ""]
+            about.append(counted(item["tasks"], "task") if item.get("tasks") else "")
+            says = (" · ".join(filter(None, about)), "$muted")
+            title = Content.assemble("  ", (item["displayName"], "bold"), "\n  ", says)
+            rows.append(Row(item["name"], title, record=item))
+        return rows
 
     def nothing(self) -> str:
-        return NOTHING_FITS if self.text else EMPTY
+        return "[b]Nothing fits[/b]" if self.text else EMPTY
 
     def show_row(self, row: Row) -> None:
         def show(guide: Json) -> None:
@@ -71,12 +76,3 @@ class QuickstartsPane(FoundPane):
 
 def _call(tool: str, run: Run, **fixed: object) -> Json:
     return run.session.call(tool, **run.values, **fixed).value
-
-
-def _row(item: Json) -> Row:
-    about = [item.get("type", ""), f"{item['durationMinutes']} min" if item.get("durationMinutes") else ""]
-    about.append(counted(item["tasks"], "task") if item.get("tasks") else "")
-    says = " · ".join(filter(None, about))
-    return Row(
-        item["name"], Content.assemble("  ", (item["displayName"], "bold"), "\n  ", (says, "$muted")), record=item
-    )

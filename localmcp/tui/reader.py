@@ -6,8 +6,9 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
+from rich.text import Text
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -19,7 +20,7 @@ from textual.message import Message
 from textual.screen import Screen
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
-from textual.widgets import Footer, Input, OptionList
+from textual.widgets import DataTable, Footer, Input, OptionList
 from textual.widgets.option_list import Option
 
 from localmcp.index.federation import shown_name, split_name
@@ -31,7 +32,6 @@ from localmcp.tui.dialogs import ChoiceScreen, TextScreen, ask_screen
 from localmcp.tui.editor import open_in_editor, open_original
 from localmcp.tui.markdown import Line, Link, renderer_of
 from localmcp.tui.passages import citation_text, database_of, inventory_of, look_around, place_of, short
-from localmcp.tui.table import open_tables
 from localmcp.tui.widgets import Asking, Choices, Quiet, TextLine
 
 DRAWN = 20
@@ -40,8 +40,6 @@ COLUMN = 100
 """Columns of text at most: longer lines are hard to follow."""
 LEAD = 3
 """Lines above the one that is shown."""
-NEED_TEXT = {"find", "match", "edge", "cite", "copy", "edit", "original", "link", "follow", "linking", "tables"}
-"""Keys that wait for the document, which may have been removed meanwhile."""
 
 
 @dataclass
@@ -135,39 +133,39 @@ class ReaderScreen(Screen[None], Asking):  # pyright: ignore[reportIncompatibleM
 
     def on_mount(self) -> None:
         self.outline.border_title = "Outline"
-        self.ask("passages", self._read, self._show)
+
+        def read() -> tuple[Json, list[Json], list[tuple[str, int]]]:
+            """Return the document, its passages and its headings."""
+            about = self.session.look(lambda w: look_around(w, self.target, 0))
+            passages: list[Json] = []
+            offset: int | None = 0
+            while offset is not None:
+                page = self.session.read("get_document", sourceId=about["sourceId"], offset=offset)
+                passages += page["chunks"]
+                offset = page.get("nextOffset")
+            outline = self.session.read("get_document", sourceId=about["sourceId"], outline=True).get("outline", ())
+            return about, passages, [(e["heading"], e["offset"]) for e in outline if e["heading"] != BEGINNING]
+
+        def show(answer: tuple[Json, list[Json], list[tuple[str, int]]]) -> None:
+            self.about, self.passages, self.headings = answer
+            self.refresh_bindings()
+            self.outline.set_options(Option(Content(text), id=str(n)) for n, (text, _) in enumerate(self.headings))
+            if len(self.headings) > 2 and self.size.width >= COLUMN + 30:
+                self.outline.remove_class("hidden")
+            place = self._place_of(self._heading)
+            if place is None:
+                place = next((n for n, passage in enumerate(self.passages) if passage["id"] == self.target), 0)
+            # The width of the text is known after the outline has its place.
+            self.call_after_refresh(self._go_to, place)
+
+        self.ask("passages", read, show)
         self.view.focus()
-
-    # ------------------------------------------------------------ loading
-
-    def _read(self) -> tuple[Json, list[Json], list[tuple[str, int]]]:
-        """Return the document, its passages and its headings."""
-        about = self.session.look(lambda w: look_around(w, self.target, 0))
-        passages: list[Json] = []
-        offset: int | None = 0
-        while offset is not None:
-            page = self.session.read("get_document", sourceId=about["sourceId"], offset=offset)
-            passages += page["chunks"]
-            offset = page.get("nextOffset")
-        outline = self.session.read("get_document", sourceId=about["sourceId"], outline=True).get("outline", ())
-        return about, passages, [(e["heading"], e["offset"]) for e in outline if e["heading"] != BEGINNING]
-
-    def _show(self, read: tuple[Json, list[Json], list[tuple[str, int]]]) -> None:
-        self.about, self.passages, self.headings = read
-        self.refresh_bindings()
-        self.outline.set_options(Option(Content(text), id=str(n)) for n, (text, _) in enumerate(self.headings))
-        if len(self.headings) > 2 and self.size.width >= COLUMN + 30:
-            self.outline.remove_class("hidden")
-        place = self._place_of(self._heading)
-        if place is None:
-            place = next((n for n, passage in enumerate(self.passages) if passage["id"] == self.target), 0)
-        # The width of the text is known after the outline has its place.
-        self.call_after_refresh(self._go_to, place)
 
     def _place_of(self, heading: str) -> int | None:
         """Return the passage with a heading, which links write with hyphens and without signs."""
-        wanted = _slug(heading)
-        return next((place for text, place in self.headings if wanted and _slug(text) == wanted), None)
+        slug = partial(re.sub, r"\W+", "")
+        fitting = (place for text, place in self.headings if slug(text.casefold()) == slug(heading.casefold()) != "")
+        return next(fitting, None)
 
     # ------------------------------------------------------------ drawing
 
@@ -204,15 +202,16 @@ class ReaderScreen(Screen[None], Asking):  # pyright: ignore[reportIncompatibleM
         width = min(available, COLUMN)
         chunks = self.passages[self._drawn.start : self._drawn.stop]
         around = {**self.about, "chunks": chunks, "targetChunkId": self.target}
-        lines = renderer_of(self).lines(around, width, self._spans, self.term)
+
+        def spans(line: str) -> list[tuple[int, int]]:
+            if self.term:
+                return [match.span() for match in re.finditer(re.escape(self.term), line, re.IGNORECASE)]
+            return self.matcher.spans(line) if self.matcher else []
+
+        lines = renderer_of(self).lines(around, width, spans, self.term)
         self.view.put(lines, (available - width) // 2)
         self.view.border_title = Content(f"{self.about['sourceTitle']} — {place_of(self.about['citation'])}")
         self.view.border_subtitle = f"whole document, {len(self.passages):,} passages"
-
-    def _spans(self, line: str) -> list[tuple[int, int]]:
-        if self.term:
-            return [match.span() for match in re.finditer(re.escape(self.term), line, re.IGNORECASE)]
-        return self.matcher.spans(line) if self.matcher else []
 
     def _lines_of(self, position: int) -> list[int]:
         return [n for n, line in enumerate(self.view.lines) if line.passage == position]
@@ -370,7 +369,9 @@ class ReaderScreen(Screen[None], Asking):  # pyright: ignore[reportIncompatibleM
     # ------------------------------------------------------------ actions
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        if action in NEED_TEXT and not self._drawn:
+        """Let keys wait for the document, which may have been removed meanwhile."""
+        need = "find", "match", "edge", "cite", "copy", "edit", "original", "link", "follow", "linking", "tables"
+        if action in need and not self._drawn:
             return False
         return self.focused is self.view if action == "edge" else True
 
@@ -384,11 +385,6 @@ class ReaderScreen(Screen[None], Asking):  # pyright: ignore[reportIncompatibleM
             self._draw()
         else:
             self.dismiss()
-
-    def on_screen_suspend(self) -> None:
-        """Remember the place."""
-        if self._drawn:
-            self.session.memory.remember_position(self.about["sourceId"], self._top["chunkIndex"])
 
     def _with_citation(self, use: Callable[[Json], object]) -> None:
         """Hand over the citation of the passage at the top."""
@@ -409,29 +405,108 @@ class ReaderScreen(Screen[None], Asking):  # pyright: ignore[reportIncompatibleM
         self._with_citation(partial(open_original, self, freshness=self.freshness))
 
     def action_tables(self) -> None:
-        open_tables(self, self.about["sourceId"])
+        """Show the table of the document; of several, ask which."""
 
+        def show(answer: Json) -> None:
+            tables: list[Json] = answer["tables"]
+            if not tables:
+                self.app.notify("This document has no table of three rows or more.")
+            elif len(tables) == 1:
+                self.app.push_screen(TableScreen(tables[0]))
+            else:
+                rows = [
+                    Content.assemble((f" {t['name']}  ", "bold"), (f"{t['rows']:,} rows", "$muted")) for t in tables
+                ]
+                screen = ChoiceScreen("Tables of this document", rows, says="enter shows it")
+                ask_screen(self, screen, lambda number: self.app.push_screen(TableScreen(tables[number])))
 
-def _slug(heading: str) -> str:
-    return re.sub(r"\W+", "-", heading.casefold()).strip("-")
+        source_id = self.about["sourceId"]
+        self.ask("tables", lambda: self.session.read("list_tables", document=source_id, limit=100), show)
 
 
 def open_document(widget: Asking, item: Item, origin: str | None = None, heading: str = "") -> None:
-    """Open a document at a heading, or where it was left, or at its beginning.
-
-    `origin`: the mounted file that it is in.
-    """
-    session = widget.session
-
-    def first_passage() -> str:
-        position = session.memory.positions.get(shown_name(item.id, origin), 0)
-        chunk_id = inventory_of(session.workspace, origin).passage_at(item.id, position)
-        return shown_name(chunk_id, origin) if chunk_id else ""
+    """Open a document at a heading, or at its beginning. `origin`: the mounted file that it is in."""
 
     def show(chunk_id: str) -> None:
         if chunk_id:
-            widget.app.push_screen(ReaderScreen(chunk_id, None, item.state, heading))
+            widget.app.push_screen(ReaderScreen(shown_name(chunk_id, origin), None, item.state, heading))
         else:
             widget.app.notify(f"{item.title} has no text.")
 
-    widget.ask("document", first_passage, show)
+    widget.ask("document", lambda: inventory_of(widget.session.workspace, origin).passage_at(item.id), show)
+
+
+# ---------------------------------------------------------------- tables
+
+
+class TableScreen(Screen[None], Asking):  # pyright: ignore[reportIncompatibleMethodOverride]
+    """The rows of a table as they are in the file now."""
+
+    HELP = "A table of the document. s, or a click on its head, sorts by a column; once more turns the order."
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,q,backspace", "dismiss", "Back"), Binding("s", "sort", "Sort by this column"),
+        Binding("y", "copy", "Copy cell"),
+    ]  # fmt: skip
+
+    def __init__(self, described: Json) -> None:
+        """`described`: an item of the answer of `list_tables`."""
+        super().__init__()
+        self._described = described
+        self._answer: Json = {"columns": [], "rows": []}
+        self._sorted_by = (-1, False)
+        """A column, and whether the largest are first."""
+
+    @property
+    def table(self) -> DataTable[Any]:
+        """The rows that are shown."""
+        return cast(Any, self).query_one(DataTable)
+
+    def compose(self) -> ComposeResult:
+        yield DataTable[Any](classes="framed", id="table", zebra_stripes=True)
+        yield Footer(show_command_palette=False, compact=True)
+
+    def on_mount(self) -> None:
+        self.table.border_title = Content(f"{self._described['name']} — {self._described['document']}")
+        self._ask()
+
+    def _ask(self, column: int = -1) -> None:
+        """Ask for the rows by a column: there may be more than an answer holds. The same again turns the order."""
+        is_turned = self._sorted_by == (column, False)
+        self._sorted_by = column, is_turned
+        names = self._described["name"], self._answer["columns"][column] if column >= 0 else ""
+        table, by = ('"' + name.replace('"', '""') + '"' for name in names)
+        order = f"order by {by} is null, {by} {'desc' if is_turned else ''}" if column >= 0 else ""
+
+        def show(answer: Json) -> None:
+            self._answer = answer
+            says = [f"{self._described['rows']:,} rows", *answer.get("notices", ())]
+            self.table.border_subtitle = Content(" · ".join(says))
+            self.table.clear(columns=True)
+            for number, name in enumerate(answer["columns"]):
+                # A plain text would be markup.
+                self.table.add_column(Text(f"{name}{'' if number != column else ' ▼' if is_turned else ' ▲'}"))
+            for row in answer["rows"]:
+                self.table.add_row(
+                    *(
+                        Text(f"{cell:,}" if abs(cell) >= 10_000 else str(cell), justify="right")
+                        if isinstance(cell, int | float)
+                        else Text("" if cell is None else " ".join(str(cell).split()))
+                        for cell in row
+                    )
+                )
+            self.table.move_cursor(row=0, column=max(column, 0))
+
+        self.ask("rows", lambda: self.session.read("query_table", sql=f"select * from {table} {order}"), show)
+
+    @on(DataTable.HeaderSelected)
+    def head_clicked(self, message: DataTable.HeaderSelected) -> None:
+        self._ask(message.column_index)
+
+    def action_sort(self) -> None:
+        if self._answer["rows"]:
+            self._ask(self.table.cursor_column)
+
+    def action_copy(self) -> None:
+        if rows := self._answer["rows"]:
+            value = rows[self.table.cursor_row][self.table.cursor_column]
+            self.copy("" if value is None else str(value), "The cell is copied.")

@@ -23,12 +23,6 @@ from localmcp.tui.widgets import Quiet, facts, lines
 MOST_LISTED = 1000
 NEAR = 0.3
 """Relevance from which a rule is shown as near, though the assistant would not get it."""
-DUPLICATE = (
-    "Nothing was added: rule {} says nearly the same: “{}”. On duplicate: count = it counts towards that one, "
-    "add = keep both."
-)
-GIVEN, NOT_GIVEN = "The assistant would get these", "Near, but not relevant enough"
-STANDING = "These hold for every task"
 EMPTY = (
     "[b]No rules yet[/b]\n\n"
     "A rule is something you want assistants to keep to, such as “Commit messages are imperative”.\n"
@@ -36,11 +30,7 @@ EMPTY = (
     "[b]a[/b]  add one\n[b]i[/b]  import a CLAUDE.md, AGENTS.md or .cursorrules\n\n"
     "[$muted]from a shell: localmcp rules import FOLDER[/]"
 )
-NO_RETIRED = "[b]No retired rules[/b]\n\n[b]R[/b] shows those in force."
-NONE_FITS = (
-    "[b]No rule fits this task[/b]\n\n[$muted]The assistant would get none. "
-    "[/][b]esc[/b][$muted], then [/][b]a[/b][$muted] adds one.[/]"
-)
+NONE_FITS = "[b]No rule fits this task[/b]\n\n[$muted]The assistant would get none; [/][b]a[/b][$muted] adds one.[/]"
 
 
 class RulesPane(FoundPane):
@@ -65,21 +55,21 @@ class RulesPane(FoundPane):
         if not self.session.exists:
             return []
         self._note = ""
-        if text and not self.retired:
-            return self._find_for_task(text)
-        listed = self.session.read("listRules", retired=self.retired, words=text or None, limit=MOST_LISTED)
-        return [_row(rule, rule["category"]) for rule in sorted(listed["rules"], key=lambda r: r["category"])]
-
-    def _find_for_task(self, task: str) -> list[Row]:
-        """Return the rules of the tool's answer, then those that were nearly relevant."""
-        ask = partial(self.session.read, "getRelevantRules", taskDescription=task, maxResults=20)
+        if not text or self.retired:
+            listed = self.session.read("listRules", retired=self.retired, words=text or None, limit=MOST_LISTED)
+            return [_row(rule, rule["category"]) for rule in sorted(listed["rules"], key=lambda r: r["category"])]
+        # The rules of the tool's answer, then those that were nearly relevant.
+        ask = partial(self.session.read, "getRelevantRules", taskDescription=text, maxResults=20)
         answer = ask()
         self._note = answer.get("error") or " ".join(answer.get("notices", []))
         if not answer["success"]:
             return []
         near, standing = ask(similarityThreshold=NEAR).get("rules", []), answer.get("always", [])
-        known = {rule["id"] for rule in (*answer["rules"], *standing)}
-        parts = {GIVEN: answer["rules"], STANDING: standing, NOT_GIVEN: [r for r in near if r["id"] not in known]}
+        shown = {rule["id"] for rule in (*answer["rules"], *standing)}
+        parts = {
+            "The assistant would get these": answer["rules"], "These hold for every task": standing,
+            "Near, but not relevant enough": [rule for rule in near if rule["id"] not in shown],
+        }  # fmt: skip
         return [_row(rule, title) for title, rules in parts.items() for rule in rules]
 
     def show_rows(self, rows: Sequence[Row]) -> None:
@@ -87,8 +77,9 @@ class RulesPane(FoundPane):
         self.list.border_title = "Retired rules" if self.retired else self.LIST_TITLE
 
     def nothing(self) -> str:
-        note = self._note.replace("[", r"\[")
-        return f"[$warning]{note}[/]" if note else NO_RETIRED if self.retired else NONE_FITS if self.text else EMPTY
+        if note := self._note.replace("[", r"\["):
+            return f"[$warning]{note}[/]"
+        return "[b]No retired rules[/b]" if self.retired else NONE_FITS if self.text else EMPTY
 
     def action_open(self) -> None:
         """Enter: change it; on a narrow screen read it first."""
@@ -133,12 +124,13 @@ class RulesPane(FoundPane):
 
     def action_import(self) -> None:
         says = "CLAUDE.md, AGENTS.md, .cursorrules, a Markdown list, JSON Lines; or the folder of a project"
-        form = form_of(path={**PATH, "description": says})
-        start(self, Command("Import rules", "", partial(_save, "importRules"), form=form), self._imported)
 
-    def _imported(self, report: Json) -> None:
-        self.app.notify(f"{report['added']} added, {report['known']} known already{left_out(report)}.")
-        self.reload()
+        def show(report: Json) -> None:
+            self.app.notify(f"{report['added']} added, {report['known']} known already{left_out(report)}.")
+            self.reload()
+
+        form = form_of(path={**PATH, "description": says})
+        start(self, Command("Import rules", "", partial(_save, "importRules"), form=form), show)
 
     def _changed(self, answer: Json) -> None:
         notice = f" {answer['notice']}" if "notice" in answer else ""
@@ -159,7 +151,8 @@ def _save(tool: str, run: Run, **fixed: Any) -> Json:
     answer = run.session.call(tool, **run.values, **fixed).value
     if twin := answer.get("duplicate"):
         # The form stays open, with what was written.
-        raise InvalidInput(DUPLICATE.format(twin["id"], twin["rule_text"].rstrip(".")))
+        says = f"rule {twin['id']} says nearly the same: “{twin['rule_text'].rstrip('.')}”"
+        raise InvalidInput(f"Nothing was added: {says}. On duplicate: count = it counts towards that one, add = both.")
     return answer
 
 
@@ -177,11 +170,6 @@ def _row(rule: Json, group: str) -> Row:
     else:
         head = "! " if rule.get("always_apply") else "  "
     title = Content.assemble((head, "$accent"), rule["rule_text"])
-    return Row(f"{rule.get('origin', '')} {rule['id']}", title, rule_words(rule), group, rule)
-
-
-def rule_words(rule: Json) -> Content:
-    """Return a rule with all of its facts."""
     table = {
         "category": rule.get("category") or "",
         "when": rule.get("context") or "",
@@ -195,4 +183,5 @@ def rule_words(rule: Json) -> Content:
         "applied": f"last {rule['last_applied'][:10]}" if rule.get("last_applied") else "",
         "id": str(rule["id"]),
     }
-    return lines(Content.styled(rule["rule_text"], "bold"), "", *facts(table))
+    about = lines(Content.styled(rule["rule_text"], "bold"), "", *facts(table))
+    return Row(f"{rule.get('origin', '')} {rule['id']}", title, about, group, rule)

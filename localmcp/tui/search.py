@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
 from functools import partial
@@ -13,44 +13,26 @@ from textual import events
 from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.style import Style
-from textual.widget import Widget
 from textual.widgets import Static
 
 from localmcp.config import sample_directory
 from localmcp.errors import LocalMCPError
-from localmcp.humanize import counted, headings_of
+from localmcp.humanize import counted, explanation, headings_of
 from localmcp.schemas import Json
 from localmcp.tui.pane import Pane, Row
-from localmcp.tui.passages import (
-    citation_text,
-    explanation_of,
-    further_title,
-    hit_title,
-    lines_of,
-    look_around,
-    matcher_of,
-    short,
-)
+from localmcp.tui.passages import FRESHNESS, citation_text, hit_title, lines_of, look_around, matcher_of, short
 from localmcp.tui.session import Failed, Session
-from localmcp.tui.widgets import Quiet, lines
+from localmcp.tui.widgets import Quiet, facts, lines
 from localmcp.visible_text import visible
 
 if TYPE_CHECKING:
     from localmcp.library.jobs import Report
-    from localmcp.tools import Answer, CallRecord
+    from localmcp.tools import CallRecord
     from localmcp.tui.session import OnProgress
 
 HITS = 20
 """Passages on a page; the next page comes when the last one is reached."""
-TYPES = ("text", "docs", "code", "website")
-SPANS = {7: "the last 7 days", 30: "the last 30 days", 365: "the last year"}
 MODES = ("hybrid", "keyword", "semantic")
-FIRST_STEPS = (
-    ("samples", "Load the sample documents", "to look around; they go into a collection of their own"),
-    ("app.add_folder", "Add a folder", "of documents, notes or code; it is kept up to date from then on: key a"),
-    ("app.connect", "Connect an assistant", "its configuration is found, shown, and changed after a yes"),
-)
-"""Action, title and reason of what is offered in an empty library."""
 FIRST_QUERIES = (
     ("boiler error E110", "a code"),
     ("bread came out flat and too acidic", "hardly a word in common with the answer"),
@@ -115,14 +97,10 @@ def run_search(session: Session, asked: Asked, *, cursor: str | None = None, lim
     if asked.by_date:
         # The tool puts those first that answer.
         hits = sorted(hits, key=lambda hit: str(hit.get("date") or ""), reverse=True)
-    return Found(asked, answer.value, hits, _remarks(answer), record)
-
-
-def _remarks(answer: Answer) -> str:
-    """Return what to know of an answer, in the words that an assistant and the command line get."""
-    head = answer.text.partition("\n\n")[0]
+    # What to know of an answer is in the words that an assistant and the command line get, before its passages.
     usual = r"^\d[\d,]* documents?, [\d,]+ passages?\. ?|Confidence: good\. ?| ?Paths are below .*"
-    return " ".join(re.sub(usual, "", head).split())
+    remarks = " ".join(re.sub(usual, "", answer.text.partition("\n\n")[0]).split())
+    return Found(asked, answer.value, hits, remarks, record)
 
 
 class SearchPane(Pane):
@@ -150,9 +128,6 @@ class SearchPane(Pane):
         self.found = Found()
         self._similar: tuple[str, str] = ("", "")
         """A search line, and the passage that it represents."""
-
-    def compose_above_list(self) -> Iterable[Widget]:
-        yield Static(classes="note", id="chips")
 
     def on_mount(self) -> None:
         self._show_start(False)
@@ -190,28 +165,45 @@ class SearchPane(Pane):
         asked = Asked(self.text, self.mode, self.by_date, similar_to)
         self.forget("more")
         if not parse_query_line(asked.line)[0]:
-            self.ask("rows", self._is_empty, self._show_start)
+            session = self.session
+            is_empty = lambda: not session.exists or not session.read("get_stats")["totalSources"]  # noqa: E731
+            self.ask("rows", is_empty, self._show_start)
             return
+
+        def show_refusal(error: LocalMCPError) -> None:
+            """Show why there is no answer, instead of passages that answered something else."""
+            self.found = Found(asked, remarks=str(error))
+            self._show([])
+            self.app.post_message(Failed(error))
+
         # A person on the third page stays there when the file changes.
         limit = max(len(self.hits), HITS) if asked == self.found.asked else HITS
-        work = partial(run_search, self.session, asked, limit=limit)
-        self.ask("rows", work, self.show_found, partial(self._show_refusal, asked))
+        self.ask("rows", partial(run_search, self.session, asked, limit=limit), self.show_found, show_refusal)
 
     action_again = reload
-
-    def _is_empty(self) -> bool:
-        return not self.session.exists or not self.session.read("get_stats")["totalSources"]
 
     def _show_start(self, is_empty: bool) -> None:
         """Show saved searches and the recent ones, before anything was typed; the first steps in an empty library."""
         was_first_run, memory, self.found = self._is_first_run, self.session.memory, Found()
         if is_empty and not self.session.job:
-            steps = [Row(title, first_step(title, why), Content(why), record=partial(self.run_action, action))
-                     for action, title, why in FIRST_STEPS]  # fmt: skip
-            self._show(steps, "Nothing is indexed yet")
+            steps = (
+                ("samples", "Load the sample documents", "to look around; they go into a collection of their own"),
+                ("app.add_folder", "Add a folder", "of documents, notes or code; it is kept up to date: key a"),
+                ("app.connect", "Connect an assistant", "its configuration is found, shown, and changed after a yes"),
+            )
+            rows = [
+                Row(title, Content.assemble("\n  ", (title, "bold"), "\n  ", (why, "$muted")), Content(why),
+                    record=partial(self.run_action, action))
+                for action, title, why in steps
+            ]  # fmt: skip
+            self._show(rows, "Nothing is indexed yet")
         else:
             queries = [*memory.saved, *(line for line in memory.recent if line not in memory.saved)][:30]
-            rows = [_query_row(line, line in memory.saved) for line in queries]
+            rows = [
+                Row(f"query {line}", Content.assemble(("★ " if line in memory.saved else "  ", "$accent"), line),
+                    Content.from_markup(START), record=line)
+                for line in queries
+            ]  # fmt: skip
             self._show(rows, "Saved ★ and recent searches" if rows else "")
         if self._is_first_run != was_first_run and self.display:
             self.focus_first()
@@ -219,22 +211,37 @@ class SearchPane(Pane):
     def show_found(self, found: Found) -> None:
         """Show the answer; of the same search, the passage that the person moved to stays highlighted."""
         self.found = found
-        # Each row has a column of padding at both ends.
-        self._show(hit_rows(found, max(self.list.scrollable_content_region.width - 2, 30)))
-
-    def _show_refusal(self, asked: Asked, error: LocalMCPError) -> None:
-        """Show why there is no answer, instead of passages that answered something else."""
-        self.found = Found(asked, remarks=str(error))
-        self._show([])
-        self.app.post_message(Failed(error))
+        groups: dict[str, list[Json]] = {}
+        for hit in found.hits:
+            groups.setdefault(hit["sourceId"], []).append(hit)
+        # By document, in the order of the first passage of each. A row has a column of padding at both ends.
+        columns, rows = max(self.list.scrollable_content_region.width - 2, 30), list[Row]()
+        for number, hits in enumerate(groups.values(), 1):
+            for hit in hits:
+                shown_number = number if hit is hits[0] else None
+                title = hit_title(shown_number, hit, matcher_of(found.result, hit), columns)
+                rows.append(Row(hit["chunkId"], title, record=hit))
+        self._show(rows)
 
     def _show(self, rows: Sequence[Row], title: str = "Passages") -> None:
         self.show_rows(rows)
         more, documents = "+" if "nextCursor" in self.found.result else "", {hit["sourceId"] for hit in self.hits}
         counts = f"{len(self.hits)}{more} in {counted(len(documents), 'document')}"
         self.list.border_title, self.list.border_subtitle = title, counts if self.hits else ""
-        chips = chips_of(self.line.value, self.by_date, self.mode, self.found.remarks)
-        self.query_one("#chips", Static).update(chips)
+        # The filters of the line, to be clicked: set ones highlighted, the others only without remarks.
+        (_, filters), remarks = parse_query_line(self.line.value), self.found.remarks
+        names = ("collection", "type", "since", "until", "tag", "path", "source")
+        values = {name: ", ".join(filters.get(name, ())) for name in names}
+        values |= {"order": "by date" if self.by_date else "", "mode": self.mode}
+        parts = [
+            Content.styled(f" {f'{name} {value}'.rstrip()} ", "bold $accent" if value else "$muted").stylize(
+                Style.from_meta({"filter": name})
+            )
+            for name, value in values.items()
+            if value or not remarks
+        ]
+        parts += [Content.styled(f" {remarks}", "$warning")] if remarks else []
+        self.query_one("#chips", Static).update(Content("·").join(parts))
 
     def on_resize(self) -> None:
         """Fit the passages into the new width."""
@@ -251,54 +258,52 @@ class SearchPane(Pane):
         if self.found.asked is not None and self.mode != "keyword":
             self.reload()
 
-    def _show_more(self) -> None:
-        """Fetch the next page, since the last passage is reached."""
-
-        def add(page: Found) -> None:
-            before = self.found
-            result = {**page.result, "explain": before.result["explain"]}
-            self.show_found(replace(before, result=result, hits=[*before.hits, *page.hits]))
-
-        cursor, asked = self.found.result.get("nextCursor"), self.found.asked
-        if cursor and asked:
-            self.ask("more", partial(run_search, self.session, asked, cursor=cursor), add)
-
     # ------------------------------------------------------------ the highlighted passage
 
     def show_row(self, row: Row) -> None:
-        hit = self.hit
+        """Show the passage; once the last is reached, fetch the next page."""
+        hit, before = self.hit, self.found
         if hit is None:
             self.reader.show("", row.about)
             return
+
+        def add(page: Found) -> None:
+            result = {**page.result, "explain": before.result["explain"]}
+            self.show_found(replace(self.found, result=result, hits=[*before.hits, *page.hits]))
+
         # The list is painted first: the person waits for it.
         self.call_after_refresh(self._look_around, hit)
-        if row is self.rows[-1]:
-            self._show_more()
+        cursor = before.result.get("nextCursor")
+        if row is self.rows[-1] and cursor and before.asked:
+            self.ask("more", partial(run_search, self.session, before.asked, cursor=cursor), add)
 
     def _look_around(self, hit: Json) -> None:
-        """Show the passage, unless another is highlighted by now."""
-        if hit is self.hit:
-            show = partial(self._show_passage, hit)
-            self.look("passage", lambda workspace: look_around(workspace, hit["chunkId"], 1), show)
+        """Show a passage as it is read and what comes after it, below the reasons if they are asked for.
 
-    def _show_passage(self, hit: Json, around: Json) -> None:
-        """Show a passage as it is read and what comes after it, below the reasons if they are asked for."""
-        from localmcp.tui.markdown import passages_content
+        Not if another is highlighted by now.
+        """
+        if hit is not self.hit:
+            return
 
-        around["chunks"] = [chunk for chunk in around["chunks"] if chunk["relativePosition"] >= 0]
-        span = hit.get("highlight", {"start": 0, "stop": 0})
-        sentence, spans = hit["content"][span["start"] : span["stop"]], matcher_of(self.found.result, hit).spans
-        copies = ", ".join(map(short, hit.get("alsoIn", ())))
-        why = [explanation_of(self.found.result, hit), ""] if self.explains else []
+        def show(around: Json) -> None:
+            from localmcp.tui.markdown import passages_content
 
-        def draw(width: int) -> Content:
-            text = passages_content(self, around, sentence, spans, self.text, width)
-            ends = [Content.styled(f"also in {copies}", "$secondary")] if copies else []
-            return lines(*why, text, *ends)
+            around["chunks"] = [chunk for chunk in around["chunks"] if chunk["relativePosition"] >= 0]
+            span = hit.get("highlight", {"start": 0, "stop": 0})
+            sentence, spans = hit["content"][span["start"] : span["stop"]], matcher_of(self.found.result, hit).spans
+            copies = ", ".join(map(short, hit.get("alsoIn", ())))
+            file = {"file": FRESHNESS.get(hit["freshness"], "not a file of this machine")}
+            why = [*facts({**explanation(self.found.result, hit), **file}), ""] if self.explains else []
 
-        where = f"{hit['collection']} · passage {hit['chunkIndex'] + 1:,} of {hit['chunkTotal']:,}"
-        below = f"{where} · {lines_of(hit['citation'])}"
-        self.reader.show(f"{hit['sourceTitle']}{headings_of(hit)}", draw, below)
+            def draw(width: int) -> Content:
+                text = passages_content(self, around, sentence, spans, self.text, width)
+                return lines(*why, text, *([Content.styled(f"also in {copies}", "$secondary")] if copies else []))
+
+            where = f"{hit['collection']} · passage {hit['chunkIndex'] + 1:,} of {hit['chunkTotal']:,}"
+            below = f"{where} · {lines_of(hit['citation'])}"
+            self.reader.show(f"{hit['sourceTitle']}{headings_of(hit)}", draw, below)
+
+        self.look("passage", lambda workspace: look_around(workspace, hit["chunkId"], 1), show)
 
     # ------------------------------------------------------------ actions on the search
 
@@ -328,24 +333,34 @@ class SearchPane(Pane):
     def action_save(self) -> None:
         record = self.chosen.record if self.chosen is not None else None
         if line := record if isinstance(record, str) else self.text:
-            is_saved = self.session.memory.toggle_saved(line)
+            is_saved = self.session.memory.remember(line, toggle=True)
             self.app.notify(f"{line} is {'saved' if is_saved else 'no longer saved'}.")
             if not self.text:
                 self._show_start(False)
 
-    def action_filters(self, name: str = "") -> None:
-        """Choose a filter from a list, or type the value of one that has no list."""
-
-        def choose(choices: list[Choice]) -> None:
-            listed = [choice for choice in choices if name in ("", choice.name)]
-            if not listed:
-                self.type_query(f"{self.line.value} {name}:".strip())
-                return
-            rows = filter_rows(listed, self.line.value)
-            screen = ChoiceScreen("Filter the search", [row for row, _ in rows], says="enter sets or clears")
-            ask_screen(self, screen, lambda index: self.type_query(rows[index][1]))
-
+    def action_filters(self, only: str = "") -> None:
+        """Choose a filter from a list, or type the value of one that has no list. A value that is set is cleared."""
         from localmcp.tui.dialogs import ChoiceScreen, ask_screen
+
+        def choose(choices: dict[str, dict[str, str]]) -> None:
+            line, rows = self.line.value, list[Content | str]()
+            (_, filters), outcomes = parse_query_line(line), list[str]()
+            for name in choices if not only else {only} & set(choices):
+                rows.append(name)
+                outcomes.append(line)
+                for value, note in choices[name].items():
+                    is_set = value in filters.get(name, ())
+                    mark = (" ✓ " if is_set else "   ", "$accent")
+                    rows.append(Content.assemble(mark, value, (f"  {note}", "$muted")))
+                    # The filter has this value alone, or none.
+                    words = re.sub(rf'(?<!\S){name}:(?:"[^"]*"?|\S*)', " ", line, flags=re.IGNORECASE).split()
+                    quoted = f'"{value}"' if re.search(r"\s", value) else value
+                    outcomes.append(" ".join([*words, *([] if is_set else [f"{name}:{quoted}"])]))
+            if not rows:
+                self.type_query(f"{line} {only}:".strip())
+                return
+            screen = ChoiceScreen("Filter the search", rows, says="enter sets or clears")
+            ask_screen(self, screen, lambda index: self.type_query(outcomes[index]))
 
         self.ask("filters", partial(choices_for, self.session), choose)
 
@@ -440,42 +455,6 @@ class SearchPane(Pane):
         ask_screen(self, screen, lambda index: self.type_query(FIRST_QUERIES[index][0]))
 
 
-def first_step(title: str, why: str) -> Content:
-    """Return the row of a first step."""
-    return Content.assemble("\n  ", (title, "bold"), "\n  ", (why, "$muted"))
-
-
-def _query_row(line: str, is_saved: bool) -> Row:
-    title = Content.assemble(("★ " if is_saved else "  ", "$accent"), line)
-    return Row(f"query {line}", title, Content.from_markup(START), record=line)
-
-
-def hit_rows(found: Found, columns: int) -> list[Row]:
-    """Return the passages by document, in the order of the first of each; the record of a row is its hit."""
-    groups: dict[str, list[Json]] = {}
-    for hit in found.hits:
-        groups.setdefault(hit["sourceId"], []).append(hit)
-    rows: list[Row] = []
-    for rank, hits in enumerate(groups.values()):
-        for hit in hits:
-            matcher = matcher_of(found.result, hit)
-            title = hit_title(rank, hit, matcher, columns) if hit is hits[0] else further_title(hit, matcher, columns)
-            rows.append(Row(hit["chunkId"], title, record=hit))
-    return rows
-
-
-# ---------------------------------------------------------------- filters
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """A value of a filter that can be chosen."""
-
-    name: str
-    value: str
-    note: str = ""
-
-
 _FILTER = re.compile(
     r'(?<!\S)(source|collection|tag|path|type|partition|since|until):(?:"([^"]*)"?|(\S*))', re.IGNORECASE
 )
@@ -493,54 +472,14 @@ def parse_query_line(text: str) -> tuple[str, dict[str, list[str]]]:
     return " ".join(_FILTER.sub(" ", text).split()), filters
 
 
-def with_filter(line: str, name: str, value: str) -> str:
-    """Return a search line in which a filter has that value alone; an empty one clears it."""
-    words = " ".join(re.sub(rf'(?<!\S){name}:(?:"[^"]*"?|\S*)', " ", line, flags=re.IGNORECASE).split())
-    shown = f'"{value}"' if re.search(r"\s", value) else value
-    return f"{words} {name}:{shown}".strip() if shown else words
-
-
-def chips_of(line: str, by_date: bool, mode: str, remarks: str) -> Content:
-    """Return the filters of a line, to be clicked: set ones highlighted, the others only without remarks."""
-    _, filters = parse_query_line(line)
-    names = ("collection", "type", "since", "until", "tag", "path", "source")
-    values = {name: ", ".join(filters.get(name, ())) for name in names}
-    values |= {"order": "by date" if by_date else "", "mode": mode}
-    parts = [
-        Content.styled(f" {f'{name} {value}'.rstrip()} ", "bold $accent" if value else "$muted").stylize(
-            Style.from_meta({"filter": name})
-        )
-        for name, value in values.items()
-        if value or not remarks
-    ]
-    return Content("·").join([*parts, Content.styled(f" {remarks}", "$warning")] if remarks else parts)
-
-
-def choices_for(session: Session) -> list[Choice]:
-    """Return what can be chosen in this file; for a thread that may wait."""
+def choices_for(session: Session) -> dict[str, dict[str, str]]:
+    """Return filter -> value -> note of what can be chosen in this file; for a thread that may wait."""
     stats: Json = session.read("get_stats")
-    choices = [
-        Choice("collection", row["name"], counted(row["sources"], "document"))
-        for row in stats["collections"]
-        if row["sources"]
-    ]
+    collections = {row["name"]: counted(row["sources"], "document") for row in stats["collections"] if row["sources"]}
     for mount in stats.get("mounts", ()):
-        choices += [Choice("collection", f"mount:{mount['name']}/{name}", "mounted") for name in mount["collections"]]
-    choices += [Choice("type", kind) for kind in TYPES]
-    return choices + [Choice("since", f"{date.today() - timedelta(days)}", words) for days, words in SPANS.items()]
-
-
-def filter_rows(choices: Sequence[Choice], line: str) -> list[tuple[Content | str, str]]:
-    """Return the rows of a list of filters: headings, and values with the line after choosing them.
-
-    Choosing a value that is set clears its filter.
-    """
-    _, filters = parse_query_line(line)
-    rows: list[tuple[Content | str, str]] = []
-    for number, choice in enumerate(choices):
-        if number == 0 or choices[number - 1].name != choice.name:
-            rows.append((choice.name, line))
-        is_set = choice.value in filters.get(choice.name, ())
-        text = Content.assemble((" ✓ " if is_set else "   ", "$accent"), choice.value, (f"  {choice.note}", "$muted"))
-        rows.append((text, with_filter(line, choice.name, "" if is_set else choice.value)))
-    return rows
+        collections |= {f"mount:{mount['name']}/{name}": "mounted" for name in mount["collections"]}
+    kinds = session.look(lambda workspace: workspace.inventory.formats())
+    spans = {7: "the last 7 days", 30: "the last 30 days", 365: "the last year"}
+    days = {f"{date.today() - timedelta(number)}": words for number, words in spans.items()}
+    choices = {"collection": collections, "type": dict.fromkeys(kinds, ""), "since": days}
+    return {name: values for name, values in choices.items() if values}

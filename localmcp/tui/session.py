@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -18,12 +17,11 @@ from textual.widget import Widget
 from localmcp.config import state_directory
 from localmcp.errors import Interrupted, LocalMCPError
 from localmcp.files import read_json_object, write_atomically
-from localmcp.schemas import list_of, mapping_of, without_none
+from localmcp.schemas import list_of, without_none
 from localmcp.visible_text import visible
 
 if TYPE_CHECKING:
-    from localmcp.library import jobs
-    from localmcp.library.jobs import Progress
+    from localmcp.library.jobs import Progress, Work
     from localmcp.storage.interruption import Interruption
     from localmcp.tools import Answer, CallRecord, Scope
     from localmcp.workspace import Workspace
@@ -40,6 +38,11 @@ LOOK_SECONDS = 0.4
 """How often the file is asked whether it changed: what another process adds is seen within a second."""
 REFRESH = "Refresh"
 """Title of looking at all files again."""
+
+
+def log_file() -> Path:
+    """Return where the TUI writes what happened."""
+    return state_directory() / "tui.log"
 
 
 @dataclass
@@ -103,13 +106,11 @@ class Question:
 
 
 class SearchMemory:
-    """Searches and places in documents, in a file of the state directory; one that cannot be used is ignored."""
+    """Searches, in a file of the state directory; one that cannot be used is ignored."""
 
     recent: list[str]
     """Search lines, the latest first."""
     saved: list[str]
-    positions: dict[str, int]
-    """Source id -> the passage at the top of the reader."""
 
     def __init__(self) -> None:
         self._path = state_directory() / "tui_searches.json"
@@ -120,36 +121,25 @@ class SearchMemory:
         table = read_json_object(self._path)
         texts = {name: [visible(t) for t in list_of(table.get(name)) if isinstance(t, str)] for name in table}
         self.recent, self.saved = texts.get("recent", []), texts.get("saved", [])
-        positions = mapping_of(table.get("positions"))
-        self.positions = {key: value for key, value in positions.items() if isinstance(value, int)}
 
-    def remember(self, line: str) -> None:
-        """Put a search first among the recent ones."""
+    def remember(self, line: str, *, toggle: bool = False) -> bool:
+        """Put a search first among the recent ones; `toggle`: save it, or forget it if it is saved.
+
+        Returns whether it is saved now.
+        """
         self._load()
-        self.recent = [line, *(earlier for earlier in self.recent if earlier != line)][:100]
-        self._write()
-
-    def toggle_saved(self, line: str) -> bool:
-        """Save a search, or forget it if it is saved; returns whether it is saved now."""
-        self._load()
-        is_saved = line in self.saved
-        self.saved = [other for other in self.saved if other != line] if is_saved else [*self.saved, line]
-        self._write()
-        return not is_saved
-
-    def remember_position(self, source_id: str, passage: int) -> None:
-        """Keep which passage of a document is at the top of the reader."""
-        self._load()
-        self.positions.pop(source_id, None)
-        self.positions = dict([*self.positions.items(), (source_id, passage)][-500:])
-        self._write()
-
-    def _write(self) -> None:
-        table = {"recent": self.recent, "saved": self.saved, "positions": self.positions}
+        if not toggle:
+            self.recent = [line, *(earlier for earlier in self.recent if earlier != line)][:100]
+        elif line in self.saved:
+            self.saved.remove(line)
+        else:
+            self.saved.append(line)
         try:
+            table = {"recent": self.recent, "saved": self.saved}
             write_atomically(self._path, json.dumps(table, ensure_ascii=False))
         except OSError as error:
             log.warning("searches are not remembered: %s", error)
+        return line in self.saved
 
 
 class Session:
@@ -167,14 +157,15 @@ class Session:
         """Title of the work in the background; empty when there is none."""
         self.progress: Progress | None = None
         """Of the job; None until it is known."""
-        self.works: list[jobs.Work] = []
+        self.works: list[Work] = []
         """Background work on the file, in any process."""
         self.questions: list[Question] = []
         """Without an answer yet, of all widgets."""
         self._workspace: Workspace | None = None
         self._error: BaseException | None = None
-        self._ready, self._closed, self._stops_job = threading.Event(), threading.Event(), threading.Event()
-        self._one_job = threading.Lock()
+        self.stops_job = threading.Event()
+        """Set to stop the running job after its current file; what was done stays."""
+        self._ready, self._closed, self._one_job = threading.Event(), threading.Event(), threading.Lock()
 
     def _post(self, message: Message) -> None:
         if not self._closed.is_set():
@@ -187,6 +178,15 @@ class Session:
         _start_thread(self._open)
 
     def _open(self) -> None:
+        def load_model() -> None:
+            try:
+                self.workspace.embedder.get()
+            except LocalMCPError as error:
+                log.warning("no model: %s", error)
+                self.model_problem = str(error)
+            self.model_loading = False
+            self._post(StateChanged())
+
         try:
             self._workspace = self._opener()
         except Exception as error:
@@ -194,17 +194,8 @@ class Session:
         self._ready.set()
         self._post(Opened(self._error))
         if self._workspace is not None:
-            _start_thread(self._load_model)
+            _start_thread(load_model)
             self._watch(self._workspace)
-
-    def _load_model(self) -> None:
-        try:
-            self.workspace.embedder.get()
-        except LocalMCPError as error:
-            log.warning("no model: %s", error)
-            self.model_problem = str(error)
-        self.model_loading = False
-        self._post(StateChanged())
 
     @property
     def is_open(self) -> bool:
@@ -332,47 +323,35 @@ class Session:
     # ------------------------------------------------------------ work in the background
 
     def do(self, title: str, work: Job, then: Callable[[Any], object] | None = None) -> None:
-        """Run `work` after the running job, then `then` with its result; posts `JobMoved`, `JobEnded`."""
-        _start_thread(partial(self._do, title, work, then))
+        """Run `work` after the running job, then `then` with its result; posts `StateChanged`, `JobEnded`."""
 
-    def refresh(self, *, confirmed: bool = False) -> None:
-        """Look again at everything that was added; `confirmed`: many files are gone on purpose."""
-        self.do(REFRESH, lambda tell: self.workspace.library.refresh(confirm_removals=confirmed, progress=tell))
-
-    def _do(self, title: str, work: Job, then: Callable[[Any], object] | None) -> None:
         def tell(progress: Progress | None) -> None:
-            if self._stops_job.is_set() or self._closed.is_set():
+            if self.stops_job.is_set() or self._closed.is_set():
                 raise Interrupted(f"{title} was stopped.")
             if progress is not None:
                 self.progress = progress
                 self._post(StateChanged())
 
-        with self._one_job:
-            if self._closed.is_set():
-                return
-            self._stops_job.clear()
-            self.job, self.progress = title, None
-            self._post(StateChanged())
-            result, failure = None, None
-            try:
-                result = work(tell)
-            except Exception as error:
-                failure = error
-            self.job = ""
-            self._post(JobEnded(title, result, failure, then))
+        def run() -> None:
+            with self._one_job:
+                if self._closed.is_set():
+                    return
+                self.stops_job.clear()
+                self.job, self.progress = title, None
+                self._post(StateChanged())
+                result, failure = None, None
+                try:
+                    result = work(tell)
+                except Exception as error:
+                    failure = error
+                self.job = ""
+                self._post(JobEnded(title, result, failure, then))
 
-    def stop_job(self) -> None:
-        """Stop the running job after its current file; what was done stays."""
-        self._stops_job.set()
+        _start_thread(run)
 
-    def stop_work(self, work: jobs.Work) -> None:
-        """Stop background work on the file; for a thread that may wait."""
-        from localmcp.library import jobs
-
-        if work.job_id:
-            jobs.stop(self.workspace.database, work.job_id)
-        else:
-            self.workspace.upkeep.stop()
+    def refresh(self, *, confirmed: bool = False) -> None:
+        """Look again at everything that was added; `confirmed`: many files are gone on purpose."""
+        self.do(REFRESH, lambda tell: self.workspace.library.refresh(confirm_removals=confirmed, progress=tell))
 
 
 def _start_thread(work: Callable[[], object]) -> None:

@@ -7,18 +7,16 @@ import signal
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from rich.segment import Segment
 from textual.app import App
 from textual.color import Color
 from textual.filter import LineFilter
 from textual.theme import BUILTIN_THEMES, Theme
-from textual.widget import Widget
 
 T = TypeVar("T")
 DEFAULT = "localmcp"
-TERMINAL = "terminal"
 
 
 def _theme(name: str, *, scrollbar: str, selection: str, accent: str, background: str, **colors: Any) -> Theme:
@@ -44,7 +42,7 @@ THEMES = (
         warning="#6f480f", error="#9c203a", foreground="#20242f", background="#fbfbfd", surface="#f1f2f6",
         panel="#e4e7ef", scrollbar="#c3c9d8", selection="#2f5fc4 25%",
     ),
-    replace(BUILTIN_THEMES["ansi-dark"], name=TERMINAL),
+    replace(BUILTIN_THEMES["ansi-dark"], name="terminal"),
 )  # fmt: skip
 
 
@@ -55,31 +53,10 @@ class Colorless(LineFilter):
         return [Segment(text, style and style.without_color, control) for text, style, control in segments]
 
 
-TEXT_COLORS = {
-    "text": "foreground", "text-muted": "muted", "text-disabled": "muted", "foreground-muted": "muted",
-    "foreground-disabled": "muted", **{f"markdown-h{level}-color": "primary" for level in range(1, 7)},
-}  # fmt: skip
-"""Textual's variables for text, and the color each gets."""
-
-
-def text_variables(variables: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables of a theme with `muted`, and with plain colors where Textual has shares of one."""
-    muted = variables["foreground"]
-    if not variables["background"].startswith("ansi_"):
-        muted = Color.parse(variables["background"]).blend(Color.parse(muted), 0.8).hex
-    colors = {"muted": muted, **variables}
-    return {**colors, **{name: colors[role] for name, role in TEXT_COLORS.items()}}
-
-
 def color(variables: Mapping[str, str], name: str) -> str:
     """Return a color of the theme as rich knows it; themes of the terminal's own colors say `ansi_green`."""
     value = variables.get(name, "")
     return value.removeprefix("ansi_") if value.startswith("ansi_") else value
-
-
-def variables_of(widget: Widget) -> Mapping[str, str]:
-    """Return the colors of the app that shows a widget."""
-    return cast(Any, widget.app).theme_variables
 
 
 def theme_names() -> list[str]:
@@ -106,6 +83,13 @@ class ThemedApp(App[T]):
                 asyncio.get_running_loop().add_signal_handler(number, self.exit)
 
     def get_css_variables(self) -> dict[str, str]:
-        """Return the theme's colors."""
-        self.theme_variables = text_variables(super().get_css_variables())
+        """Return the theme's colors with `muted`, and with plain colors where Textual has shares of one."""
+        variables = super().get_css_variables()
+        muted = variables["foreground"]
+        if not variables["background"].startswith("ansi_"):
+            muted = Color.parse(variables["background"]).blend(Color.parse(muted), 0.8).hex
+        colors = {"muted": muted, **variables, "text": variables["foreground"]}
+        shares = ("text-muted", "text-disabled", "foreground-muted", "foreground-disabled")
+        headings = dict.fromkeys((f"markdown-h{level}-color" for level in range(1, 7)), variables["primary"])
+        self.theme_variables = {**colors, **dict.fromkeys(shares, colors["muted"]), **headings}
         return self.theme_variables

@@ -32,21 +32,13 @@ MARKS = {"running": ("●", "$success"), "starting": ("◌", "$accent"), "failed
          "unusable": ("✗", "$error"), "disabled": ("○", "$muted")}  # fmt: skip
 NAME = "localmcp"
 """What this file is called in the configuration of an assistant."""
-MOST_CHANGES = 30
-"""Changed lines of a tool's definition that are asked about."""
-
-# ---------------------------------------------------------------- assistants
 
 
 def _assistants(_run: Run) -> Json | str:
     from localmcp.connect.configuration import describe_client
     from localmcp.connect.targets import present_clients
 
-    clients: list[Json] = [
-        {"assistant": client["title"], "connected as": ", ".join(client["connectedAs"]), "file": client["path"],
-         "error": client["error"]}
-        for client in map(describe_client, present_clients())
-    ]  # fmt: skip
+    clients = list(map(describe_client, present_clients()))
     return {"clients": clients} if clients else "None was found on this machine."
 
 
@@ -62,24 +54,23 @@ def _connect(run: Run) -> Json:
     tools = [] if run.dry_run else ask_for_tools(NAME, launch.entry)
     files = write_changes(changes, dry_run=run.dry_run)
     command = command_line(launch.entry["command"], *launch.entry["args"])
-    shown = {"files": _files(files), "command": command, "variables": launch.carried}
+    entries = [{"file": file["path"], "entry": file["action"]} for file in files]
+    shown = {"files": entries, "command": command, "variables": launch.carried}
     if run.dry_run:
         return shown
     copies = [file["backup"] for file in files if file["backup"]]
     return {**shown, "tools": tools, "copies": copies, "next": "Quit the assistant completely, and start it again."}
 
 
-def _files(files: list[Json]) -> list[Json]:
-    return [{"file": file["path"], "entry": file["action"]} for file in files]
-
-
-# ---------------------------------------------------------------- servers
-
-
 def _add_server(run: Run) -> str:
     from localmcp.hub.entries import entry_of, parse_entry, write_entries
 
-    name, entry = run.values["name"], entry_of(split_command(run.values["command"]))
+    name, command = run.values["name"], run.values["command"]
+    try:
+        words = shlex.split(command, posix=os.name == "posix")
+    except ValueError as error:
+        raise InvalidInput(f"The command cannot be read ({error}): {command}") from error
+    entry = entry_of(words if os.name == "posix" else [word.strip('"') for word in words])
     if problem := parse_entry(name, entry).problem:
         raise InvalidInput(f"This server cannot be used: {problem}.")
     if name in run.session.workspace.mcp_servers.servers:
@@ -98,19 +89,6 @@ def _import_servers(run: Run) -> Json:
     return {"changed": report["changed"], "problems": problems, "servers": report["servers"]}
 
 
-def split_command(text: str) -> list[str]:
-    """Return the words of a command as a shell reads them.
-
-    Raises:
-        InvalidInput: a quotation mark is not closed.
-    """
-    try:
-        words = shlex.split(text, posix=os.name == "posix")
-    except ValueError as error:
-        raise InvalidInput(f"The command cannot be read ({error}): {text}") from error
-    return words if os.name == "posix" else [word.strip('"') for word in words]
-
-
 def servers_of(session: Session) -> list[Row]:
     """Return the MCP servers as they are now, with the end of their logs and what they have changed."""
     servers = session.workspace.mcp_servers
@@ -120,28 +98,24 @@ def servers_of(session: Session) -> list[Row]:
 def _server(server: McpServer, log: list[str]) -> Row:
     name, state, tools = server.entry.name, server.condition, server.known_tools
     changes = [line for lines in server.changes().values() for line in lines]
+    tones = {"+": "$success", "-": "$error", "@": "$muted"}
+    difference = [Content.styled(line, tones.get(line[:1], "")) for line in changes]
     mark, style = MARKS.get(state, ("·", "$muted"))
     count = "tools not read yet" if tools is None else counted(tools, "tool")
     title = Content.assemble((f"{mark} ", style), (name, "bold"), f"  {state}, {count}",
                              ("  ✎ changed" if changes else "", "$warning"))  # fmt: skip
     parts = [Content(f"{server.entry.where} {' '.join(server.entry.shown_args)}".strip()), Content(f"{state}, {count}")]
     parts += [Content.styled(f"✗ {problem.message} {problem.hint or ''}", "$warning") for problem in server.check()]
-    parts += [difference_lines(changes)] if changes else []
+    parts += [lines(*difference)] if changes else []
     parts += [lines(Content.styled("the end of its log", "$muted"), *log)] if log else []
     shell = partial(command_line, "localmcp", "servers")
     read = Command("Read its tools again", "It is started.", partial(_read_again, name), shell("refresh", name))
     remove = Command("Remove it", "", partial(_remove, name), shell("remove", name),
                      warning="Assistants lose its tools.")  # fmt: skip
     approve = Command("Approve what it has changed", "", partial(_approve, name), shell("approve", name),
-                      warning="\n".join(changes[:MOST_CHANGES]))  # fmt: skip
+                      warning="\n".join(changes[:30]))  # fmt: skip
     commands = (approve, read, remove) if changes else (read, remove)
     return thing("Servers", name, title, Content("\n\n").join(parts), *commands)
-
-
-def difference_lines(difference: list[str]) -> Content:
-    """Draw a unified difference between what was approved and what is there now."""
-    tones = {"+": "$success", "-": "$error", "@": "$muted"}
-    return lines(*(Content.styled(line, tones.get(line[:1], "")) for line in difference))
 
 
 def _read_again(name: str, run: Run) -> str:
@@ -159,9 +133,6 @@ def _remove(name: str, run: Run) -> str:
 def _approve(name: str, run: Run) -> str:
     run.session.workspace.mcp_servers.server(name).approve()
     return f"The tools of {name} are approved as they are now."
-
-
-# ---------------------------------------------------------------- tools
 
 
 def tool_schema(name: str, *without: str) -> Any:
@@ -199,13 +170,14 @@ def _call(name: str, run: Run) -> Answer:
 
 
 CONNECT = "Connect an assistant"
-_CLIENT = form_of(client={"enum": client_names(), "default": "claude-desktop", "title": "Assistant"})
 COMMANDS = {
     "Assistants": (
         Command("Assistants on this machine", "Which are there, and which are connected.", _assistants,
                 "localmcp connect", shows=True),
         Command(CONNECT, "Its configuration is found, changed and tried out; a copy stays beside it.", _connect,
-                "localmcp connect CLIENT", _CLIENT, has_preview=True),
+                "localmcp connect CLIENT", form_of(
+                    client={"enum": client_names(), "default": "claude-desktop", "title": "Assistant"},
+                ), has_preview=True),
     ),
     "Servers": (
         Command("Connect a server", "It is started once to read its tools; assistants find them by searching.",
@@ -213,7 +185,7 @@ COMMANDS = {
                 form_of(name={}, command={"description": "such as: uvx mcp-server-time"}),
                 warning="It runs that command on this machine."),
         Command("Import servers from assistants", "What they have configured comes into localmcp.", _import_servers,
-                "localmcp connect --import", has_preview=True),
+                "localmcp servers import", has_preview=True),
     ),
 }  # fmt: skip
 
@@ -240,10 +212,15 @@ class ToolsPane(CommandPane):
 
     def find(self, text: str) -> list[Row]:
         if not text:
-            listed = sorted(
-                self.session.look(_listed_tools), key=lambda tool: (not tool.mark.visible, tool.name.lower())
-            )
-            return [*super().find(""), *map(_tool, listed)]
+
+            def look(workspace: Workspace) -> list[Tool]:
+                """Return every tool that is known, the visible ones first; looking starts no server."""
+                own = [tool for provider in workspace.own_tools.providers for tool in provider.tools()]
+                theirs = [tool for server in workspace.mcp_servers.reachable() for tool in server.tools()]
+                tools = [*workspace.registry.tools(for_listing=True), *own, *theirs]
+                return sorted(tools, key=lambda tool: (not tool.mark.visible, tool.name.lower()))
+
+            return [*super().find(""), *map(_tool, self.session.look(look))]
         words = text.casefold().split()
         commands = [row for row in super().find(text) if all(word in str(row.title).casefold() for word in words)]
         tools = {tool.name: tool for tool in self.session.look(lambda w: w.registry.tools())}
@@ -267,11 +244,3 @@ class ToolsPane(CommandPane):
         """Turn answers between the text that a model reads, and JSON."""
         self.as_json = not self.as_json
         self.highlighted()
-
-
-def _listed_tools(workspace: Workspace) -> list[Tool]:
-    """Return every tool that is known, the visible ones first; looking starts no server."""
-    own = [tool for provider in workspace.own_tools.providers for tool in provider.tools()]
-    theirs = [tool for server in workspace.mcp_servers.reachable() for tool in server.tools()]
-    tools = [*workspace.registry.tools(for_listing=True), *own, *theirs]
-    return sorted(tools, key=lambda tool: (not tool.mark.visible, tool.name.lower()))

@@ -19,7 +19,6 @@ from textual.content import Content, Span
 from textual.getters import query_one
 from textual.message import Message
 from textual.message_pump import MessagePump
-from textual.timer import Timer
 from textual.visual import Visual
 from textual.widget import Widget
 from textual.widgets import Input, OptionList, Static
@@ -36,15 +35,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
-DEBOUNCE_SECONDS = 0.03
-"""After a key, before a question is asked; the next key stops it."""
 Quiet = partial(Binding, show=False)
 """A key that is in the help alone."""
-MOVES: list[BindingType] = [
-    Quiet("j", "cursor_down", "Down"), Quiet("k", "cursor_up", "Up"),
-    Quiet("g", "first", "First"), Quiet("G", "last", "Last"),
-]  # fmt: skip
-"""Letters that move in a list as arrows do."""
 
 
 # ---------------------------------------------------------------- questions
@@ -62,8 +54,6 @@ class ErrorGuard(MessagePump):
 
 class Asking(ErrorGuard, Widget):
     """A widget that asks in threads; a new question of a group stops the one before."""
-
-    _typing: Timer | None = None
 
     @property
     def session(self) -> Session:
@@ -83,11 +73,29 @@ class Asking(ErrorGuard, Widget):
 
         `failed` gets an error of localmcp; without it, the error line does.
         """
+
+        def show_failure(error: Exception) -> None:
+            if not isinstance(error, Interrupted):
+                self.app.post_message(Failed(error))
+
+        def answer() -> None:
+            show, result = cast("Callable[[Any], object]", then), cast(Any, None)
+            try:
+                with question.interruption:
+                    result = visible_value(work())
+            except Exception as error:
+                log.debug("a question failed", exc_info=True)
+                show, result = show_failure, error
+                if failed is not None and isinstance(error, LocalMCPError):
+                    error.message, error.hint = visible_value(error.message), visible_value(error.hint)
+                    show = failed
+            if not question.interruption.stopped and self.is_attached:
+                self.post_message(Answered(question, show, result))
+
         self.forget(group)
         question = Question(f"{id(self)}:{group}", Interruption(), time.monotonic())
         self.session.questions.append(question)
-        work_and_tell = partial(self._work, question, work, then, failed)
-        self.run_worker(work_and_tell, thread=True, exclusive=True, group=question.group, exit_on_error=False)
+        self.run_worker(answer, thread=True, exclusive=True, group=question.group, exit_on_error=False)
 
     def look(self, group: str, work: Callable[[Workspace], T], then: Callable[[T], object]) -> None:
         """Ask the workspace in the person's scope, without a line in the log of calls."""
@@ -98,34 +106,6 @@ class Asking(ErrorGuard, Widget):
         if question := self.question(group):
             self.session.questions.remove(question)
             question.interruption.stop()
-
-    def ask_after_typing(self, group: str, ask: Callable[[], object]) -> None:
-        """Ask once the person pauses; the question before is stopped, and its error is over."""
-        if self._typing:
-            self._typing.stop()
-        self.app.post_message(Failed(None))
-        self.forget(group)
-        self._typing = self.set_timer(DEBOUNCE_SECONDS, ask)
-
-    def _work(
-        self, question: Question, work: Callable[[], Any], then: Callable[[Any], object],
-        failed: Callable[[LocalMCPError], object] | None,
-    ) -> None:  # fmt: skip
-        try:
-            with question.interruption:
-                answer = visible_value(work())
-        except Exception as error:
-            log.debug("a question failed", exc_info=True)
-            then, answer = self._show_failure, error
-            if failed is not None and isinstance(error, LocalMCPError):
-                error.message, error.hint = visible_value(error.message), visible_value(error.hint)
-                then = failed
-        if not question.interruption.stopped and self.is_attached:
-            self.post_message(Answered(question, then, answer))
-
-    def _show_failure(self, error: Exception) -> None:
-        if not isinstance(error, Interrupted):
-            self.app.post_message(Failed(error))
 
     async def on_answered(self, message: Answered) -> None:
         """Hand an answer over, unless a later question has taken its place."""
@@ -211,7 +191,10 @@ class TextLine(Input):
 class Choices(OptionList):
     """A list in which letters move as well as arrows."""
 
-    BINDINGS: ClassVar[list[BindingType]] = MOVES
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Quiet("j", "cursor_down", "Down"), Quiet("k", "cursor_up", "Up"),
+        Quiet("g", "first", "First"), Quiet("G", "last", "Last"),
+    ]  # fmt: skip
 
     async def _on_click(self, event: events.Click) -> None:
         """Highlight at the first click where a reader beside the list shows the row; open at the second."""

@@ -349,8 +349,8 @@ def test_the_trash_can_be_emptied(filled) -> None:
 
 
 def test_status_shows_file_contents_and_model(filled) -> None:
-    ran = filled("status", "--check")
-    assert "total sources  3" in ran.out and "ready" in ran.out and ".localmcp" in ran.out
+    ran = filled("status")
+    assert "total sources  3" in ran.out and "hash" in ran.out and ".localmcp" in ran.out
     result = filled("status", "--json").json
     assert result["file"]["writable"] is True
     assert result["stats"]["chunksWithoutEmbeddings"] == 0

@@ -91,7 +91,6 @@ NOT_TYPED = {
     "localmcp eval questions.jsonl": "tests/evals asks questions of its own",
     "localmcp demo": "tests/cli/test_cli.py runs it",
     "localmcp tui": "needs a terminal: tests/tui/test_tui_app.py",
-    "localmcp find": "needs a terminal: tests/tui/test_tui_app.py",
     "localmcp serve --http": "runs until Ctrl-C: tests/server/test_http_process.py, and the request below",
     "curl -H": "is sent below, to a server of the test's own",
     "localmcp servers add time": "downloads a server: test_hub_servers.py adds, refreshes and calls its own",

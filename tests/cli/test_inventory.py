@@ -9,7 +9,7 @@ from folders import write
 
 from localmcp.errors import NotFound
 from localmcp.library.ingest import Library
-from localmcp.library.inventory import Inventory, file_name
+from localmcp.library.inventory import Inventory
 from localmcp.storage.database import Database
 from localmcp.tools import Scope, use_scope
 
@@ -76,16 +76,8 @@ def test_a_document_is_found_by_title_or_a_part_of_its_path(
     library.add_paths([folder])
     found = inventory.find(name)
     assert found is not None
-    assert file_name(found) == "bees.md"
+    assert found.title == "Bees"
     assert inventory.find("nothing like it") is None
-
-
-def test_letters_in_their_order_find_candidates_for_a_fuzzy_finder(
-    library: Library, inventory: Inventory, folder: Path
-) -> None:
-    library.add_paths([folder])
-    assert [item.title for item in inventory.matching("rss")] == ["Roses"]
-    assert inventory.matching("zzz") == []
 
 
 def test_a_scope_hides_other_collections(library: Library, inventory: Inventory, folder: Path) -> None:
@@ -93,6 +85,5 @@ def test_a_scope_hides_other_collections(library: Library, inventory: Inventory,
     library.add_text("Secret words.", "Hidden", collection="private")
     with use_scope(Scope(collections=frozenset({"default"}))):
         assert inventory.find("Hidden") is None
-        assert inventory.matching("hidden") == []
         with pytest.raises(NotFound):
             inventory.documents("private")

@@ -13,12 +13,10 @@ from folders import write
 from tui_driver import RunningTui, make_library, open_tui, settings_of
 
 from localmcp.config import config_directory, state_directory
-from localmcp.errors import InvalidInput
 from localmcp.index.vector_queue import Lease, is_alive
 from localmcp.library import jobs
 from localmcp.library.jobs import Work
-from localmcp.tui.frame import work_words
-from localmcp.tui.tools import difference_lines, split_command
+from localmcp.tui.app import work_words
 from localmcp.workspace import Workspace
 
 ECHO = {"name": "echo", "description": "Say it again.", "inputSchema": {"type": "object", "properties": {}}}
@@ -34,13 +32,6 @@ async def find(tui: RunningTui, words: str) -> None:
     await tui.press("slash")
     await tui.type(words)
     await tui.press("enter")
-
-
-@pytest.mark.skipif(os.name != "posix", reason="single quotes are those of a POSIX shell")
-def test_a_command_keeps_its_quotations() -> None:
-    assert split_command("run '/my files/server.py' --log x") == ["run", "/my files/server.py", "--log", "x"]
-    with pytest.raises(InvalidInput, match="cannot be read"):
-        split_command("run 'a")
 
 
 async def test_a_backup_is_made_listed_and_checked(tmp_path: Path) -> None:
@@ -181,8 +172,3 @@ async def test_leaving_asks_only_while_something_would_stop(tmp_path: Path, monk
 def test_work_in_words() -> None:
     assert work_words(Work("words", 12, 40)) == "▰▰▰▱▱▱▱▱▱▱ 12 of 40 files"
     assert work_words(Work("meaning", 0, 250, 3)) == "3 passages left"
-
-
-def test_a_difference_is_drawn_line_by_line() -> None:
-    drawn = difference_lines(["--- echo (approved)", "+++ echo (now)", "-old [red]", "+new"])
-    assert drawn.plain == "--- echo (approved)\n+++ echo (now)\n-old [red]\n+new"

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncIterator, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from folders import write
-from textual.widgets import Input, Select
+from textual.widgets import Input
 from tui_driver import RunningTui, make_library, open_tui, settings_of
 
 from localmcp.config import Settings
@@ -179,7 +178,7 @@ async def test_removing_takes_only_what_the_filter_leaves_and_undo_only_what_thi
 async def test_of_a_long_branch_the_first_rows_are_listed_and_words_find_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("localmcp.tui.library_rows.MOST_BELOW", 30)
+    monkeypatch.setattr("localmcp.tui.library.MOST_BELOW", 30)
     file = make_library(tmp_path)
     with Workspace(settings_of(tmp_path)) as workspace:
         for number in range(50):
@@ -261,42 +260,3 @@ async def test_work_in_the_background_can_be_stopped_and_leaving_asks(tui: Runni
     await tui.press("n", "ctrl+x")
     await tui.until(lambda: not tui.app.session.job, "it to stop")
     assert tui.error() == ""
-
-
-class Ferry(BaseHTTPRequestHandler):
-    """A page about a ferry."""
-
-    def do_GET(self) -> None:
-        self.send_response(200)
-        self.send_header("Content-Type", "text/html")
-        self.end_headers()
-        self.wfile.write(b"<html><title>Timetable</title><body><h1>Ferry</h1><p>The boat leaves at nine.</p></body>")
-
-    def log_message(self, *_arguments: Any) -> None:
-        """Say nothing."""
-
-
-@pytest.fixture(scope="module")
-def site() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Ferry)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
-
-
-async def test_a_web_page_is_added_by_its_form_which_says_what_is_wrong(tui: RunningTui, site: str) -> None:
-    await tui.press("w")
-    await tui.type("ftp://example.org")
-    await tui.press("ctrl+r")
-    await tui.until(lambda: "must begin with http:// or https://" in tui.text(), "what is wrong")
-    tui.app.screen.query_one("#field-0", Input).value = f"{site}/ferry"
-    await tui.press("ctrl+r")
-    await tui.until(lambda: "is an address of this machine" in tui.text() or "private" in tui.text(), "a warning")
-    tui.app.screen.query_one("#field-3", Select).value = True
-    await tui.press("ctrl+r")
-    await tui.until(lambda: tui.app.stats["totalSources"] == 6, "the page")
-    await tui.press("1")
-    tui.pane.type_query("when does the boat leave")
-    await tui.settle()
-    assert tui.pane.hits[0]["citation"]["path"] == f"{site}/ferry"

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from folders import write
 from screen_checks import commands_of_text
-from tui_driver import RunningTui, make_library, open_tui
+from tui_driver import RunningTui, kept, make_library, open_tui, settings_of
 
 from localmcp.tui.reader import ReaderScreen
+from localmcp.workspace import Workspace
 
 CHAPTERS = 60
 
@@ -20,14 +21,17 @@ CHAPTERS = 60
 @pytest.fixture
 async def tui(tmp_path: Path) -> AsyncIterator[RunningTui]:
     """Reading a book at a passage of its middle."""
-    file = make_library(tmp_path)
-    chapters = (
-        f"# Chapter {n}\n\nThe **lamp** of chapter {n}. {'It burns on. ' * 60}\n\n```\nlight({n})\n```\n"
-        for n in range(CHAPTERS)
-    )
-    write(tmp_path / "docs" / "lamps.md", "\n".join(chapters))
-    async with open_tui(file, (140, 34)) as tui:
-        tui.app.session.workspace.library.refresh()
+
+    def fill(home: Path) -> None:
+        chapters = (
+            f"# Chapter {n}\n\nThe **lamp** of chapter {n}. {'It burns on. ' * 60}\n\n```\nlight({n})\n```\n"
+            for n in range(CHAPTERS)
+        )
+        write(home / "docs" / "lamps.md", "\n".join(chapters))
+        with Workspace(settings_of(home)) as workspace:
+            workspace.library.add_paths([home / "docs"])
+
+    async with open_tui(kept("book", tmp_path, fill), (140, 34)) as tui:
         await tui.type("lamp chapter 30 source:lamps")
         await tui.press("enter", "enter")
         yield tui
@@ -75,13 +79,6 @@ async def test_a_text_is_found_where_nothing_is_drawn_yet(tui: RunningTui) -> No
 async def test_a_heading_of_the_outline_leads_to_its_passage(tui: RunningTui) -> None:
     await tui.press("c", "g", "j", "j", "enter")
     assert "The lamp of chapter 2." in tui.text()
-
-
-async def test_the_place_is_kept_when_a_document_is_left(tui: RunningTui) -> None:
-    await tui.press("G")
-    await tui.press("escape")
-    item = tui.app.session.workspace.inventory.find("lamps")
-    assert tui.app.session.memory.positions[item.id] > CHAPTERS - 5
 
 
 async def test_the_passage_at_the_top_is_copied_and_cited(tui: RunningTui) -> None:
@@ -151,10 +148,9 @@ async def test_a_document_is_shown_as_its_reader_wrote_it(
         assert hidden not in tui.text()
 
 
-async def test_a_digit_leaves_the_reader_for_the_pane_and_keeps_the_place(tui: RunningTui) -> None:
+async def test_a_digit_leaves_the_reader_for_the_pane(tui: RunningTui) -> None:
     await tui.press("G", "2")
     assert tui.app.screen is tui.app.screen_stack[0] and tui.app.pane.id == "library"
-    assert max(tui.app.session.memory.positions.values()) > CHAPTERS - 10
 
 
 async def test_the_passage_stays_in_sight_when_the_lines_are_broken_anew(tui: RunningTui) -> None:

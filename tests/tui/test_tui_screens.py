@@ -1,4 +1,4 @@
-"""What the panes look like, at three sizes, as text that a person can read and compare."""
+"""What the panes look like, at two sizes, as text that a person can read and compare."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tui_driver import assert_screen, make_library, open_tui
 
 from localmcp.tui.app import PANES
 
-SIZES = {"80x24": (80, 24), "120x34": (120, 34), "160x45": (160, 45)}
+SIZES = {"80x24": (80, 24), "120x34": (120, 34)}
 
 
 @pytest.fixture

@@ -205,8 +205,8 @@ async def test_earlier_and_saved_searches_come_back(tmp_path: Path) -> None:
 
 def test_two_windows_keep_what_the_other_has_saved() -> None:
     one, other = SearchMemory(), SearchMemory()
-    one.toggle_saved("bees")
-    other.toggle_saved("roses")
+    one.remember("bees", toggle=True)
+    other.remember("roses", toggle=True)
     assert SearchMemory().saved == ["bees", "roses"]
 
 

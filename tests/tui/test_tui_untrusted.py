@@ -70,7 +70,7 @@ async def test_hostile_text_is_drawn_as_signs_in_every_pane(file: Path) -> None:
         for pane in PANES:
             await tui.go(pane)
             check(tui, pane)
-            for keys in (["right", "down"], ["right", "down", "down", "down"], ["enter"]):
+            for keys in (["right", "down", "right", "down"], ["enter"]):
                 await tui.press(*keys)
                 check(tui, f"{pane} {keys}")
             while len(tui.app.screen_stack) > 1:
@@ -83,15 +83,11 @@ async def test_hostile_text_is_drawn_as_signs_in_every_pane(file: Path) -> None:
         check(tui, "details of an error")
 
 
-async def test_hostile_text_is_drawn_as_signs_in_the_palette_and_in_errors_of_tools(file: Path) -> None:
+async def test_hostile_text_is_drawn_as_signs_in_errors_of_tools(file: Path) -> None:
     def fail() -> None:
         raise LocalMCPError(EVIL, hint=EVIL)
 
     async with open_tui(file, (WIDTH, 34)) as tui:
-        tui.app.session.workspace.library.add_text("Zebras.", title=f"zebra {EVIL}")
-        await tui.press("ctrl+p", *"zebra")
-        await tui.until(lambda: "zebra ␛[31m" in tui.text(), "the document")
-        await tui.press("escape")
         await tui.go("tools")
         shown: list[LocalMCPError] = []
         tui.pane.ask("run", fail, fail, failed=shown.append)
@@ -104,9 +100,8 @@ async def test_brackets_in_paths_and_in_choices_of_tools_are_no_markup(tmp_path:
     write(tmp_path / "docs" / "[red]" / "zebra.md", "# Zebra\n\nStripes.\n")
     async with open_tui(file) as tui:
         tui.app.session.workspace.library.refresh()
-        await tui.press("ctrl+p", *"zebra")
+        await tui.type("zebra")
         await tui.until(lambda: "[red]/zebra.md" in tui.text(), "the path")
-        await tui.press("escape")
         schema: Any = {"type": "object", "properties": {"color": {"enum": ["[red]", "[/x]"], "default": "[red]"}}}
         tui.app.push_screen(FormScreen("A form", schema, lambda fields: fields))
         await tui.settle()

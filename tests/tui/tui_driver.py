@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import shutil
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import ExitStack, asynccontextmanager
@@ -44,8 +45,34 @@ ENDLESS = {"MessagePump._process_messages", "Timer._run_timer", "App.run_test.<l
 """Tasks that run as long as the app; any other is work that has not ended."""
 
 
+_KEPT: dict[str, Path] = {}
+"""What a library was made in -> a copy of it, with the state of its machine."""
+
+
+def kept(name: str, home: Path, make: Callable[[Path], object]) -> Path:
+    """Return `~/library.localmcp` as `make` fills it, from a copy if a test of this process made it before."""
+    copy, places = home.with_name(f"{home.name} {name}"), (home, Path(os.environ["LOCALMCP_STATE_DIR"]))
+    if _KEPT.get(name) == home:
+        for place in places:
+            shutil.copytree(copy / place.name, place, dirs_exist_ok=True)
+        return home / "library.localmcp"
+    before = {path for place in places if place.exists() for path in place.iterdir()}
+    make(home)
+    for place in places:
+        (copy / place.name).mkdir(parents=True)
+        for path in set(place.iterdir()) - before:
+            (shutil.copytree if path.is_dir() else shutil.copy2)(path, copy / place.name / path.name)
+    _KEPT[name] = home
+    return home / "library.localmcp"
+
+
 def make_library(home: Path) -> Path:
     """`~/library.localmcp` with documents from `~/docs`, in two collections, two quick starts and three rules."""
+    return kept("library", home, fill)
+
+
+def fill(home: Path) -> None:
+    """Write the documents, and index them."""
     docs = home / "docs"
     write(
         docs / "ops" / "kafka.md",
@@ -61,7 +88,6 @@ def make_library(home: Path) -> Path:
         workspace.registry.call("importQuickstarts", {"text": QUICKSTARTS})
         for rule, category in RULES:
             workspace.registry.call("addRule", {"rule_text": rule, "category": category, "onDuplicate": "add"})
-    return home / "library.localmcp"
 
 
 def settings_of(home: Path) -> Settings:

@@ -1,0 +1,17 @@
+"""A folder in which the library of the TUI's tests is made once for each process, with its absolute paths."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture
+def tmp_path(homes: Path) -> Path:
+    """Return the same folder for every test, empty."""
+    folder = homes / "person"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    return folder
