@@ -421,14 +421,17 @@ def test_a_server_that_does_not_start_is_written_nowhere(home: Path, run: Run, m
 # ---------------------------------------------------------------- the hub
 
 
-def test_import_reads_the_servers_of_every_client_and_changes_none(home: Path, run: Run) -> None:
+def test_import_reads_the_servers_of_every_client_and_changes_none(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = run_command(capsys, "servers")
     cursor = write(home / ".cursor/mcp.json", {"mcpServers": {"time": TIME, "us": {"command": "localmcp"}}})
     write(home / ".codex/config.toml", '[mcp_servers.shop]\ncommand = "shop"\n')
     write(home / ".gemini/settings.json", "{broken")
     before = cursor.read_bytes()
-    code, told = run("--import", "--dry-run")
+    code, told = run("import", "--dry-run")
     assert (code, told["changed"], servers_file().exists()) == (0, 2, False)
-    code, told = run("--import")
+    code, told = run("import")
     assert {each["name"]: each["action"] for each in told["servers"]} == {
         "time": "added",
         "shop": "added",
@@ -437,4 +440,4 @@ def test_import_reads_the_servers_of_every_client_and_changes_none(home: Path, r
     assert len(told["problems"]) == 1 and "gemini" in told["problems"][0].lower()
     assert cursor.read_bytes() == before
     assert set(read(servers_file())["mcpServers"]) == {"time", "shop"}
-    assert run("cursor", "--import")[1]["changed"] == 0
+    assert run("import", "cursor")[1]["changed"] == 0

@@ -312,7 +312,7 @@ class TestCommandLine:
         assert cli("collections", "insert", "papers", "--file", "-", stdin='{"text": "ants"}')[0] == 0
         assert "p" in cli("collections", "list")[1]
         assert cli("collections", "partitions", "create", "papers", "q")[0] == 0
-        assert json.loads(cli("collections", "partitions", "list", "papers", "--json")[1])["partitions"] == {
+        assert json.loads(cli("collections", "describe", "papers", "--json")[1])["partitions"] == {
             "_default": 1, "p": 2, "q": 0
         }  # fmt: skip
         assert cli("collections", "insert", "papers", "--file", "-", stdin='{"id": 1, "text": "hornets"}')[0] == 0
