@@ -20,7 +20,6 @@ from localmcp.humanize import counted
 from localmcp.index.collections import Collection
 from localmcp.index.drafts import WORD_ONLY
 from localmcp.library.walk import NOT_UNICODE, below, prefix_of
-from localmcp.readers.data_text import RULE as WORD_ONLY_RULE
 from localmcp.schemas import Json, list_of, mapping_of, nearest, one_or_more, without_none, without_surrogates
 from localmcp.storage.database import bump_generations, fetch_all, fetch_column, fetch_one, upsert_rows
 from localmcp.storage.times import utc_now
@@ -450,7 +449,8 @@ def _sentence(entry: Json) -> str:
     documents = f" as {counted(entry['documents'], 'document')}" if "documents" in entry else ""
     passages = f" in {counted(entry['chunks'], 'passage')}" if entry["status"] == "indexed" else ""
     if word_only := entry.get("wordOnly"):
-        passages += f", {word_only:,} of them by word only ({WORD_ONLY_RULE})"
+        rule = "lock files, minified code, tables of numbers and encoded data are found by word only"
+        passages += f", {word_only:,} of them by word only ({rule})"
     return f"{entry['status']}{documents}{passages}{reason} (collection {entry['collection']})"
 
 

@@ -27,8 +27,7 @@ from localmcp.index.drafts import DEFAULT_LANGUAGE, WORD_ONLY, SourceDraft, Wind
 from localmcp.library.ledger import Entry, Options, Root, with_said
 from localmcp.library.walk import File
 from localmcp.models import Embedder
-from localmcp.readers.chunking import MAIL_HEADER, split
-from localmcp.readers.data_text import is_data, is_data_file
+from localmcp.readers.chunking import MAIL_HEADER, is_data, is_data_file, split
 from localmcp.readers.document import Document
 from localmcp.readers.worker_pool import Limits, WorkerPool
 from localmcp.tables.documents import describe_tables

@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate, pairwise
+from pathlib import PurePath
 from typing import Literal
 
 from localmcp.readers.document import Document
-from localmcp.readers.outline import HEADING, Path, Section, Span, is_only_heading, read_outline
+from localmcp.readers.outline import HEADING, Path, Section, Span, read_outline
 
 Kind = Literal["prose", "code", "data"]
 """data: found by word only."""
@@ -21,20 +22,15 @@ CHUNKER_VERSION = 4
 PREFIX_BYTES = 192
 """Most UTF-8 bytes of title and headings in front of an embedded text. No WordPiece or byte-level tokenizer makes
 more tokens than bytes, so a window of 254 always keeps room for text; and no counter is needed to rebuild it."""
-LEAST_ROOM = 8
-"""Tokens of text for which headings must leave room; a limit of 254 leaves far more under any."""
 MOST_CHARACTERS = 4000
 """Longest visible chunk in code points. Tokenizers turn a long run without spaces into one unknown token."""
 MOST_ROWS = 25
 """Rows of a sheet that one chunk spans, so that its citation is a place that a person can look at."""
-LONGEST_CROSSING = 400
-"""Code points of a sentence on the page where it ends; a longer one is cut at the page."""
 WINDOW = 16_000
 """Longest text, in code points, given to the splitter and the token counter at once; the splitter is quadratic."""
 
 MAIL_HEADER = re.compile(r"(?:(?:From|To|Cc|Date|Attachments): .*\n)+\n")
 """As the reader of mail writes it."""
-_ADDRESSES = re.compile(r" *<[^>\n]*>|^Date: .*\n", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +71,7 @@ def without_addresses(text: str) -> str:
     nDCG@10 of 26 Spanish questions about Spanish mails, with `multilingual`: .79 -> .85.
     """
     header = MAIL_HEADER.match(text)
-    return _ADDRESSES.sub("", header[0]) + text[header.end() :] if header else text
+    return re.sub(r"(?m) *<[^>\n]*>|^Date: .*\n", "", header[0]) + text[header.end() :] if header else text
 
 
 @lru_cache(maxsize=256)
@@ -107,7 +103,10 @@ def split(document: Document, count_tokens: TokenCounter, *, limit: int = 254, t
     at least 254; a smaller one needs a title that leaves room, for at most 96 bytes of it are kept, and chunks go
     without the outer headings that leave none.
     """
-    return _Cutter(document, count_tokens, limit, min(target, limit)).chunks() if document.text.strip() else []
+    if not document.text.strip():
+        return []
+    cutter = _Cutter(document, count_tokens, limit, min(target, limit))
+    return [cutter.describe(span) for group, tokens in cutter.packed() for span in cutter.fitted(group, tokens)]
 
 
 _Piece = tuple[int, int, int | None]
@@ -123,29 +122,39 @@ class _Cutter:
         self.outline = read_outline(
             self.text, document.markup, paged=bool(document.page_starts), headings=document.headings
         )
-        sheets = [section.start for section in self.outline.sections] if document.row_starts else []
-        self.borders = _borders(document, sheets)
-        self.at_border = frozenset(self.borders)
         self.rooms: dict[Path, tuple[Path, int]] = {}
-
-    def chunks(self) -> list[Chunk]:
-        return [self._describe(span) for group, tokens in self._packed() for span in self._fitted(group, tokens)]
+        sheets = [section.start for section in self.outline.sections] if document.row_starts else []
+        fixed = {*sheets, *(start for start, _ in document.headings), document.appendix or 0}
+        self.borders: list[int] = []
+        """Offsets, ascending, at which a chunk must begin; both sides of each have visible text."""
+        before, last = 0, len(self.text.rstrip())
+        for border in sorted(fixed | {_end_of_sentence(self.text, start) for start in document.page_starts}):
+            if before < border < last and self.text[before:border].strip():
+                self.borders.append(border)
+                before = border
 
     # ------------------------------------------------------------ small sections together
 
-    def _packed(self) -> Iterator[tuple[list[Section], int | None]]:
+    def packed(self) -> Iterator[tuple[list[Section], int | None]]:
         """Yield sections that become one chunk, with their tokens, or a single one that may become several.
 
         Small sections go together up to the target if they have one parent; a heading without text goes with what it
         heads.
         """
+        sections: list[Section] = []
+        for section in self.outline.sections:
+            inside = self.borders[bisect_right(self.borders, section.start) : bisect_left(self.borders, section.stop)]
+            for number, (start, stop) in enumerate(pairwise((section.start, *inside, section.stop))):
+                sections.append(Section(start, stop, section.path, continued=number > 0))
+        only_heading = re.compile(r"(?:\.\. _[^\r\n]+:\s+)*[^\r\n]+(?:(?:\r\n|\r|\n)[=\-~^\"#*+`]{2,})?")
+        at_border = frozenset(self.borders)
         group, tokens, only_headings = list[Section](), 0, False
-        for section in self._sections():
+        for section in sections:
             body = self.text[section.start : section.stop].strip()
             more = self.count_tokens(body) if len(body) <= MOST_CHARACTERS else None
-            is_heading = is_only_heading(section, body)
+            is_heading = section.path and not section.continued and only_heading.fullmatch(body) is not None
             joins = False
-            if group and section.start not in self.at_border:
+            if group and section.start not in at_border:
                 path, parent = section.path, group[0].path[:-1]
                 joins = only_headings and path[:-1] == group[-1].path
                 if tokens is not None and more is not None and section.stop - group[0].start <= MOST_CHARACTERS:
@@ -161,13 +170,6 @@ class _Cutter:
             group, tokens, only_headings = [section], more, is_heading
         yield group, tokens
 
-    def _sections(self) -> Iterator[Section]:
-        """Yield the sections of the outline, cut at the borders."""
-        for section in self.outline.sections:
-            inside = self.borders[bisect_right(self.borders, section.start) : bisect_left(self.borders, section.stop)]
-            for number, (start, stop) in enumerate(pairwise((section.start, *inside, section.stop))):
-                yield Section(start, stop, section.path, continued=number > 0)
-
     def _fitting(self, path: Path) -> tuple[Path, int]:
         """Return the path without the outer headings that would leave no space for text, and the tokens left.
 
@@ -176,22 +178,31 @@ class _Cutter:
         if path not in self.rooms:
             prefix = shorten_prefix(self.document.title, path)
             left = self.limit - (self.count_tokens(prefix + "\n") + 2 if prefix else 0)
-            self.rooms[path] = self._fitting(path[1:]) if path and left < LEAST_ROOM else (path, max(left, 1))
+            self.rooms[path] = self._fitting(path[1:]) if path and left < 8 else (path, max(left, 1))
         return self.rooms[path]
 
     # ------------------------------------------------------------ pieces that respect the limit
 
-    def _fitted(self, sections: list[Section], tokens: int | None) -> Iterator[Section]:
+    def fitted(self, sections: list[Section], tokens: int | None) -> Iterator[Section]:
         """Yield a group as sections within the limit; the remains of cutting are joined again where they fit."""
         paths = [section.path for section in sections]
         room = self._fitting(paths[0])[1]
         if tokens is None or tokens > room:
             room = min(self._fitting(path)[1] for path in paths)
         joined: list[_Piece] = []
+        goal = min(self.target, room)
         for piece in self._cut((sections[0].start, sections[-1].stop, tokens), room):
-            if joined and self._may_join(joined[-1], piece, room):
-                start, _, tokens = joined.pop()
-                piece = (start, piece[1], (tokens or 0) + (piece[2] or 0))
+            start, middle, few = joined[-1] if joined else (piece[0], piece[0], 0)
+            _, stop, more = piece
+            is_blank = not self.text[start:middle].strip() or not self.text[middle:stop].strip()
+            # Up to the target, up to the room if one is a crumb.
+            most = room if min(few or 0, more or 0) < goal // 6 else goal
+            fits = (few or 0) + (more or 0) <= most and stop - start <= MOST_CHARACTERS
+            # A word that was cut in two can have other pieces as a whole: only joints at a space add up.
+            at_space = self.text[middle - 1] in " \t\r\n" or self.text[middle] in " \t\r\n"
+            if joined and (is_blank or (at_space and fits and not self._spans_many_rows(start, stop))):
+                piece = (start, stop, (few or 0) + (more or 0))
+                joined.pop()
             joined.append(piece)
         starts = [section.start for section in sections]
         for start, stop, _ in joined:
@@ -207,7 +218,16 @@ class _Cutter:
         body = self.text[start:stop]
         visible = len(body.strip())
         if len(body) > WINDOW:
-            parts = _windows(body)
+            parts: list[str] = []
+            begin = 0
+            while len(body) - begin > WINDOW:
+                # At an empty line, a line or a space.
+                low, high = begin + WINDOW // 2, begin + WINDOW
+                found = ((body.rfind(mark, low, high), mark) for mark in ("\n\n", "\n\r\n", "\n", " "))
+                end = next((at + len(mark) for at, mark in found if at >= 0), high)
+                parts.append(body[begin:end])
+                begin = end
+            parts.append(body[begin:])
         else:
             if tokens is None and visible > MOST_CHARACTERS:
                 # Told from a quarter of it.
@@ -237,22 +257,9 @@ class _Cutter:
         cut = (body[a:b] for a, b in pairwise(accumulate(map(len, parts), initial=0)))
         return _with_lead_ins(cut, capacity)
 
-    def _may_join(self, left: _Piece, right: _Piece, room: int) -> bool:
-        """Return whether neighbors are joined: up to the target, up to the room if one is a crumb, or blank."""
-        start, middle, few = left
-        _, stop, more = right
-        if not self.text[start:middle].strip() or not self.text[middle:stop].strip():
-            return True
-        goal = min(self.target, room)
-        most = room if min(few or 0, more or 0) < goal // 6 else goal
-        # A word that was cut in two can have other pieces as a whole: only joints at a space add up.
-        joint = self.text[middle - 1] in " \t\r\n" or self.text[middle] in " \t\r\n"
-        fits = (few or 0) + (more or 0) <= most and stop - start <= MOST_CHARACTERS
-        return joint and fits and not self._spans_many_rows(start, stop)
-
     # ------------------------------------------------------------ lines, rows, pages and kind
 
-    def _describe(self, span: Section) -> Chunk:
+    def describe(self, span: Section) -> Chunk:
         first, last = self._visible(span.start, span.stop)
         pages, appendix = self.document.page_starts, self.document.appendix
         in_code = sum(stop - start for start, stop in self._fenced(first, last)) * 2 > last - first
@@ -299,55 +306,22 @@ class _Cutter:
         return bool(has_rows) and self._line(last - 1) - self._line(first) >= MOST_ROWS
 
 
-# ---------------------------------------------------------------- borders: where a chunk must end
-
-
-def _borders(document: Document, sheets: list[int]) -> list[int]:
-    """Return the offsets, ascending, at which a chunk must begin; both sides of each have visible text."""
-    text = document.text
-    fixed = {*sheets, *(start for start, _ in document.headings), document.appendix or 0}
-    borders: list[int] = []
-    before, last = 0, len(text.rstrip())
-    for border in sorted(fixed | {_end_of_sentence(text, start) for start in document.page_starts}):
-        if before < border < last and text[before:border].strip():
-            borders.append(border)
-            before = border
-    return borders
-
-
-_SENTENCE_END = re.compile(r"[.!?\u2026:;\u3002\uff01\uff1f][\"')\]\u00bb\u201d\u2019]*(?=\s|$)|\n\s*\n")
-
-
 def _end_of_sentence(text: str, page: int) -> int:
     """Return where the sentence ends that a page begins with, or the page's own start."""
     head = text[max(page - 200, 0) : page].rstrip()
     if not head or not (head[-1].isalnum() or head[-1] in ",-\u2013"):
         return page
-    body = text[page : page + LONGEST_CROSSING]
+    # A longer one is cut at the page.
+    body = text[page : page + 400]
     start = len(body) - len(body.lstrip())
     # What goes on with a capital or a sign begins something new: a heading above was not ended by a full stop.
-    end = _SENTENCE_END.search(body, start) if body[start : start + 1].islower() else None
+    ends = re.compile(r"[.!?\u2026:;\u3002\uff01\uff1f][\"')\]\u00bb\u201d\u2019]*(?=\s|$)|\n\s*\n")
+    end = ends.search(body, start) if body[start : start + 1].islower() else None
     return page + end.end() if end else page
-
-
-def _windows(text: str) -> list[str]:
-    """Return a text in windows of at most WINDOW code points, cut at an empty line, a line or a space."""
-    windows: list[str] = []
-    start = 0
-    while len(text) - start > WINDOW:
-        low, high = start + WINDOW // 2, start + WINDOW
-        breaks = (at + len(mark) for mark in ("\n\n", "\n\r\n", "\n", " ") if (at := text.rfind(mark, low, high)) >= 0)
-        stop = next(breaks, high)
-        windows.append(text[start:stop])
-        start = stop
-    return [*windows, text[start:]]
 
 
 # ---------------------------------------------------------------- text as the splitter should see it
 
-_MARKS = str.maketrans("'\"`*[]$", "\u2019\u201d\u201d\u201d\u201d\u201d\u201d")
-_LINE = re.compile(r"^((?:[ \t>]|[*+-][ \t])*+)(?!```)(.*\w.*)$", re.MULTILINE)
-"""The signs of quotes and lists, then the rest of a line that opens no block of code."""
 _LEAST_LINE = 30
 """Code points of a line that a program may have wrapped."""
 _GOES_ON = re.compile(
@@ -355,8 +329,6 @@ _GOES_ON = re.compile(
     r"(?=[ \t]*[a-z\u00df-\u00ff\u0101-\u017f\u03ac-\u03ce\u0430-\u045f])"
 )
 """The end of a line whose sentence goes on below in lower case."""
-_LEAST_WRAPPED = 0.4
-"""Share of the lines of wrapped prose that end so at least; German, whose nouns are capital, has about half."""
 
 
 def _flowing(text: str, fences: Iterable[Span], is_markdown: bool) -> str:
@@ -369,18 +341,23 @@ def _flowing(text: str, fences: Iterable[Span], is_markdown: bool) -> str:
     """
     lines = text.replace("\r\n", "\n ")
     flowing, wrapped = _GOES_ON.subn(" ", lines)
-    if wrapped > _LEAST_WRAPPED * (lines.count("\n") - lines.count("\n\n")):
+    # Of lines of wrapped prose at least so many end so; of German, whose nouns are capital, about half.
+    if wrapped > 0.4 * (lines.count("\n") - lines.count("\n\n")):
         lengths = sorted(map(len, lines.split("\n")))
         full = max(int(0.8 * lengths[3 * len(lengths) // 4]), _LEAST_LINE)
         flowing = _GOES_ON.sub(" ", re.sub(rf"\n(?<=[^\n]{{{full}}}\n)(?=[ \t]*[^\W_])", " ", lines))
     for first, last in fences:
         flowing = flowing[:first] + text[first:last] + flowing[last:]
-    return _LINE.sub(lambda line: line[1] + line[2].translate(_MARKS), flowing) if is_markdown else flowing
+    if not is_markdown:
+        return flowing
+    marks = str.maketrans("'\"`*[]$", "\u2019\u201d\u201d\u201d\u201d\u201d\u201d")
+    # The signs of quotes and lists, then the rest of a line that opens no block of code.
+    line = re.compile(r"^((?:[ \t>]|[*+-][ \t])*+)(?!```)(.*\w.*)$", re.MULTILINE)
+    return line.sub(lambda line: line[1] + line[2].translate(marks), flowing)
 
 
 _BLOCK = re.compile(r"\n[ \t]*\r?\n(?=[ \t]*\S)|\n(?=[ \t]*(?:[-*+]|\d{1,3}[.)])[ \t])")
 """What a paragraph or an item of a list begins behind."""
-LONGEST_CAPTION = 150
 
 
 def _with_lead_ins(parts: Iterable[str], capacity: int) -> list[str]:
@@ -395,7 +372,7 @@ def _with_lead_ins(parts: Iterable[str], capacity: int) -> list[str]:
         start = len(text)
         starts = [0, *(match.end() for match in _BLOCK.finditer(text))]
         last = text[starts[-1] :].strip()
-        is_short = len(last) <= LONGEST_CAPTION
+        is_short = len(last) <= 150
         is_caption = is_short and part.lstrip()[:1] == "|" and last[:1] != "|"
         is_question = is_short and last.rstrip("*_ ").endswith(("?", "\uff1f"))
         if is_caption or is_question or last.endswith((":", "\uff1a")):
@@ -411,3 +388,36 @@ def _with_lead_ins(parts: Iterable[str], capacity: int) -> list[str]:
         else:
             kept[-1:] = filter(None, (text[:start], whole[:stop], whole[stop:]))
     return kept
+
+
+# ---------------------------------------------------------------- texts that are not worth an embedding
+
+
+def is_data_file(path: str) -> bool:
+    """Return whether a file of this name is written by programs for programs."""
+    name = PurePath(path).name.casefold()
+    locked = """package-lock.json npm-shrinkwrap.json yarn.lock pnpm-lock.yaml cargo.lock poetry.lock uv.lock pdm.lock
+        pipfile.lock composer.lock gemfile.lock go.sum flake.lock bun.lock"""
+    return name in locked.split() or name.endswith((".min.js", ".min.css", ".min.mjs", ".js.map", ".css.map"))
+
+
+_ENCODED = re.compile(r"[A-Za-z0-9+/=_-]{40,}")
+_HAS_DIGIT_AND_LETTERS = re.compile(r"(?s)(?=.*\d)(?=.*[a-z])(?=.*[A-Z])|(?=.*\d)[0-9a-fA-F]+\Z")
+_NO_LETTERS = bytes(code for code in range(128) if not chr(code).isalpha())
+_SPACELESS = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3000-\u9fff\uac00-\ud7ff]")
+
+
+def is_data(text: str) -> bool:
+    """Return whether a passage is a table of numbers, encoded data or minified code."""
+    words = text.split()
+    visible = sum(map(len, words))
+    if visible < 200:
+        return False
+    # A table of numbers. Counted in bytes, which takes a tenth of the time.
+    if len(text.encode().translate(None, _NO_LETTERS)) <= 0.2 * visible:
+        return any(map(str.isdigit, text))
+    runs = _ENCODED.findall(text) if max(map(len, words)) >= 40 else []
+    encoded = sum(len(run) for run in runs if _HAS_DIGIT_AND_LETTERS.match(run))
+    line = max(text.splitlines(), key=len)
+    is_minified = len(line) >= 400 and len(line) - sum(map(len, line.split())) < 0.05 * len(line)
+    return encoded >= 0.5 * visible or (is_minified and not _SPACELESS.search(line))

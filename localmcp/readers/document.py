@@ -10,15 +10,12 @@ from pathlib import PurePosixPath
 from typing import Any, Literal, cast
 
 from localmcp.errors import LocalMCPError, ScannedDocument, UnreadableDocument
-from localmcp.readers.worker import count_text
+from localmcp.readers.outline import Markup
+from localmcp.readers.worker_pool import count_text
 
 logger = logging.getLogger(__name__)
 
-Markup = Literal["markdown", "plain", "code"]
 SourceType = Literal["text", "website", "docs", "qa"]
-
-MAX_TEXT = 50_000_000
-"""Characters of one document."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +74,12 @@ def make_document(
     Offsets in `fields` are those of a text that `visible` leaves as it is.
 
     Raises:
-        UnreadableDocument: there is no visible character, or more text than MAX_TEXT.
+        UnreadableDocument: there is no visible character, or more than 50 million.
     """
     if not text.strip():
         raise UnreadableDocument(f"{name} holds no text.")
-    if len(text) > MAX_TEXT:
-        raise UnreadableDocument(f"It holds more than {MAX_TEXT // 1_000_000} MB of text.")
+    if len(text) > 50_000_000:
+        raise UnreadableDocument("It holds more than 50 MB of text.")
     count_text(len(text))
     text = clean(text if markup == "code" else visible(text))
     title = one_line(fields.pop("title", "")) or readable_stem(name)
@@ -123,14 +120,12 @@ def join_pages(pages: Iterable[str]) -> tuple[str, tuple[int, ...]]:
 
 # ---------------------------------------------------------------- titles, fields and dates
 
-_UNSEEN = re.compile("[\xad\u2060]|(?<![\u0e00-\u17ff])\u200b")
-"""Soft hyphens and joints without width, which cut a word in two; Thai to Khmer have them instead of spaces."""
-
 
 def visible(text: str) -> str:
-    """Return a text without the characters that only cut its words."""
+    """Return a text without soft hyphens and joints without width; Thai to Khmer have them instead of spaces."""
     # To look for each first takes a hundredth of the time of the expression.
-    return _UNSEEN.sub("", text) if any(sign in text for sign in "\xad\u2060\u200b") else text
+    is_cut = any(sign in text for sign in "\xad\u2060\u200b")
+    return re.sub("[\xad\u2060]|(?<![\u0e00-\u17ff])\u200b", "", text) if is_cut else text
 
 
 def clean(text: str) -> str:
@@ -188,15 +183,11 @@ def json_value(value: Any) -> Any:
     return value if isinstance(value, float) and abs(value) < float("inf") else clean(str(value))
 
 
-_ISO_DATE = re.compile(r"\W?(\d{4}-\d\d-\d\d)(?:[T ](\d\d:\d\d(?::\d\d)?(?:Z|[+-]\d\d:?\d\d)?)(?![\d:]))?")
-
-
 def iso_date(value: Any) -> str:
     """Return a date as ISO 8601 if that is how it begins (`2024-05-03`, `<2024-05-03 Fri>`), else ""."""
-    match = _ISO_DATE.match(str(value))
-    if not match:
-        return ""
-    day, clock = match.groups()
+    written = r"\W?(\d{4}-\d\d-\d\d)(?:[T ](\d\d:\d\d(?::\d\d)?(?:Z|[+-]\d\d:?\d\d)?)(?![\d:]))?"
+    match = re.match(written, str(value))
+    day, clock = match.groups() if match else ("", "")
     try:
         return datetime.fromisoformat(f"{day}T{clock}").isoformat() if clock else date.fromisoformat(day).isoformat()
     except ValueError:

@@ -15,12 +15,7 @@ _BOMS = (
     (BOM_UTF16_BE, "utf-16-be"),
 )
 _CONTROLS = bytes(code for code in range(32) if code not in b"\b\t\n\f\r\x1b")
-_ASCII = bytes(range(0x20, 0x7F))
-_WESTERN = frozenset(
-    "àáâäãåæçèéêëìíîïñòóôöõøùúûüßœÀÁÂÄÃÅÆÇÈÉÊËÌÍÎÏÑÒÓÔÖÕØÙÚÛÜŒ€£§°ºª«»“”‘’„–—…•·©®™¿¡\xa0".encode("cp1252")
-)
-_HUNGARIAN, _NOT_HUNGARIAN = frozenset("őáéö".encode("cp1250")), frozenset("ãçàèêñ".encode("cp1252"))
-"""Letters of its prose, and of that of the languages that have `õ`, the same byte as `ő`."""
+_WESTERN = "àáâäãåæçèéêëìíîïñòóôöõøùúûüßœÀÁÂÄÃÅÆÇÈÉÊËÌÍÎÏÑÒÓÔÖÕØÙÚÛÜŒ€£§°ºª«»“”‘’„–—…•·©®™¿¡\xa0".encode("cp1252")
 
 
 def looks_like_text(head: bytes) -> bool:
@@ -31,7 +26,7 @@ def looks_like_text(head: bytes) -> bool:
     if controls * 50 > len(head) or b"\0" not in head:
         return controls * 50 <= len(head)
     # With a NUL it is text if it is mostly ASCII, or UTF-8, which may end inside a character.
-    if len(head.translate(None, _ASCII)) * 2 <= len(head):
+    if len(head.translate(None, bytes(range(0x20, 0x7F)))) * 2 <= len(head):
         return True
     try:
         return bool(codecs.getincrementaldecoder("utf-8")().decode(head))
@@ -51,17 +46,11 @@ def decode_text(data: bytes, declared: str | None = None) -> tuple[str, dict[str
     except UnicodeDecodeError:
         encoding = declared or _likeliest_encoding(data)
     if encoding == "utf-8":
-        return data.decode(errors="cp1252"), {}
+        # The bytes that are not are in the encoding of older programs, which wrote into the same file.
+        text = data.decode(errors="surrogateescape")
+        older = re.compile("[\udc80-\udcff]+")
+        return older.sub(lambda old: old[0].encode(errors="surrogateescape").decode("cp1252", "replace"), text), {}
     return data.decode(encoding, "replace"), {"encoding": encoding}
-
-
-def _as_cp1252(error: UnicodeError) -> tuple[str, int]:
-    """Return the bytes that are not UTF-8 as older programs wrote them into the same file."""
-    assert isinstance(error, UnicodeDecodeError)
-    return error.object[error.start : error.end].decode("cp1252", "replace"), error.end
-
-
-codecs.register_error("cp1252", _as_cp1252)
 
 
 def _wide_encoding(head: bytes) -> str | None:
@@ -78,7 +67,7 @@ def _likeliest_encoding(data: bytes) -> str:
     """Return the encoding of bytes that are not all UTF-8.
 
     It is UTF-8 where many other characters are: hardly a text of another encoding holds any. It is cp1252 where every
-    high byte is a letter or sign of Western European prose, and most letters are ASCII; of Hungarian, cp1250.
+    high byte is a letter or sign of Western European prose, and most letters are ASCII.
     """
     sample = data[:1_000_000]
     high = [byte for byte in sample if byte > 0x7F]
@@ -86,19 +75,17 @@ def _likeliest_encoding(data: bytes) -> str:
     broken = text.count("\ufffd")
     if sum(character > "\x7f" for character in text) - broken >= broken / 2:
         return "utf-8"
-    if len(high) * 4 <= len(sample) and _WESTERN.issuperset(high):
-        return "cp1250" if _HUNGARIAN.issubset(high) and _NOT_HUNGARIAN.isdisjoint(high) else "cp1252"
+    if len(high) * 4 <= len(sample) and not set(high) - set(_WESTERN):
+        return "cp1252"
     from charset_normalizer import from_bytes
 
-    best = from_bytes(data[:200_000], cp_exclusion=[*_RARE]).best()
+    # Of two encodings that fit, it prefers these, which hardly a file is in.
+    rare = """mac_cyrillic mac_greek mac_iceland mac_latin2 mac_turkish iso8859_3 iso8859_4 iso8859_10 iso8859_13
+        iso8859_14 iso8859_16 shift_jis_2004 shift_jisx0213 euc_jis_2004 euc_jisx0213 cp1125 cp500 cp037"""
+    best = from_bytes(data[:200_000], cp_exclusion=[*rare.split()]).best()
     return best.encoding if best else "cp1252"
 
 
-_RARE = (
-    "mac_cyrillic mac_greek mac_iceland mac_latin2 mac_turkish iso8859_3 iso8859_4 iso8859_10 iso8859_13 "
-    "iso8859_14 iso8859_16 shift_jis_2004 shift_jisx0213 euc_jis_2004 euc_jisx0213 cp1125 cp500 cp037"
-).split()
-"""Of two encodings that fit, charset-normalizer prefers these, which hardly a file is in."""
 _WRITTEN = re.compile(r"cp\d|iso8859|koi8|mac-|gb|big5|euc|shift|tis|iso2022_jp$")
 """Encodings that pages and mails are written in; Python's codecs also have rot13 and idna."""
 _SUPERSETS = {

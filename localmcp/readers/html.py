@@ -1,13 +1,18 @@
-"""Turns an HTML page into Markdown, without its navigation, header and footer."""
+"""Turns HTML into Markdown: pages without their navigation, header and footer, and books (EPUB)."""
 
+import posixpath
 import re
 from collections import deque
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
-from localmcp.readers.document import Document, make_document, one_line
+from localmcp.errors import UnreadableDocument
+from localmcp.readers.document import Document, make_document, one_line, set_fields
 from localmcp.readers.encodings import declared_encoding, decode_text, page_encoding
 from localmcp.readers.markdown import RAISED, code_fence, pipe_table
+from localmcp.readers.office import office_document
+from localmcp.readers.outline import scan_markdown
+from localmcp.readers.packages import Package, attribute, elements, local
 
 if TYPE_CHECKING:
     from selectolax.lexbor import LexborHTMLParser, LexborNode
@@ -17,7 +22,7 @@ _INLINE = frozenset(
     "-text a abbr acronym b bdi bdo big br cite code data del dfn em font i img ins kbd label mark math q rp rt ruby s "
     "samp small span strike strong sub sup time tt u var wbr".split()
 )
-_NEVER_TEXT = (
+_NO_TEXT = (
     "script, style, template, noscript, noframes, svg, canvas, iframe, object, dialog, button, input, select, "
     "textarea, a.headerlink, a[aria-hidden=true], span[aria-hidden=true], img[aria-hidden=true], a.footnote-back, "
     # The numbers of lines of code.
@@ -25,16 +30,6 @@ _NEVER_TEXT = (
     ":not(h1, h2, h3, h4, h5, h6) > a[role=doc-backlink]"
 )
 _ROLES = ("navigation", "banner", "contentinfo", "search")
-_BOILERPLATE = ", ".join(("nav", "header", "footer", *(f"[role={role}]" for role in _ROLES)))
-_NOTE_MARKS = "sup > a[href*='#'], a[href*='#'] > sup, a[role=doc-noteref], a.footnote-ref, a.noteref"
-"""What refers to a footnote: its number must not become a part of the word before it."""
-_HEADING_LINKS = ", ".join(f"{tag} a[href*='#']" for tag in (*_HEADINGS, "dt"))
-_LINK_SIGNS = frozenset(("", "#", "¶", "§", "🔗"))
-"""What is shown of a link from a heading to itself."""
-LEAST_LINKS, LINKS_SHARE = 3, 0.8
-"""Least links of a menu or a table of contents, and least share of its characters that are in them."""
-MOST_BLOCKS = 500
-"""Blocks of a page, from its top, that are looked at for them."""
 MOST_COLUMNS, MOST_REPEATED = 200, 1000
 """Columns in which cells may span others, and characters of a cell in the rows below it that it spans: a hostile table
 would grow a thousandfold."""
@@ -65,30 +60,22 @@ def html_markdown(text: str) -> str:
     return _page_text(_parsed(text))[0]
 
 
-def xhtml_markdown(text: str) -> str:
-    """Return a page of a book, which is all text.
-
-    `<title/>` is an empty element in XHTML, but an HTML parser takes what follows for its content.
-    """
-    empty = r"<(title|script|style|textarea|iframe|a|div|span|p|td|b|i|em)\b([^<>]*)/>"
-    tree = _parsed(re.sub(empty, r"<\1\2></\1>", text))
-    return _element_markdown(tree.body) if tree.body else ""
-
-
 def _parsed(text: str) -> "LexborHTMLParser":
     """Return the tree of a page, without what is no text, and with footnote marks in brackets."""
     from selectolax.lexbor import LexborHTMLParser
 
     tree = LexborHTMLParser(text)
-    for node in tree.css(_NEVER_TEXT):
+    for node in tree.css(_NO_TEXT):
         node.decompose()
-    for node in tree.css(_HEADING_LINKS):
-        if node.text(strip=True).strip("\u200b") in _LINK_SIGNS:
+    for node in tree.css(", ".join(f"{tag} a[href*='#']" for tag in (*_HEADINGS, "dt"))):
+        # What is shown of a link from a heading to itself.
+        if node.text(strip=True).strip("\u200b") in ("", "#", "¶", "§", "🔗"):
             node.decompose()
     for node in tree.css("pre br, code br"):
         in_block = node.parent is not None and node.parent.tag == "pre"
         node.replace_with("\n" if in_block else _LINE_BREAK)
-    for node in tree.css(_NOTE_MARKS):
+    # The number of a footnote must not become a part of the word before it.
+    for node in tree.css("sup > a[href*='#'], a[href*='#'] > sup, a[role=doc-noteref], a.footnote-ref, a.noteref"):
         if node.text(strip=True).isdecimal():
             node.replace_with(f" [{node.text(strip=True)}]")
     return tree
@@ -100,8 +87,18 @@ def _page_text(tree: "LexborHTMLParser") -> "tuple[str, LexborNode | None]":
     if root is None:
         return "", None
     whole = _element_markdown(root)
-    _mark_navigation(tree)
-    for node in tree.css(_BOILERPLATE):
+    # A block of nothing but links is a menu if it is above the first heading, or the contents of the page.
+    is_below_heading = tree.css_first("h1, h2, h3") is None
+    for node in tree.css(f"ul, ol, dl, div, {', '.join(_HEADINGS)}")[:500]:
+        is_below_heading = is_below_heading or node.tag in _HEADINGS
+        links = [] if node.tag in _HEADINGS else node.css("a[href]")
+        if len(links) < 3 or node.css_first(", ".join(_HEADINGS)):
+            continue
+        is_contents = not is_below_heading or all((link.attributes.get("href") or "")[:1] == "#" for link in links)
+        shown = sum(len(link.text(strip=True)) for link in links)
+        if is_contents and shown >= 0.8 * len(node.text(strip=True)):
+            node.attrs["role"] = "navigation"
+    for node in tree.css(", ".join(("nav", "header", "footer", *(f"[role={role}]" for role in _ROLES)))):
         if _in_boilerplate(node):
             node.decompose()
     main = tree.css("main, [role=main]")
@@ -110,20 +107,6 @@ def _page_text(tree: "LexborHTMLParser") -> "tuple[str, LexborNode | None]":
     if only and len(only) * 5 >= len(body) * 2:
         return only, main[0]
     return body or whole, root
-
-
-def _mark_navigation(tree: "LexborHTMLParser") -> None:
-    """Give its role to a block of nothing but links: a menu above the first heading, or the contents of the page."""
-    is_below_heading = tree.css_first("h1, h2, h3") is None
-    for node in tree.css(f"ul, ol, dl, div, {', '.join(_HEADINGS)}")[:MOST_BLOCKS]:
-        is_below_heading = is_below_heading or node.tag in _HEADINGS
-        links = [] if node.tag in _HEADINGS else node.css("a[href]")
-        if len(links) < LEAST_LINKS or node.css_first(", ".join(_HEADINGS)):
-            continue
-        is_contents = not is_below_heading or all((link.attributes.get("href") or "")[:1] == "#" for link in links)
-        shown = sum(len(link.text(strip=True)) for link in links)
-        if is_contents and shown >= LINKS_SHARE * len(node.text(strip=True)):
-            node.attrs["role"] = "navigation"
 
 
 def _in_boilerplate(node: "LexborNode") -> bool:
@@ -212,7 +195,9 @@ class _MarkdownWriter:
                 # Behind the last of its word, which they must not cut.
                 self.run.append(f"({self.readings})")
                 self.readings = ""
-        elif tag in ("code", "kbd", "samp") and "`" not in (code := _code_text(node)):
+        elif tag in ("code", "kbd", "samp") and "`" not in (code := node.text()):
+            # Ends of lines in the source of the page are spaces, breaks begin a line.
+            code = re.sub(r"[ \t\r\n\f]+", " ", code).replace(_LINE_BREAK, "\n").strip()
             self.run.append(f"`{code}`" if code else "")
         elif tag == "sup" and (raised := node.text(strip=True)).strip("+-\u2212").isdecimal():
             # Else a power becomes a digit of its base.
@@ -225,9 +210,23 @@ class _MarkdownWriter:
             title = _nested(node, " ").replace("\n", " ")
             self.add(f"{'#' * int(tag[1])} {title}" if title else "")
         elif tag in ("ul", "ol", "menu"):
-            self.add("\n".join(_list_items(node, numbered=tag == "ol")))
+            start = node.attributes.get("start") or ""
+            number = int(start) if re.fullmatch(r"\d{1,9}", start, re.A) else 1
+            items: list[str] = []
+            for item in node.iter(include_text=True):
+                mark = f"{number}. " if tag == "ol" else "- "
+                writer = _MarkdownWriter()
+                writer.visit(item)
+                if content := writer.text("\n"):
+                    items.append(mark + content.replace("\n", "\n" + " " * len(mark)))
+                number += item.tag == "li"
+            self.add("\n".join(items))
         elif tag == "pre":
-            self.add(_pre_block(node))
+            code = node.text().strip("\n")
+            around = (node, node.css_first("code"), node.parent)
+            classes = " ".join(element.attributes.get("class") or "" for element in around if element)
+            language = re.search(r"(?:^|\s)(?:language|lang|highlight|highlight-source)-(\w[\w+#-]*)", classes)
+            self.add(code_fence(code, language[1] if language else "") if code.strip() else "")
         elif tag == "table" and (rows := _table_rows(node)):
             self.add(rows)
         elif tag == "blockquote":
@@ -237,45 +236,12 @@ class _MarkdownWriter:
             self.children(node)
 
 
-def _code_text(node: "LexborNode") -> str:
-    """Return code within a line: ends of lines in the source of the page are spaces, breaks begin a line."""
-    return re.sub(r"[ \t\r\n\f]+", " ", node.text()).replace(_LINE_BREAK, "\n").strip()
-
-
-def _list_items(node: "LexborNode", *, numbered: bool) -> Iterator[str]:
-    start = node.attributes.get("start") or ""
-    number = int(start) if re.fullmatch(r"\d{1,9}", start, re.A) else 1
-    for item in node.iter(include_text=True):
-        mark = f"{number}. " if numbered else "- "
-        writer = _MarkdownWriter()
-        writer.visit(item)
-        if content := writer.text("\n"):
-            yield mark + content.replace("\n", "\n" + " " * len(mark))
-        number += item.tag == "li"
-
-
-def _pre_block(node: "LexborNode") -> str:
-    code = node.text().strip("\n")
-    inner = node.css_first("code")
-    classes = " ".join(tag.attributes.get("class") or "" for tag in (node, inner, node.parent) if tag)
-    language = re.search(r"(?:^|\s)(?:language|lang|highlight|highlight-source)-(\w[\w+#-]*)", classes)
-    return code_fence(code, language[1] if language else "") if code.strip() else ""
-
-
 def _table_rows(table: "LexborNode") -> str:
     """A table of data as `|` rows; "" for a table that lays out a page: one column, or a cell with blocks in it."""
     if table.css_first("table table, td ul, td ol, td pre, td h1, td h2, td h3"):
         return ""
-    rows = _grid(table)
-    if max(map(len, rows), default=0) < 2:
-        return ""
-    caption = table.css_first("caption")
-    return (f"{one_line(caption.text())}\n\n" if caption else "") + pipe_table(rows)
-
-
-def _grid(table: "LexborNode") -> list[list[str]]:
-    """Return the text in each column of each row: a cell that spans rows is in all of them."""
     rows: list[list[str]] = []
+    # A cell that spans rows is in all of them.
     spanned: dict[int, tuple[int, str]] = {}  # column -> how many rows below it is taken in, and by what
     for row in table.css("tr"):
         cells = deque(cell for cell in row.iter() if cell.tag in ("td", "th"))
@@ -294,4 +260,68 @@ def _grid(table: "LexborNode") -> list[list[str]]:
                 spanned[len(texts)] = (rows_below, text if rows_below * len(text) <= MOST_REPEATED else "")
                 texts.append(text)
         rows.append(texts)
-    return rows
+    caption = table.css_first("caption")
+    above = f"{one_line(caption.text())}\n\n" if caption else ""
+    return above + pipe_table(rows) if max(map(len, rows), default=0) > 1 else ""
+
+
+# ---------------------------------------------------------------- books
+
+
+def read_epub(data: bytes, name: str) -> Document:
+    """Return the chapters of a book; one that prints no heading has its title of the table of contents."""
+    package = Package(data, name)
+    root = next(attribute(file, "full-path") for file in elements(package.root("META-INF/container.xml"), "rootfile"))
+    book = package.root(root)
+    items = list(elements(book, "item"))
+    pages = {e.get("id", ""): e.get("href", "") for e in items if "html" in e.get("media-type", "html")}
+    # As listed where no order is given; a spine that lists a chapter twice would only repeat it.
+    order = [reference.get("idref", "") for reference in elements(book, "itemref")] or list(pages)
+    paths = [path for path in dict.fromkeys(_member(root, pages.get(page, "")) for page in order) if path in package]
+    if "META-INF/encryption.xml" in package:
+        # Obfuscated fonts are listed there too, and do no harm.
+        locked = elements(package.root("META-INF/encryption.xml"), "CipherReference")
+        if {unquote(reference.get("URI", "")) for reference in locked}.intersection(paths):
+            raise UnreadableDocument(f"{name} is protected by DRM: its chapters are encrypted.")
+    listed = (e for e in items if "nav" in e.get("properties", "").split() or "dtbncx" in e.get("media-type", ""))
+    titles = _titles(package, next((_member(root, item.get("href", "")) for item in listed), ""))
+    chapters: list[str] = []
+    for path in paths:
+        # The tree that the parser makes of a chapter takes 5 to 20 times as much memory.
+        page = package.read(path, 20_000_000)
+        text, title = decode_text(page, declared_encoding(page))[0], titles.get(path, "")
+        # `<title/>` is an empty element in XHTML, but an HTML parser takes what follows for its content.
+        empty = r"<(title|script|style|textarea|iframe|a|div|span|p|td|b|i|em)\b([^<>]*)/>"
+        body = _parsed(re.sub(empty, r"<\1\2></\1>", text)).body
+        chapter = _element_markdown(body) if body else ""
+        if chapter and title and not scan_markdown(chapter)[0]:
+            first, _, following = chapter.partition("\n")
+            is_title = " ".join(first.strip("*_ ").split()).casefold() == title.casefold()
+            chapter = f"# {title}\n{following}" if is_title else f"# {title}\n\n{chapter}"
+        chapters.append(chapter)
+    values = {local(element): element.text or "" for element in reversed([*book.iter()])}
+    properties = set_fields(title=values.get("title"), creator=values.get("creator"), created=values.get("date"))
+    metadata = set_fields(language=values.get("language"))
+    return office_document(name, "epub", "\n\n".join(filter(None, chapters)), properties, metadata=metadata)
+
+
+def _member(page: str, address: str) -> str:
+    """Return the member of the package that an address in one of its pages means."""
+    return posixpath.normpath(posixpath.join(posixpath.dirname(page), unquote(address.partition("#")[0])))
+
+
+def _titles(package: Package, contents: str) -> dict[str, str]:
+    """Return member -> its first title in the table of contents, of EPUB 3 or older; none if it is damaged."""
+    titles: dict[str, str] = {}
+    label = ""
+    try:
+        for element in elements(package.root(contents), "a", "text", "content") if contents in package else ():
+            if local(element) == "text":
+                label = one_line(element.text or "")
+            elif local(element) == "content":
+                titles.setdefault(_member(contents, element.get("src", "")), label)
+            else:
+                titles.setdefault(_member(contents, element.get("href", "")), one_line("".join(element.itertext())))
+    except UnreadableDocument:
+        return {}
+    return titles

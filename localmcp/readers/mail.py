@@ -16,26 +16,24 @@ from functools import partial
 from typing import BinaryIO, cast
 
 from localmcp.errors import UnreadableDocument
-from localmcp.readers.calendars import calendar_text
 from localmcp.readers.document import Document, failed_member, make_document, one_line, read_member, visible
 from localmcp.readers.encodings import decode_text, page_encoding
+from localmcp.readers.exports import calendar_text
 from localmcp.readers.html import html_markdown, read_html
 from localmcp.schemas import mapping_of
 
 ReadBytes = Callable[[bytes, str], Document]
 """How an attachment is read: its bytes and its file name."""
 
-SHORT_NOTE, MUCH_MORE = 300, 3
-"""Characters of a plain text that may only say that the mail is in HTML, and how many times as long that is."""
 _MAIL_START = re.compile(rb"(?:[!-9;-~]+:[^\n]*\n(?:[ \t][^\n]*\n)*){3,}")
-_MAIL_MARKS = re.compile(rb"(?im)^(?:message-id|received|mime-version|return-path|delivered-to):")
 _MAILBOX_START = re.compile(rb"From \S+ [^\n]*\d{4}[^\n]*\r?\n")
 
 
 def looks_like_mail(head: bytes) -> bool:
     """Return whether a file begins as a mail does; those of a Maildir have no suffix."""
     start = _MAIL_START.match(head)
-    return bool(start and re.search(rb"(?im)^(?:from|subject):", start[0]) and _MAIL_MARKS.search(start[0]))
+    marks = rb"(?im)^(?:message-id|received|mime-version|return-path|delivered-to):"
+    return bool(start and re.search(rb"(?im)^(?:from|subject):", start[0]) and re.search(marks, start[0]))
 
 
 def looks_like_mailbox(head: bytes) -> bool:
@@ -47,7 +45,25 @@ def looks_like_mailbox(head: bytes) -> bool:
 def read_mailbox(file: BinaryIO, name: str, read: ReadBytes, max_bytes: int) -> Iterator[Document]:
     """Yield the messages of a mailbox with their attachments, without holding more than one of them."""
     members = set[str]()
-    for offset, data in _split_mailbox(file, max_bytes):
+
+    def split() -> Iterator[tuple[int, bytes]]:
+        """Yield (offset, bytes) of each message; of one that is too large not much more than that."""
+        offset, position, size = 0, 0, 0
+        lines: list[bytes] = []
+        blank = True
+        while line := file.readline(1 << 16):
+            # Some programs leave a line of a text that begins with "From " as it is.
+            if blank and _MAILBOX_START.match(line) and lines:
+                yield offset, b"".join(lines)
+                offset, size, lines = position, 0, []
+            if size <= max_bytes:
+                lines.append(line)
+            position, size = position + len(line), size + len(line)
+            blank = line in (b"\n", b"\r\n")
+        if lines:
+            yield offset, b"".join(lines)
+
+    for offset, data in split():
         match = re.search(rb"(?im)^message-id:\s*<([^>\s]{1,200})>", data[:65_536])
         member = match[1].decode("ascii", "replace") if match else f"message at {offset}"
         member = f"{member} at {offset}" if member in members else member
@@ -58,47 +74,31 @@ def read_mailbox(file: BinaryIO, name: str, read: ReadBytes, max_bytes: int) -> 
             yield from read_mail(data, name, read, member)
 
 
-def _split_mailbox(file: BinaryIO, max_bytes: int) -> Iterator[tuple[int, bytes]]:
-    """Yield (offset, bytes) of each message; of one that is too large not much more than that."""
-    offset, position, size = 0, 0, 0
-    lines: list[bytes] = []
-    blank = True
-    while line := file.readline(1 << 16):
-        # Some programs leave a line of a text that begins with "From " as it is.
-        if blank and _MAILBOX_START.match(line) and lines:
-            yield offset, b"".join(lines)
-            offset, size, lines = position, 0, []
-        if size <= max_bytes:
-            lines.append(line)
-        position, size = position + len(line), size + len(line)
-        blank = line in (b"\n", b"\r\n")
-    if lines:
-        yield offset, b"".join(lines)
-
-
 def read_mail(data: bytes, name: str, read: ReadBytes, member: str = "") -> Iterator[Document]:
     """Yield a message and its attachments, which name their message as the parent; `member`: its name in a mailbox."""
     if separator := _MAILBOX_START.match(data):
         data = re.sub(rb"(?m)^>(>*From )", rb"\1", data[separator.end() :])
+    attachments: list[tuple[str, Message]] = []
+    """(unique file name, part); pictures shown inside the text are none."""
+    names: Counter[str] = Counter()
     try:
         message = message_from_bytes(data, policy=policy.compat32)
-        attachments = list(_attachments(message))
+        for part in message.walk():
+            # The parts of an attached message belong to it.
+            is_container = part.is_multipart() and part.get_content_type() != "message/rfc822"
+            if title := "" if is_container else _attachment_name(part):
+                names[title] += 1
+                attachments.append((title if names[title] == 1 else f"{names[title]}-{title}", part))
     except RecursionError:
         yield failed_member(member or name, "Its parts are nested too deeply.")
         return
     yield read_member(partial(_message_document, message, name, [title for title, _ in attachments]), member)
     for title, part in attachments:
-        path = f"{member}/{title}" if member else title
-        yield read_member(partial(_read_attachment, part, title, read), path, member)
-
-
-def _read_attachment(part: Message, title: str, read: ReadBytes) -> Document:
-    """Return the document in an attachment; what is attached to an attached mail is among the attachments already."""
-    if part.get_content_type() != "message/rfc822":
-        return read(_payload(part), title)
-    if not (inner := _parts(part)):
-        raise UnreadableDocument("It is empty.")
-    return _message_document(inner[0], title, [])
+        read_attachment = partial(read, _payload(part), title)
+        if part.get_content_type() == "message/rfc822":
+            # What is attached to an attached mail is among the attachments already.
+            read_attachment = partial(_message_document, next(iter(_parts(part)), part), title, [])
+        yield read_member(read_attachment, f"{member}/{title}" if member else title, member)
 
 
 def _parts(part: Message) -> list[Message]:
@@ -107,17 +107,6 @@ def _parts(part: Message) -> list[Message]:
 
 def _payload(part: Message) -> bytes:
     return cast("bytes | None", part.get_payload(decode=True)) or b""
-
-
-def _attachments(message: Message) -> Iterator[tuple[str, Message]]:
-    """Yield (unique file name, part) of what is attached; pictures shown inside the text are not."""
-    names: Counter[str] = Counter()
-    for part in message.walk():
-        # The parts of an attached message belong to it.
-        is_container = part.is_multipart() and part.get_content_type() != "message/rfc822"
-        if name := "" if is_container else _attachment_name(part):
-            names[name] += 1
-            yield (name if names[name] == 1 else f"{names[name]}-{name}"), part
 
 
 def _attachment_name(part: Message) -> str:
@@ -143,7 +132,12 @@ def _message_document(message: Message, name: str, attachments: list[str]) -> Do
         raise UnreadableDocument(f"{name} holds no mail.")
     values = {key: fields[key] for key in ("from", "to", "cc")}
     values |= {"date": _mail_date(fields["date"]), "messageId": fields["message-id"].strip("<>")}
-    own, repeated = split_quotes(visible(_body(message)))
+    body = _part_text(message)
+    if not body.strip():
+        # A part that has the name of a file is an attachment, unless there is no other text.
+        named = [part for part in message.walk() if part.get_content_type() in ("text/plain", "text/html")]
+        body = next(map(_readable, sorted(named, key=_plainness)), body)
+    own, repeated = split_quotes(visible(body))
     top = "".join(f"{key.capitalize()}: {fields[key]}\n" for key in ("from", "to", "cc", "date") if fields[key])
     top += f"Attachments: {', '.join(attachments)}\n" if attachments else ""
     text = f"{top}\n{own}".strip()
@@ -186,23 +180,15 @@ def _mail_date(value: str) -> str:
         return ""
 
 
-def _body(message: Message) -> str:
-    """Return the text of a mail: all parts of it that are text, each in its plainest form, without attachments."""
-    text = _part_text(message)
-    if text.strip():
-        return text
-    # A part that has the name of a file is an attachment, unless there is no other text.
-    named = [part for part in message.walk() if part.get_content_type() in ("text/plain", "text/html")]
-    return next(map(_readable, sorted(named, key=_plainness)), text)
-
-
 def _part_text(part: Message) -> str:
+    """Return the text of a mail: all parts of it that are text, each in its plainest form, without attachments."""
     kind = part.get_content_type()
     if kind == "multipart/alternative" and part.is_multipart():
         texts = filter(str.strip, map(_part_text, sorted(_parts(part), key=_plainness)))
         plainest = next(texts, "")
-        richer = next(texts, "") if len(plainest) < SHORT_NOTE else ""
-        return f"{plainest}\n\n{richer}" if len(richer) > MUCH_MORE * len(plainest) else plainest
+        # A short plain text may only say that the mail is in HTML.
+        richer = next(texts, "") if len(plainest) < 300 else ""
+        return f"{plainest}\n\n{richer}" if len(richer) > 3 * len(plainest) else plainest
     if kind.startswith("multipart/") and part.is_multipart():
         texts, joined = list[str](), ""
         for text in map(_part_text, _parts(part)):

@@ -3,7 +3,6 @@
 import json
 import logging
 import re
-from functools import cache
 from html import unescape
 from importlib import import_module
 from typing import Any, cast
@@ -15,65 +14,54 @@ from localmcp.schemas import list_of
 
 logger = logging.getLogger(__name__)
 
-_DATES = ("date", "updated", "modified", "last_modified", "created")
 _CODE = re.compile(r"(?ms)^[ ]{0,3}(```|~~~).*?^[ ]{0,3}\1|`[^`\n]+`")
 _TAG = re.compile(r"(?:^|(?<=[\s(])(?<!\]: )(?<!\]\())#([^\W\d_][\w/-]*)(?=[\s.,;:!?)]|$)", re.M)
 _WIKI_LINK = re.compile(r"!?\[\[([^\]|#\n]{1,200})(?:#[^\]|\n]{0,200})?(?:\|[^\]\n]{0,200})?\]\]")
-MOST_NOTED = 100
-"""Tags, and links, that are kept of one note."""
 
 
 def read_markdown(data: bytes, name: str) -> Document:
     """Return Markdown with its front matter, tags and wiki links as metadata."""
     text, metadata = decode_text(data)
     front, title, remark = markdown_head(text)
-    date = next((day for key in _DATES if (day := iso_date(front.get(key)))), "")
-    metadata = {**front, **_note_metadata(front, text), **metadata}
-    return make_document(
-        name, text, "markdown", title=title, metadata=metadata, date=date, date_from="front matter", remark=remark
-    )
-
-
-def _note_metadata(front: dict[str, Any], text: str) -> dict[str, Any]:
-    """Return the tags and wiki links of a note; text without either has none."""
-    if "[[" not in text and "#" not in text and "tags" not in front:
-        return {}
-    prose = _CODE.sub("", text[:1_000_000])
+    dates = (iso_date(front.get(key)) for key in ("date", "updated", "modified", "last_modified", "created"))
     tags: Any = front.get("tags") or front.get("tag")
     listed: Any = re.split(r"[,\s]+", tags) if isinstance(tags, str) else tags
-    named = [str(tag).lstrip("#") for tag in list_of(listed)]
-    named += [match[1] for match in _TAG.finditer(prose)]
+    prose = _CODE.sub("", text[:1_000_000]) if "[[" in text or "#" in text else ""
+    named = [*(str(tag).lstrip("#") for tag in list_of(listed)), *(match[1] for match in _TAG.finditer(prose))]
     links = [one_line(match[1]) for match in _WIKI_LINK.finditer(prose)]
-    values = {"tags": list(dict.fromkeys(filter(None, named))), "links": list(dict.fromkeys(links))}
-    return {key: value[:MOST_NOTED] for key, value in values.items() if value}
+    # At most 100 of one note are kept.
+    noted = {"tags": list(dict.fromkeys(filter(None, named)))[:100], "links": list(dict.fromkeys(links))[:100]}
+    return make_document(
+        name,
+        text,
+        "markdown",
+        title=title,
+        metadata=front | {key: value for key, value in noted.items() if value} | metadata,
+        date=next(filter(None, dates), ""),
+        date_from="front matter",
+        remark=remark,
+    )
 
 
 def markdown_head(text: str) -> tuple[dict[str, Any], str, str]:
     """Return the front matter, the title it names or else the first heading, and which of its lines is none."""
     match = re.match(r"---[ \t]*\r?\n(.{0,65536}?)^(?:---|\.\.\.)[ \t]*\r?$", text, re.S | re.M)
-    front, remark = _front_matter(match[1]) if match else ({}, "")
+    front, remark = _read_yaml(match[1]) if match else {}, ""
+    if match and front is None:
+        # One value that is not YAML does not take the others with it: each key is read with the lines below it.
+        front = dict[str, Any]()
+        for entry in re.split(r"\n(?=[^\s#-])", match[1]):
+            values = _read_yaml(entry)
+            if values is None:
+                key, _, value = entry.partition(":")
+                values = {key.strip(): one_line(value)} if value.strip() else {}
+                remark = remark or f"this in its front matter was read as plain text: {one_line(entry)}"
+            front |= values
+    front = front or {}
     title = front.get("title")
     named = str(title) if title and not isinstance(title, list | dict) else ""
     start = match.end() if match else 0
     return front, named or first_heading(text[start : start + 10_000]), remark
-
-
-def _front_matter(text: str) -> tuple[dict[str, Any], str]:
-    """Return YAML as JSON values, and what is wrong with it.
-
-    One value that is not YAML does not take the others with it: each key is read with the lines below it.
-    """
-    if (front := _read_yaml(text)) is not None:
-        return front, ""
-    front, remark = dict[str, Any](), ""
-    for entry in re.split(r"\n(?=[^\s#-])", text):
-        values = _read_yaml(entry)
-        if values is None:
-            key, _, value = entry.partition(":")
-            values = {key.strip(): one_line(value)} if value.strip() else {}
-            remark = remark or f"this in its front matter is not YAML, and was read as plain text: {one_line(entry)}"
-        front |= values
-    return front, remark
 
 
 def _read_yaml(text: str) -> dict[str, Any] | None:
@@ -82,32 +70,18 @@ def _read_yaml(text: str) -> dict[str, Any] | None:
     `*name` refers to a value before, which grows a few lines into millions of values; people mean a pattern by it.
     """
     yaml = import_module("yaml")
+    loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # That in C is several times as fast.
     depth = 0
     try:
-        for event in yaml.parse(text, _loader()):
+        for event in yaml.parse(text, loader):
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
             if depth > 20 or isinstance(event, yaml.AliasEvent):
                 return None
-        front: Any = json_value(yaml.load(text, _loader()))
+        front: Any = json_value(yaml.load(text, loader))
     except Exception as error:  # The parser raises anything on odd values.
         logger.debug("front matter is not YAML: %s", error)
         return None
     return cast("dict[str, Any]", front) if isinstance(front, dict) else {}
-
-
-@cache
-def _loader() -> Any:
-    """Return the safe loader, for which a date is text: one that no calendar has takes no other value with it."""
-    yaml = import_module("yaml")
-    safe: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # That in C is several times as fast.
-    timestamp = "tag:yaml.org,2002:timestamp"
-    resolvers = {
-        first: [pair for pair in pairs if pair[0] != timestamp] for first, pairs in safe.yaml_implicit_resolvers.items()
-    }
-    return type("Loader", (safe,), {"yaml_implicit_resolvers": resolvers})
-
-
-_HTML_TITLE = re.compile(r"<h1\b[^<>]{0,500}>((?:(?!\n[ \t]*\n).){0,500}?)</h1>", re.I | re.S)
 
 
 def first_heading(markdown: str) -> str:
@@ -118,7 +92,7 @@ def first_heading(markdown: str) -> str:
     found, fences = scan_markdown(markdown)
     headings = [(heading.start, heading.level, heading.title) for heading in found if heading.title]
     # With one in HTML many a README begins.
-    for match in _HTML_TITLE.finditer(markdown):
+    for match in re.finditer(r"(?is)<h1\b[^<>]{0,500}>((?:(?!\n[ \t]*\n).){0,500}?)</h1>", markdown):
         words = " ".join(unescape(re.sub(r"<[^<>]*>", " ", match[1])).split())
         if words and not any(start <= match.start() < stop for start, stop in fences):
             headings.append((match.start(), 1, words))

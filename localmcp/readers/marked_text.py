@@ -13,12 +13,11 @@ from striprtf.striprtf import rtf_to_text  # pyright: ignore[reportUnknownVariab
 
 from localmcp.errors import UnreadableDocument
 from localmcp.readers.document import Document, iso_date, make_document
-from localmcp.readers.encodings import HEAD, decode_text
+from localmcp.readers.encodings import decode_text
 from localmcp.readers.markdown import first_heading
 from localmcp.readers.office import office_document, read_docx, read_pptx
 from localmcp.readers.packages import suffix_of
 
-CONVERT_SECONDS = 60
 HEADED = {".org": "org", ".adoc": "asciidoc", ".asciidoc": "asciidoc", ".tex": "latex", ".ltx": "latex"}
 """Suffixes of text that `read_headed` reads, and its format."""
 _LATEX_LEVELS = ("part", "chapter", "section", "subsection", "subsubsection", "paragraph")
@@ -81,20 +80,11 @@ def read_old_office(data: bytes, name: str) -> Document:
         command = [program, str(source)]
         if not program.endswith("antiword"):
             profile = f"-env:UserInstallation={Path(folder, 'profile').as_uri()}"
-            command = [
-                program,
-                profile,
-                "--headless",
-                "--convert-to",
-                f"{suffix[1:]}x",
-                "--outdir",
-                folder,
-                str(source),
-            ]
+            command[1:1] = [profile, "--headless", "--convert-to", target.suffix[1:], "--outdir", folder]
         try:
-            done = subprocess.run(command, capture_output=True, timeout=CONVERT_SECONDS)
+            done = subprocess.run(command, capture_output=True, timeout=60)
         except subprocess.TimeoutExpired as error:
-            raise UnreadableDocument(f"{name} takes {program} more than {CONVERT_SECONDS} s.") from error
+            raise UnreadableDocument(f"{name} takes {program} more than a minute.") from error
         if program.endswith("antiword") and not done.returncode:
             return office_document(name, "doc", done.stdout.decode(errors="replace"), {})
         if done.returncode or not target.exists():
@@ -105,8 +95,6 @@ def read_old_office(data: bytes, name: str) -> Document:
 
 # ---------------------------------------------------------------- manual pages
 
-_PAGE_TITLE = re.compile(r"(?m)^\.(?:TH|Dt)[ \t]+(.+)")
-_REQUEST = re.compile(r"[.'][ \t]*([^\s\\\"]*)[ \t]*(.*)")
 _ARGUMENT = re.compile(r'"([^"]*)"?|(\S+)')
 _HEADINGS = {"TH": "# ", "Dt": "# ", "SH": "## ", "Sh": "## ", "SS": "### ", "Ss": "### "}
 _PRINTED = frozenset("B I SM SB BR RB BI IB IR RI IP Nm Nd Fl Ar Op It Pa Xr Ic Cm Em Sy Va Ev Li Dl Ql Fn Fa".split())
@@ -122,16 +110,19 @@ _ESCAPE = re.compile(
 )
 
 
-def looks_like_man_page(data: bytes) -> bool:
-    """Return whether a file has the title of a manual page."""
-    return re.search(rb"(?m)^\.(?:TH|Dt)[ \t]", data[:HEAD]) is not None
-
-
 def read_man_page(data: bytes, name: str) -> Document:
     """Return a manual page: its headings and words without the requests to the typesetter, line by line."""
     text, metadata = decode_text(data)
     text = text.replace("\r\n", "\n")
-    title = [*_arguments(title[1] if (title := _PAGE_TITLE.search(text)) else name), "", "", ""]
+
+    def plain(words: str) -> str:
+        return _ESCAPE.sub(lambda escape: _SIGNS.get(escape[1] or escape[2] or escape[3] or "", ""), words)
+
+    def arguments(words: str) -> list[str]:
+        return [plain(match[1] or match[2] or "") for match in _ARGUMENT.finditer(re.sub(r'\\".*', "", words))]
+
+    titled = re.search(r"(?m)^\.(?:TH|Dt)[ \t]+(.+)", text)
+    title = [*arguments(titled[1] if titled else name), "", "", ""]
     named = f"{title[0].lower() if title[0].isupper() else title[0]}({title[1]})"
     # What a macro is defined as, and the other branch of a condition, are not printed.
     hidden = r"(?ms)^[.'][ \t]*(?:(?:de1?|am|ig)\b.*?^\.\.|el\b[^\n]*\\\{.*?^\.[ \t]*\\\})[ \t]*$"
@@ -139,34 +130,20 @@ def read_man_page(data: bytes, name: str) -> Document:
     lines: list[str] = []
     heading = ""
     for line in text.split("\n"):
-        request = _REQUEST.fullmatch(line)
+        request = re.fullmatch(r"[.'][ \t]*([^\s\\\"]*)[ \t]*(.*)", line)
         macro = request[1] if request else ""
         heading = _HEADINGS.get(macro, heading)
+        words = "" if request else plain(line)
         if macro in ("TH", "Dt"):
             words = named
-        elif request is None:
-            words = _plain(line)
-        elif macro in _HEADINGS or macro in _PRINTED:
-            arguments = _arguments(request[2])
+        elif request and (macro in _HEADINGS or macro in _PRINTED):
+            printed = arguments(request[2])
             touching = len(macro) == 2 and set(macro) <= set("BIR")
-            words = ("" if touching else " ").join(arguments[:1] if macro == "IP" else arguments)
-        else:
-            words = ""
+            words = ("" if touching else " ").join(printed[:1] if macro == "IP" else printed)
         if words:
             # What only looks like a heading of Markdown, or the underline of one, is indented.
             is_marked = not heading and (words.lstrip()[:1] == "#" or not words.strip("-= "))
             words, heading = heading + ("    " if is_marked else "") + words, ""
         lines.append(words)
-    date = iso_date(title[2])
-    return make_document(
-        name, "\n".join(lines), "man page", title=named, metadata=metadata, date=date, date_from="front matter"
-    )
-
-
-def _arguments(argument_text: str) -> list[str]:
-    return [_plain(match[1] or match[2] or "") for match in _ARGUMENT.finditer(re.sub(r'\\".*', "", argument_text))]
-
-
-def _plain(text: str) -> str:
-    """Return text with its escapes as the characters that they print."""
-    return _ESCAPE.sub(lambda escape: _SIGNS.get(escape[1] or escape[2] or escape[3] or "", ""), text)
+    text, date = "\n".join(lines), iso_date(title[2])
+    return make_document(name, text, "man page", title=named, metadata=metadata, date=date, date_from="front matter")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import shutil
 from contextlib import closing
-from functools import cache
 from importlib import import_module
 from typing import Any
 
@@ -16,8 +15,6 @@ from localmcp.readers.packages import suffix_of
 
 PICTURES = frozenset((".png", ".jpg", ".jpeg", ".tif", ".tiff", ".webp", ".bmp"))
 DOTS_PER_INCH = 200
-LEAST_CONFIDENCE = 0.6
-"""Below it a page is a picture, in whose shapes letters were seen."""
 LONGEST_SIDE = 2600
 """Pixels; larger pages are made smaller. A4 at 200 dots per inch has 2339."""
 
@@ -69,7 +66,8 @@ def read_scan(data: bytes, name: str, digest: str = "") -> Document:
                 text, confidence = _recognize(_picture(source, page, is_pdf=data.startswith(b"%PDF-")))
             except UnreadableDocument as error:
                 failure = error
-            texts.append(text if confidence >= LEAST_CONFIDENCE else "")
+            # Below it is a picture, in whose shapes letters were seen.
+            texts.append(text if confidence >= 0.6 else "")
             if texts[-1]:
                 confidences[str(page + 1)] = round(confidence, 3)
             # Else each page adds 50 to 100 MB that hold nothing.
@@ -117,8 +115,12 @@ def _recognize(picture: Any) -> tuple[str, float]:
 
     buffer = io.BytesIO()
     picture.save(buffer, "PNG", dpi=(DOTS_PER_INCH, DOTS_PER_INCH))
-    command = ["tesseract", "stdin", "stdout", "-l", _languages(), "tsv"]
     try:
+        listed = subprocess.run(["tesseract", "--list-langs"], capture_output=True, text=True, timeout=30, check=False)
+        # At most five languages: each costs time.
+        names = [name for name in listed.stdout.split("\n")[1:] if name and name not in ("osd", "equ")]
+        languages = "+".join(sorted(names, key=lambda name: name != "eng")[:5]) or "eng"
+        command = ["tesseract", "stdin", "stdout", "-l", languages, "tsv"]
         done = subprocess.run(command, input=buffer.getvalue(), capture_output=True, timeout=120, check=True)
     except (OSError, subprocess.SubprocessError) as error:
         raise UnreadableDocument(f"tesseract failed: {error}"[:300]) from error
@@ -132,13 +134,3 @@ def _recognize(picture: Any) -> tuple[str, float]:
             certain += len(word) * max(float(cells[10]), 0) / 100
     text = "\n\n".join("\n".join(map(" ".join, lines.values())) for lines in blocks.values())
     return text, certain / weight if weight else 1.0
-
-
-@cache
-def _languages() -> str:
-    """Return the installed languages, at most five: each costs time."""
-    import subprocess
-
-    listed = subprocess.run(["tesseract", "--list-langs"], capture_output=True, text=True, timeout=30, check=False)
-    names = [name for name in listed.stdout.split("\n")[1:] if name and name not in ("osd", "equ")]
-    return "+".join(sorted(names, key=lambda name: name != "eng")[:5]) or "eng"

@@ -1,23 +1,25 @@
-"""Reads Word, PowerPoint and LibreOffice files as Markdown, from the tree of their XML."""
+"""Reads Word, PowerPoint and LibreOffice files as Markdown, from the tree of their XML; and workbooks."""
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Iterable, Iterator
+from datetime import date, datetime, time, timedelta
 from typing import Any, NamedTuple
 from xml.etree.ElementTree import Element
 
+from python_calamine import CalamineError, CalamineWorkbook, SheetTypeEnum, SheetVisibleEnum
+
 from localmcp.errors import UnreadableDocument
-from localmcp.readers.document import Document, join_pages, make_document, one_line, set_fields
+from localmcp.readers.document import Document, join_pages, make_document, one_line, set_fields, visible
 from localmcp.readers.markdown import RAISED, first_heading, pipe_table
-from localmcp.readers.packages import Package, attribute, elements, local
+from localmcp.readers.packages import OLE_MAGIC, Package, attribute, elements, local, suffix_of
 
 _LIST_ITEM = "\0"
 """A block that begins so follows the one before it without an empty line: items of one list."""
 _SKIPPED = frozenset(("del", "moveFrom", "Fallback", "pPr", "rPr", "txbxContent", "sectPr"))
 _SPACES = {"tab": "\t", "br": "\n", "cr": "\n", "noBreakHyphen": "-", "line-break": "\n"}
-_REPEATED = ("sldNum", "dt", "ftr", "hdr", "sldImg")
-"""Placeholders that every slide repeats."""
 
 
 def office_document(name: str, kind: str, text: str, properties: dict[str, str], **fields: Any) -> Document:
@@ -76,7 +78,7 @@ class _Level(NamedTuple):
     """decimal, upperRoman, lowerLetter, …, as Word names them; bullet or none for no number."""
     pattern: str
     """`Section %1.%2`: where the numbers of the levels are."""
-    start: int = 1
+    start: int
     is_legal: bool = False
     """The numbers of all levels are shown as decimals."""
 
@@ -115,20 +117,13 @@ class _Lists:
         return f"{_LIST_ITEM}{'  ' * level}{self.label(name, level, start) or '-'} {' '.join(text.split())}"
 
 
-_ROMAN = {
-    **{1000: "m", 900: "cm", 500: "d", 400: "cd", 100: "c", 90: "xc"},
-    **{50: "l", 40: "xl", 10: "x", 9: "ix", 5: "v", 4: "iv", 1: "i"},
-}
-
-
 def _numeral(number: int, kind: str) -> str:
-    text = f"{number:02}" if kind == "decimalZero" else str(number)
+    text = str(number)
     if number > 0 and kind.endswith("Letter"):
         text = chr(ord("a") + (number - 1) % 26) * ((number - 1) // 26 % 10 + 1)
-    elif 0 < number < 4000 and kind.endswith("Roman"):
-        text = ""
-        for value, sign in _ROMAN.items():
-            text, number = text + sign * (number // value), number % value
+    elif 0 < number < 90 and kind.endswith("Roman"):
+        tens, ones = divmod(number, 10)
+        text = " x xx xxx xl l lx lxx lxxx".split(" ")[tens] + " i ii iii iv v vi vii viii ix".split(" ")[ones]
     return text.upper() if kind.startswith("upper") else text
 
 
@@ -167,20 +162,15 @@ class _Word:
                 values = {local(element): attribute(element, "val") for element in level}
                 place = attribute(kind, "abstractNumId"), _integer(attribute(level, "ilvl"))
                 numeral, pattern = values.get("numFmt", "decimal"), values.get("lvlText", "")
-                self.lists.levels[place] = _Level(
-                    numeral, pattern, _integer(values.get("start", "1")), values.get("isLgl", "0") in ("", "1", "true")
-                )
+                is_legal = values.get("isLgl", "0") in ("", "1", "true")
+                self.lists.levels[place] = _Level(numeral, pattern, _integer(values.get("start", "1")), is_legal)
         for number in elements(root, "num"):
             kind = next((attribute(e, "val") for e in elements(number, "abstractNumId")), "")
-            overrides = ((level, start) for level in elements(number, "lvlOverride") for start in level)
-            self.starts[attribute(number, "numId")] = (
-                kind,
-                {
-                    _integer(attribute(level, "ilvl")): _integer(attribute(start, "val"))
-                    for level, start in overrides
-                    if local(start) == "startOverride"
-                },
-            )
+            starts: dict[int, int] = {}
+            for level in elements(number, "lvlOverride"):
+                for start in elements(level, "startOverride"):
+                    starts[_integer(attribute(level, "ilvl"))] = _integer(attribute(start, "val"))
+            self.starts[attribute(number, "numId")] = (kind, starts)
 
 
 def _integer(text: str) -> int:
@@ -232,7 +222,16 @@ def _word_blocks(parent: Element, word: _Word) -> Iterator[str]:
         if tag == "p":
             yield from _word_paragraph(element, word)
         elif tag == "tbl":
-            yield pipe_table([_word_cells(row) for row in _own(element, "tbl", "tr")])
+            rows: list[list[str]] = []
+            for row in _own(element, "tbl", "tr"):
+                cells: list[str] = []
+                for cell in _own(row, "tbl", "tc"):
+                    # One that spans several is followed by empty ones.
+                    span = next((_integer(attribute(e, "val")) for e in elements(cell, "gridSpan")), 1)
+                    cells.append(" ".join(filter(None, map(_word_text, elements(cell, "p")))))
+                    cells += [""] * (min(span, 63) - 1)
+                rows.append(cells)
+            yield pipe_table(rows)
         elif tag not in _SKIPPED:
             yield from _word_blocks(element, word)
 
@@ -258,16 +257,6 @@ def _word_paragraph(paragraph: Element, word: _Word) -> Iterator[str]:
     # What repeats a text box for older programs is left out.
     for box in _own(paragraph, "Fallback", "txbxContent"):
         yield from _word_blocks(box, word)
-
-
-def _word_cells(row: Element) -> list[str]:
-    """Return the text of each cell of a row; one that spans several is followed by empty ones."""
-    cells: list[str] = []
-    for cell in _own(row, "tbl", "tc"):
-        span = next((_integer(attribute(e, "val")) for e in elements(cell, "gridSpan")), 1)
-        cells.append(" ".join(filter(None, map(_word_text, elements(cell, "p")))))
-        cells += [""] * (min(span, 63) - 1)
-    return cells
 
 
 def _word_text(paragraph: Element) -> str:
@@ -307,29 +296,29 @@ def read_pptx(data: bytes, name: str) -> Document:
     properties = package.properties()
     if "PowerPoint" in properties.get("title", ""):
         del properties["title"]
-    return _slides(name, "pptx", [_read_slide(package, parts[key][1]) for key in order if key in parts], properties)
-
-
-def _read_slide(package: Package, path: str) -> tuple[str, list[str]]:
-    root = package.root(path)
-    title, blocks = _shapes(root)
-    for kind, part in package.related(path).values():
-        if kind == "comments" and part in package:
-            for comment in elements(package.root(part), "cm"):
-                text = _drawn(comment) or " ".join(e.text or "" for e in elements(comment, "text"))
-                blocks += [f"Comment: {text}"] if text else []
-        elif kind == "notesSlide" and part in package:
-            heading, notes = _shapes(package.root(part))
-            if text := "\n".join(filter(None, (heading, *notes))):
-                blocks.append(f"Notes: {text}")
-    return title + (" (hidden)" if root.get("show") in ("0", "false") else ""), blocks
+    slides: list[tuple[str, list[str]]] = []
+    for path in (parts[key][1] for key in order if key in parts):
+        root = package.root(path)
+        title, blocks = _shapes(root)
+        for kind, part in package.related(path).values():
+            if kind == "comments" and part in package:
+                for comment in elements(package.root(part), "cm"):
+                    text = _drawn(comment) or " ".join(e.text or "" for e in elements(comment, "text"))
+                    blocks += [f"Comment: {text}"] if text else []
+            elif kind == "notesSlide" and part in package:
+                heading, notes = _shapes(package.root(part))
+                if text := "\n".join(filter(None, (heading, *notes))):
+                    blocks.append(f"Notes: {text}")
+        slides.append((title + (" (hidden)" if root.get("show") in ("0", "false") else ""), blocks))
+    return _slides(name, "pptx", slides, properties)
 
 
 def _shapes(root: Element) -> tuple[str, list[str]]:
     title, blocks = "", list[str]()
     for shape in elements(root, "sp", "graphicFrame"):
         kind = next((attribute(e, "type", "body") for e in elements(shape, "ph")), "")
-        if kind in _REPEATED:
+        # Every slide repeats these.
+        if kind in ("sldNum", "dt", "ftr", "hdr", "sldImg"):
             continue
         lines = [(paragraph, text) for paragraph in elements(shape, "p") if (text := _drawn(paragraph))]
         if rows := [[_drawn(cell) for cell in elements(row, "tc")] for row in elements(shape, "tr")]:
@@ -353,7 +342,6 @@ def _drawn(element: Element) -> str:
 
 _OUTLINE = "\0outline"
 """The list whose items are the headings."""
-_NUMERALS = {"1": "decimal", "a": "lowerLetter", "A": "upperLetter", "i": "lowerRoman", "I": "upperRoman"}
 
 
 def read_odt(data: bytes, name: str) -> Document:
@@ -390,6 +378,7 @@ def read_odp(data: bytes, name: str) -> Document:
 
 def _odf_lists(package: Package, root: Element) -> _Lists:
     lists = _Lists()
+    numerals = {"1": "decimal", "a": "lowerLetter", "A": "upperLetter", "i": "lowerRoman", "I": "upperRoman"}
     for part in (root, *([package.root("styles.xml")] if "styles.xml" in package else [])):
         for style in elements(part, "list-style", "outline-style"):
             name = attribute(style, "name") if local(style) == "list-style" else _OUTLINE
@@ -398,7 +387,7 @@ def _odf_lists(package: Package, root: Element) -> _Lists:
                 first = level - max(_integer(attribute(about, "display-levels", "1")), 1) + 1
                 numbers = ".".join(f"%{number}" for number in range(max(first, 1), level + 1))
                 pattern = f"{attribute(about, 'num-prefix')}{numbers}{attribute(about, 'num-suffix')}"
-                numeral = _NUMERALS.get(attribute(about, "num-format"), "")
+                numeral = numerals.get(attribute(about, "num-format"), "")
                 start = _integer(attribute(about, "start-value", "1"))
                 lists.levels[name, level - 1] = _Level(numeral, pattern, start)
     return lists
@@ -421,7 +410,14 @@ def _odf_blocks(parent: Element, lists: _Lists, style: str = "", depth: int = 0)
             else:
                 yield f"{_LIST_ITEM}{'  ' * depth}{' '.join(text.split())}" if text and depth else text
             begins_item = begins_item and not text
-            yield from _odf_remarks(element, lists)
+            for remark in element.iter():
+                if local(remark) in ("annotation", "note-body"):
+                    text = _odf_words(remark, "p")
+                    author = next((one_line(e.text or "") for e in elements(remark, "creator")), "")
+                    label = f"Comment{f' by {author}' if author else ''}" if local(remark) == "annotation" else "Note"
+                    yield f"{label}: {text}" if text else ""
+                elif local(remark) == "text-box":
+                    yield from _odf_blocks(remark, lists)
         elif tag == "list":
             style_of_list = attribute(element, "style-name", style)
             if attribute(element, "continue-numbering") != "true" and not attribute(element, "continue-list"):
@@ -440,19 +436,6 @@ def _odf_words(element: Element, *tags: str) -> str:
     return " ".join(filter(None, map(_odf_text, elements(element, *tags))))
 
 
-def _odf_remarks(paragraph: Element, lists: _Lists) -> Iterator[str]:
-    """Yield the notes, comments and text boxes in a paragraph."""
-    for element in paragraph.iter():
-        tag = local(element)
-        if tag in ("annotation", "note-body"):
-            text = _odf_words(element, "p")
-            author = next((one_line(e.text or "") for e in elements(element, "creator")), "")
-            label = "Note" if tag == "note-body" else f"Comment{f' by {author}' if author else ''}"
-            yield f"{label}: {text}" if text else ""
-        elif tag == "text-box":
-            yield from _odf_blocks(element, lists)
-
-
 def _odf_text(paragraph: Element) -> str:
     def pieces(element: Element) -> Iterator[str]:
         yield element.text or ""
@@ -467,3 +450,76 @@ def _odf_text(paragraph: Element) -> str:
             yield child.tail or ""
 
     return _trimmed("".join(pieces(paragraph)))
+
+
+# ---------------------------------------------------------------- workbooks
+
+
+def read_sheets(data: bytes, name: str) -> Document:
+    """Return the values as they were last computed, sheet by sheet; hidden sheets say so.
+
+    Below a row of column names a row reads `- name: value; name: value`, so that a passage from the middle of a long
+    sheet still says what its values are.
+    """
+    kind = suffix_of(name).lstrip(".")
+    properties: dict[str, str] = {}
+    if not (data.startswith(OLE_MAGIC) and kind == "xls"):
+        package = Package(data, name)
+        properties = package.properties("meta.xml" if kind == "ods" else "docProps/core.xml")
+        if kind == "ods":
+            package.read("content.xml")  # Says so if it is encrypted.
+    pieces: list[str] = []
+    starts: list[tuple[int, int]] = []
+    sheets: list[str] = []
+    offset = 0
+    try:
+        workbook = CalamineWorkbook.from_filelike(io.BytesIO(data))
+        for sheet in workbook.sheets_metadata:
+            title = one_line(sheet.name) + ("" if sheet.visible == SheetVisibleEnum.Visible else " (hidden)")
+            sheets.append(title)
+            is_sheet = sheet.typ == SheetTypeEnum.WorkSheet
+            rows = workbook.get_sheet_by_name(sheet.name).to_python(skip_empty_area=False) if is_sheet else []
+            expected = -1
+            for number, text in _lines(title, rows):
+                if number != expected:
+                    # The empty line above the name of a sheet belongs to the sheet before.
+                    starts.append((offset + (not number and offset > 0), number))
+                expected = number + 1 if text.startswith("- ") else -1
+                text = f"\n{text}" if not number and offset else text
+                pieces.append(text)
+                offset += len(text)
+    except (CalamineError, OSError, ValueError) as error:
+        raise UnreadableDocument(f"{name} is damaged: {' '.join(str(error).split())}"[:300]) from error
+    places = {"metadata": {"sheets": sheets}, "row_starts": tuple(starts)}
+    return office_document(name, kind, "".join(pieces).rstrip("\n"), properties, **places)
+
+
+def _lines(title: str, rows: list[list[Any]]) -> Iterator[tuple[int, str]]:
+    """Yield the number of each row that is not empty, and its text; before them 0 and the name of the sheet."""
+    names: dict[int, str] | None = None
+    """By column; None until a row of names or of values."""
+    titled = False
+    for number, values in enumerate(rows, 1):
+        cells = {column: text for column, value in enumerate(values) if (text := _shown_value(value))}
+        if cells and not titled:
+            yield 0, f"## {title}\n\n"
+            titled = True
+        words = len(set(cells.values())) == len(cells) and all(isinstance(values[column], str) for column in cells)
+        if cells and names is None and (len(cells) == 1 or words):
+            names = cells if len(cells) > 1 else None
+            yield number, " | ".join(cells.values()) + "\n\n"
+        elif cells:
+            names = names or {}
+            named = (f"{names[column]}: {text}" if column in names else text for column, text in cells.items())
+            yield number, f"- {'; '.join(named)}\n"
+
+
+def _shown_value(value: Any) -> str:
+    """Return a value as people search for it: whole numbers without an exponent, dates without an empty time."""
+    if isinstance(value, bool):
+        return str(value)
+    if isinstance(value, int | float):
+        return f"{value:.0f}" if float(value).is_integer() and abs(value) < 1e20 else f"{value:.15g}"
+    if isinstance(value, datetime):
+        return value.date().isoformat() if value.time() == time() else value.isoformat(" ", "minutes")
+    return str(value) if isinstance(value, date | time | timedelta) else " ".join(visible(str(value)).split())

@@ -64,7 +64,10 @@ def read_outline(
         starts = [(0, ()), *headings, (len(text), ())]
         return Outline([Section(a, b, path) for (a, path), (b, _) in pairwise(starts) if a < b], [], line_starts)
     if markup == "code":
-        return Outline(_read_blocks(text), [], line_starts)
+        # Top-level blocks: what follows an empty line and is not indented.
+        blocks = re.compile(r"\n[ \t]*\r?\n(?=[^\s)}\]])").finditer(text, len(text) - len(text.lstrip()))
+        spans = pairwise([0, *(match.end() for match in blocks), len(text)])
+        return Outline([Section(start, stop, ()) for start, stop in spans], [], line_starts)
     if markup == "plain":
         return Outline(_nest(text, () if paged else _underlined(text)), [], line_starts)
     marked, fences = scan_markdown(text)
@@ -92,10 +95,7 @@ def _open_path(heading: Heading, open_headings: list[Heading]) -> Path:
 
 
 def path_at(text: str, offset: int, path: Path, *, underlined: bool = False) -> Path:
-    """Return the heading path of an offset in a chunk that begins under `path`.
-
-    The nearest heading above it counts, or the whole one in which it is: a sentence may begin at the 15 of "Art. 15".
-    """
+    """Return the path of the nearest heading above or at an offset in a chunk that begins under `path`."""
     end = re.compile(r"\r\n|\r|\n|$").search(text, offset)
     headings = headings_in(text[: end.end() if end else None], path, underlined=underlined)
     return headings[-1][1] if headings else path
@@ -131,7 +131,6 @@ _MARKED_LINE = re.compile(
     re.MULTILINE,
 )
 """A heading behind hashes, the beginning or end of code, or a heading above a row of signs."""
-_FRONT_MATTER = re.compile(r"\A---[ \t]*\n(?=[\w\"'-][^\n]*:)(?:.*\n)*?(?:---|\.\.\.)[ \t]*(?:\n|\Z)")
 
 
 def scan_markdown(text: str) -> tuple[list[Heading], list[Span]]:
@@ -143,9 +142,10 @@ def scan_markdown(text: str) -> tuple[list[Heading], list[Span]]:
 
     def add(start: int, level: int, title: str) -> None:
         if len(title) <= LONGEST_HEADING:
-            headings.append(Heading(start, level, _plain_words(title)))
+            words = unescape(_without_marks(re.sub(r"\s*\{#[^}]*\}\s*$", "", title)))
+            headings.append(Heading(start, level, " ".join(words.split())))
 
-    front = _FRONT_MATTER.match(text)
+    front = re.match(r"---[ \t]*\n(?=[\w\"'-][^\n]*:)(?:.*\n)*?(?:---|\.\.\.)[ \t]*(?:\n|\Z)", text)
     for match in _MARKED_LINE.finditer(text, front.end() if front else 0):
         hashes, title, marks, info, underlined, row = match.groups()
         if fence:
@@ -177,13 +177,9 @@ _INLINE = re.compile(
 )
 
 
-def _plain_words(heading: str) -> str:
-    """Return a heading's words without emphasis, links, HTML and a trailing {#anchor}."""
-    heading = re.sub(r"\s*\{#[^}]*\}\s*$", "", heading)
-    return " ".join(unescape(_without_marks(heading)).split())
-
-
 def _without_marks(text: str) -> str:
+    """Return the words of a heading without emphasis, links and HTML."""
+
     def shown(match: re.Match[str]) -> str:
         _, code, link, escaped, _, emphasis = match.groups()
         return code.strip() if code else escaped or _without_marks(link or emphasis or "")
@@ -193,7 +189,6 @@ def _without_marks(text: str) -> str:
 
 # ---------------------------------------------------------------- text with underlined titles
 
-_UNDERLINE = re.compile(r"(?m)\n(?:([=\-~^\"#*+`])\1{2,}|==)(?=[ \t]*$)")
 _LABELS = re.compile(r"(?m)(?:^\.\. _[^\n]+:[ \t]*\n(?:[ \t]*\n)*)+\Z")
 """What references of reStructuredText need above a heading belongs to it."""
 _ROLE = re.compile(r"(?::[a-zA-Z][\w:+.-]*:)?(`{1,2})[!~]?([^`]+?)(?:\s+<[^`<>]*>)?\1_{0,2}")
@@ -209,7 +204,7 @@ def _underlined(text: str) -> Iterator[Heading]:
     """reStructuredText titles: a line after an empty one, underlined by punctuation at least as long as itself."""
     text = _line_ends_as_lf(text)
     styles: list[tuple[str, bool]] = []
-    for match in _UNDERLINE.finditer(text):
+    for match in re.finditer(r"(?m)\n(?:([=\-~^\"#*+`])\1{2,}|==)(?=[ \t]*$)", text):
         row = match[0][1:]
         start = text.rfind("\n", 0, match.start()) + 1
         title = text[start : match.start()].rstrip()
@@ -236,37 +231,19 @@ def _underlined(text: str) -> Iterator[Heading]:
 
 # ---------------------------------------------------------------- code
 
-_BLOCK_START = re.compile(r"\n[ \t]*\r?\n(?=[^\s)}\]])")
-_INNER_BLOCK = re.compile(r"\n[ \t]*\r?\n(?=[ \t]*[^\s)}\]])")
-_ABOVE_DEFINITION = re.compile(r"(?:[ \t]*(?:(?:[*@#]|//|/\*)[^\n]*)?\n)*[ \t]*")
-"""Comments and decorators."""
 _DEFINITION = re.compile(
     r"(?:\w+[ ]){0,3}(?:class|def|fn|func|function|struct|interface|trait|impl|enum|module|namespace)\s+[\w$][^\n]*"
     r"|(?!(?:if|for|while|switch|catch|return|else|with)\b)[\w$*&<>:~,.=\s]{0,200}\([^;{}]{0,600}\)[\w\s=>:]{0,40}(?=\{)"
 )
 
 
-def _read_blocks(text: str) -> list[Section]:
-    """Code as its top-level blocks: what follows an empty line and is not indented."""
-    first = len(text) - len(text.lstrip())
-    starts = [0, *(match.end() for match in _BLOCK_START.finditer(text, first)), len(text)]
-    return [Section(start, stop, ()) for start, stop in pairwise(starts)]
-
-
 def definitions_in(text: str) -> Iterator[tuple[int, Path]]:
     """Yield the line, from 0, of every block of code that defines something, and what: `def wrap`."""
-    starts = [0, *(match.end() for match in _INNER_BLOCK.finditer(text)), len(text)]
-    for start, stop in pairwise(starts):
+    blocks = re.finditer(r"\n[ \t]*\r?\n(?=[ \t]*[^\s)}\]])", text)
+    for start, stop in pairwise([0, *(match.end() for match in blocks), len(text)]):
         block = text[start:stop]
-        above = _ABOVE_DEFINITION.match(block)
+        # Below comments and decorators.
+        above = re.match(r"(?:[ \t]*(?:(?:[*@#]|//|/\*)[^\n]*)?\n)*[ \t]*", block)
         if match := _DEFINITION.match(block, above.end() if above else 0):
             name = " ".join(re.split(r"[(=]", match[0])[0].split())[:100].rstrip(" :{,")
             yield text.count("\n", 0, start), (name,)
-
-
-_ONLY_HEADING = re.compile(r"(?:\.\. _[^\r\n]+:\s+)*[^\r\n]+(?:(?:\r\n|\r|\n)[=\-~^\"#*+`]{2,})?")
-
-
-def is_only_heading(section: Section, body: str) -> bool:
-    """Return whether a section's stripped text is its heading and nothing below it."""
-    return bool(section.path) and not section.continued and _ONLY_HEADING.fullmatch(body) is not None

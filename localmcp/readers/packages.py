@@ -1,20 +1,30 @@
-"""Opens zip packages (office files, EPUB) and their XML with bounds on what they unpack to."""
+"""Opens zip packages (office files, EPUB), their XML and archives with bounds on what they unpack to."""
 
 from __future__ import annotations
 
 import io
 import posixpath
+import tarfile
 import zipfile
-from collections.abc import Iterator
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from lzma import LZMAError
 from pathlib import PurePosixPath
+from typing import Any, BinaryIO
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
-from localmcp.errors import UnreadableDocument
-from localmcp.readers.document import password_protected
+from localmcp.errors import LocalMCPError, UnreadableDocument
+from localmcp.readers.document import Document, failed_member, password_protected
+from localmcp.readers.encodings import decode_text
 
 MAX_UNPACKED, MAX_PART = 400_000_000, 100_000_000
 """Most bytes that one office file or EPUB may hold once unpacked, pictures included, and of one part."""
+ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz")
+MOST_MEMBERS, MOST_UNPACKED = 100_000, 20
+"""Files of an archive, and times the limit for one file that it may unpack to as a whole."""
 OLE_MAGIC = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 """Old Office files; also the envelope of a .docx, .pptx or .xlsx with a password."""
 
@@ -125,3 +135,74 @@ class Package:
         values["modified"] = values.get("modified") or values.get("date")
         values["creator"] = values.get("initial-creator") or values.get("creator")
         return {key: value for key, value in values.items() if value and value.strip()}
+
+
+# ---------------------------------------------------------------- archives, which are read as folders
+
+ReadDocuments = Callable[[BinaryIO, str], Iterator[Document]]
+_DAMAGE = (zipfile.BadZipFile, tarfile.TarError, zlib.error, LZMAError, EOFError, OSError, RuntimeError, ValueError)
+"""What the archive libraries raise for damage, passwords and methods that they do not know."""
+
+
+def read_archive(file: BinaryIO, name: str, read: ReadDocuments, max_bytes: int) -> Iterator[Document]:
+    """Yield the documents of the files in an archive; hidden files, and those that macOS adds, are left out.
+
+    Raises:
+        UnreadableDocument: it is damaged, or unpacks to more than such a file ever does.
+    """
+    most = min(MOST_UNPACKED * max_bytes, most_unpacked(file.seek(0, io.SEEK_END), max_bytes))
+    file.seek(0)
+    unpacked = 0
+    try:
+        for number, (path, size, open_member) in enumerate(_members(file, is_zip=name.lower().endswith(".zip"))):
+            if number >= MOST_MEMBERS or unpacked + min(size, max_bytes) > most:
+                raise UnreadableDocument(f"{name} holds too much: the rest of it is not read.")
+            parts = PurePosixPath(path).parts
+            if any((part.startswith(".") and part != "..") or part == "__MACOSX" for part in parts):
+                continue
+            if ".." in parts:
+                yield failed_member(path, "Its name leads out of the archive.")
+            elif size > max_bytes:
+                yield failed_member(path, f"It is larger than {in_megabytes(max_bytes)}.")
+            else:
+                unpacked += size
+                yield from _read_member(path, open_member, read, max_bytes)
+    except _DAMAGE as error:
+        raise UnreadableDocument(f"{name} is damaged: {' '.join(str(error).split())}"[:300]) from error
+
+
+def _read_member(path: str, open_member: Callable[[], Any], read: ReadDocuments, max_bytes: int) -> Iterator[Document]:
+    try:
+        with open_member() as file:
+            data = file.read(max_bytes)
+        for document in read(io.BytesIO(data), PurePosixPath(path).name):
+            inner = f"{path}/{document.member}" if document.member else path
+            parent = f"{path}/{document.parent}" if document.parent else (path if document.member else "")
+            yield replace(document, member=inner, parent=parent)
+    except LocalMCPError as error:
+        yield failed_member(path, error)
+    except _DAMAGE as error:
+        encrypted = "encrypted" in str(error) or "password" in str(error)
+        yield failed_member(path, "It is password-protected." if encrypted else f"It is damaged: {error}"[:300])
+
+
+def _members(file: BinaryIO, *, is_zip: bool) -> Iterator[tuple[str, int, Callable[[], Any]]]:
+    """Yield the name and the size of each file in an archive, and what opens it."""
+    if not is_zip:
+        with tarfile.open(fileobj=file, mode="r:*") as tar:
+            for entry in tar:
+                if entry.isreg():
+                    name = decode_text(entry.name.encode(errors="surrogateescape"))[0]
+                    yield name, entry.size, partial(tar.extractfile, entry)
+        return
+    with zipfile.ZipFile(file) as archive:
+        for member in archive.infolist():
+            name = member.filename
+            if not member.flag_bits & 0x800:
+                # It does not say that its name is in UTF-8: Python takes cp437, but many programs write UTF-8.
+                try:
+                    name = name.encode("cp437").decode()
+                except UnicodeError:
+                    name = member.filename
+            if not member.is_dir():
+                yield name, member.file_size, partial(archive.open, member)

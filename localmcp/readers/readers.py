@@ -9,22 +9,18 @@ import hashlib
 import io
 import logging
 import re
-import stat
 import zlib
 from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path, PurePosixPath, PureWindowsPath
+from pathlib import PurePosixPath, PureWindowsPath
 from typing import BinaryIO
 
 from localmcp.errors import LocalMCPError, ScannedDocument, UnreadableDocument
-from localmcp.files import reason_of
-from localmcp.readers.archives import is_archive, read_archive
-from localmcp.readers.calendars import looks_like_calendar, read_calendar
 from localmcp.readers.document import Document, Reader, make_document, one_line, title_among
 from localmcp.readers.encodings import HEAD, decode_text, looks_like_text
-from localmcp.readers.epub import read_epub
-from localmcp.readers.html import read_html
+from localmcp.readers.exports import read_calendar, read_conversations, read_subtitles
+from localmcp.readers.html import read_epub, read_html
 from localmcp.readers.mail import (
     looks_like_mail,
     looks_like_mailbox,
@@ -36,7 +32,6 @@ from localmcp.readers.mail import (
 from localmcp.readers.markdown import markdown_head, read_markdown, read_notebook
 from localmcp.readers.marked_text import (
     HEADED,
-    looks_like_man_page,
     old_office_program,
     read_headed,
     read_man_page,
@@ -44,12 +39,10 @@ from localmcp.readers.marked_text import (
     read_rtf,
 )
 from localmcp.readers.ocr import PICTURES, installed_engine, read_picture, read_scan
-from localmcp.readers.office import read_docx, read_odp, read_odt, read_pptx
+from localmcp.readers.office import read_docx, read_odp, read_odt, read_pptx, read_sheets
 from localmcp.readers.outline import underlined_titles
-from localmcp.readers.packages import OLE_MAGIC, in_megabytes, most_unpacked, suffix_of
+from localmcp.readers.packages import ARCHIVES, OLE_MAGIC, in_megabytes, most_unpacked, read_archive, suffix_of
 from localmcp.readers.pdf import read_pdf
-from localmcp.readers.sheets import read_sheets
-from localmcp.readers.talk import looks_like_conversations, read_conversations, read_subtitles
 
 logger = logging.getLogger(__name__)
 
@@ -83,7 +76,7 @@ class Choice:
 def choose_reader(head: bytes, name: str, *, archive: bool = False) -> Choice:
     """Return how a file is read whose first HEAD bytes are these; `archive`: .zip and .tar files as folders."""
     suffix = suffix_of(name)
-    if is_archive(name):
+    if name.lower().endswith(ARCHIVES):
         return Choice(container="archive") if archive else Choice(why_not=ARCHIVE)
     if suffix == ".gz":
         try:
@@ -93,7 +86,8 @@ def choose_reader(head: bytes, name: str, *, archive: bool = False) -> Choice:
         inner = choose_reader(inside, name[:-3])
         why_not = "compressed file" if inner.is_gzip else inner.why_not
         return Choice(inner.read or _read_plain, is_gzip=True, why_not=why_not)
-    if looks_like_conversations(head, name):
+    is_export = re.fullmatch(r"conversations.{0,20}\.json", name, re.I)
+    if is_export and head.lstrip()[:1] == b"[" and re.search(rb'"(?:mapping|chat_messages)"\s*:', head):
         return Choice(container="conversations")
     if suffix == ".mbox" or (suffix in ("", ".mbx", ".mail") and looks_like_mailbox(head)):
         return Choice(container="mailbox")
@@ -168,21 +162,6 @@ def read_text(text: str, title: str) -> Document:
     return make_document(name, text, "markdown", "markdown", "text", title=title, metadata=front)
 
 
-def why_skipped(path: Path, *, archive: bool = False, max_bytes: int = MAX_BYTES) -> str | None:
-    """Why a file is not worth reading, from its name, its size and its first 8 kB; None when it is. Never raises.
-
-    `archive`: it would be read as a folder if it is an archive.
-    """
-    try:
-        status = path.stat()
-        if not stat.S_ISREG(status.st_mode):
-            return "not a regular file"
-        with path.open("rb") as file:
-            return choose_reader(file.read(HEAD), path.name, archive=archive).why_skipped(status.st_size, max_bytes)
-    except (OSError, ValueError) as error:
-        return reason_of(error)
-
-
 def _read(data: bytes, name: str, choice: Choice, max_bytes: int, recognize: Container[str] | None) -> Document:
     assert choice.read
     try:
@@ -210,8 +189,6 @@ def _read(data: bytes, name: str, choice: Choice, max_bytes: int, recognize: Con
 
 # ---------------------------------------------------------------- which reader
 
-_INTERPRETER = re.compile(rb"#![ \t]*/\S*/(?:env[ \t]+(?:-S[ \t]+)?)?([a-zA-Z]+)")
-
 
 def _reader_of(head: bytes, named: Reader | None) -> Reader:
     """Return the reader for content that announces itself: a download without a suffix; a PDF under any."""
@@ -221,12 +198,12 @@ def _reader_of(head: bytes, named: Reader | None) -> Reader:
         return read_rtf
     if named and (named is not read_old_office or head.startswith(OLE_MAGIC)):
         return named
-    if interpreter := _INTERPRETER.match(head):
+    if interpreter := re.match(rb"#![ \t]*/\S*/(?:env[ \t]+(?:-S[ \t]+)?)?([a-zA-Z]+)", head):
         program = interpreter[1].decode()
         return _reader_of_code("shell" if program.endswith("sh") else program.replace("node", "javascript"))
-    if looks_like_man_page(head):
+    if re.search(rb"(?m)^\.(?:TH|Dt)[ \t]", head):
         return read_man_page
-    if looks_like_calendar(head):
+    if re.match(rb"(?:\xef\xbb\xbf)?\s*BEGIN:V(?:CALENDAR|CARD)\b", head, re.I):
         return read_calendar
     return read_html if re.match(rb"\s*<(!doctype\s+html|html)\b", head, re.I) else _read_plain
 
@@ -243,12 +220,8 @@ _NO_READER = {
     ".ps": "PostScript",
 }
 """Suffix -> what it is, and what to do instead."""
-_MAGIC = {
-    **{b"\x89PNG": "PNG image", b"\xff\xd8\xff": "JPEG image", b"GIF8": "GIF image", b"II*\0": "TIFF image"},
-    **{b"PK\3\4": "zip archive", b"\x1f\x8b": "gzip archive", b"7z\xbc\xaf": "7z archive", b"Rar!": "RAR archive"},
-    **{b"\x7fELF": "ELF program", b"MZ\x90": "Windows program", b"SQLite format 3\0": "SQLite database"},
-    **{b"ID3": "MP3 audio", OLE_MAGIC: "old Office file"},
-}
+_BINARY_STARTS = (b"PK\3\4", b"\x1f\x8b", b"Rar!", b"\x7fELF", b"MZ\x90", b"SQLite format 3\0", b"ID3", OLE_MAGIC)
+"""How files begin that may look like text further on."""
 
 
 def _why_unreadable(head: bytes, suffix: str, named: Reader | None) -> str:
@@ -262,16 +235,9 @@ def _why_unreadable(head: bytes, suffix: str, named: Reader | None) -> str:
     is_picture = suffix in PICTURES and installed_engine()
     if is_picture or suffix in _BINARY or head.startswith(b"%PDF-"):
         return ""
-    kind = next((kind for magic, kind in _MAGIC.items() if head.startswith(magic)), "")
-    if kind and (b"\0" in head or not text):
-        return f"binary file ({kind})"
-    if text:
+    if text and not (head.startswith(_BINARY_STARTS) and b"\0" in head):
         return ""
     return "binary file" if named else f"no reader for {suffix or 'binary files'}"
-
-
-_TERMINAL = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|[^\n]\x08")
-"""Colors, and letters struck over for bold and underlined ones, as programs write them for a terminal."""
 
 
 def _reader_as(kind: str, *, within: int = 0) -> Reader:
@@ -280,7 +246,8 @@ def _reader_as(kind: str, *, within: int = 0) -> Reader:
     def reader(data: bytes, name: str) -> Document:
         text, metadata = decode_text(data)
         if "\x1b" in text or "\x08" in text:
-            text = _TERMINAL.sub("", text)
+            # Colors, and letters struck over for bold and underlined ones.
+            text = re.sub(r"\x1b\[[0-?]*[ -/]*[@-~]|[^\n]\x08", "", text)
         # The first underlined line, if it is near the beginning, and of no series: as the releases of a changelog.
         is_titled = any(underlined_titles(text[:within]))
         title = title_among(underlined_titles(text[:100_000])) if is_titled else ""
@@ -314,7 +281,7 @@ scala .scala .sc | shell .sh .bash .zsh .fish | solidity .sol | sql .sql | svelt
 typescript .ts .tsx .mts .cts | vb .vb .bas | verilog .v .sv | vhdl .vhd .vhdl | vue .vue | xml .xml .xsd .xsl .plist
 yaml .yaml .yml | zig .zig
 """
-_LANGUAGES = [entry.split() for entry in _LANGUAGE_SUFFIXES.replace("\n", "|").split("|") if entry.strip()]
+_LANGUAGES = (entry.split() for entry in _LANGUAGE_SUFFIXES.replace("\n", "|").split("|") if entry.strip())
 _BINARY: dict[str, Reader] = {
     ".pdf": read_pdf,
     **dict.fromkeys((".docx", ".docm"), read_docx),

@@ -5,20 +5,24 @@ A thread serves each process: it takes the next item, sends it, and passes on wh
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
+import os
 import pickle
 import queue
+import signal
+import struct
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from localmcp.errors import Unavailable
-from localmcp.readers import worker
+from localmcp.errors import LocalMCPError, Unavailable
 
 log = logging.getLogger(__name__)
 
@@ -27,18 +31,14 @@ Value = TypeVar("Value")
 
 UNDELIVERED_BYTES = 16_000_000
 """When values of this size wait for the caller, the workers wait."""
-WATCH_SECONDS = 0.05
-"""Time between two looks at the workers, in which a process can allocate about 100 MB."""
 RETIRE_BYTES = 350_000_000
 """A worker that holds more after a file is replaced, since Python rarely gives memory back."""
 TEXT_PER_BYTE = 100
 """Characters that a byte of a file may hold: beyond, it was packed to hold up its reader, and gets no more time."""
 
-_ENTRY = "import sys, json; sys.path[:] = json.loads(sys.argv[1]); from localmcp.readers import worker; worker.run()"
-if sys.platform == "win32":
-    _CREATION_FLAGS = subprocess.CREATE_NEW_PROCESS_GROUP | subprocess.CREATE_NO_WINDOW
-else:
-    _CREATION_FLAGS = 0
+_FRAME = struct.Struct("<cdQI")
+"""Kind, the worker's processor time in seconds, characters of text of the current item, bytes of the pickled value."""
+_READY, _BEGIN, _TEXT, _VALUE, _ERROR, _END = (bytes([code]) for code in b"RBTVXE")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +51,84 @@ class Limits:
     """More processor time for every million characters of text that the file has yielded, up to TEXT_PER_BYTE."""
     memory: int = 1_000_000_000
     """Bytes that the worker holds, its own 50 MB included."""
+
+    @property
+    def too_much_memory(self) -> str:
+        """The reason for a file whose reading needs more memory than allowed."""
+        return f"reading it took more than {self.memory // 1_000_000} MB of memory"
+
+
+# ---------------------------------------------------------------- in the worker
+
+_text = 0
+"""Characters of the current file."""
+_report: Callable[[], None] | None = None
+
+
+def count_text(characters: int) -> None:
+    """Count text of the current file: every MB of it allows more processor time. Does nothing in other processes."""
+    global _text
+    _text += characters
+    # The parent hears at once of much more time.
+    if _report and characters > 100_000:
+        _report()
+
+
+def work_for_parent() -> None:
+    """Work until stdin ends: first comes (function, bytes of memory), then an item at a time."""
+    global _report, _text
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    source, back = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    # Libraries must neither print between the frames nor read them.
+    for descriptor, flags in ((0, os.O_RDONLY), (1, os.O_WRONLY)):
+        null = os.open(os.devnull, flags)
+        os.dup2(null, descriptor)
+        os.close(null)
+    work, memory = pickle.load(source)
+    if sys.platform != "win32":
+        import resource
+
+        # Searches of any process go first; on an idle machine reading is as fast.
+        os.nice(5)
+        # One sudden allocation fails beyond twice the limit; the parent watches the limit itself.
+        _, most = resource.getrlimit(resource.RLIMIT_DATA)
+        resource.setrlimit(resource.RLIMIT_DATA, (2 * memory if most < 0 else min(2 * memory, most), most))
+    # Readers make few cycles of objects: looking for them after every 700 objects took a tenth of the time.
+    gc.set_threshold(50_000)
+
+    def send(kind: bytes, value: object = None) -> None:
+        data = pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
+        back.write(_FRAME.pack(kind, time.process_time(), _text, len(data)) + data)
+        back.flush()
+
+    items: queue.SimpleQueue[Any] = queue.SimpleQueue()
+
+    def take() -> None:
+        # In a thread, which also notices when the parent ends while a file is read.
+        with suppress(EOFError, pickle.UnpicklingError):
+            while True:
+                items.put(pickle.load(source))
+        os._exit(0)
+
+    send(_READY, os.getpid())
+    _report = lambda: send(_TEXT)  # noqa: E731
+    threading.Thread(target=take, daemon=True).start()
+    while True:
+        item, _text = items.get(), 0
+        send(_BEGIN)
+        try:
+            for value in work(item):
+                send(_VALUE, value)
+        except MemoryError:
+            send(_ERROR, "")
+        except LocalMCPError as error:
+            send(_ERROR, str(error))
+        except Exception as error:
+            send(_ERROR, f"unexpected {type(error).__name__}: {error}"[:300])
+        send(_END)
+
+
+# ---------------------------------------------------------------- in the parent
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,15 +152,18 @@ class _Worker:
         self.size = self.text = self.memory = 0
         self.spent_before = 0.0
         self.why_killed = ""
+        entry = "import sys, json; sys.path[:] = json.loads(sys.argv[1]); from localmcp.readers import worker_pool; "
         try:
             self.process = subprocess.Popen(
-                [sys.executable, "-P", "-c", _ENTRY, json.dumps(sys.path)],
+                [sys.executable, "-P", "-c", f"{entry}worker_pool.work_for_parent()", json.dumps(sys.path)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
                 # Ctrl-C reaches every process of the terminal's group; the parent decides what ends.
                 start_new_session=True,
-                creationflags=_CREATION_FLAGS,
+                creationflags=(
+                    subprocess.CREATE_NEW_PROCESS_GROUP | subprocess.CREATE_NO_WINDOW if sys.platform == "win32" else 0
+                ),
             )
         except OSError as error:
             raise Unavailable(f"No process for reading files can be started: {error.strerror or error}.") from error
@@ -91,7 +172,7 @@ class _Worker:
         self.setup = (work, limits.memory)
 
     def read(self, item: object, size: int) -> Iterator[tuple[bytes, bytes]]:
-        """Send an item; yields the kind and the pickled value of each frame, an ERROR too if the process dies of it.
+        """Send an item; yields the kind and the pickled value of each frame, an _ERROR too if the process dies of it.
 
         Raises:
             Unavailable: the process never ran.
@@ -99,25 +180,23 @@ class _Worker:
         self.size, self.text, self.why_killed = size, 0, ""
         # What cannot be sent shows as the end of the output.
         with suppress(OSError):
-            if not self.pid:
-                worker.send_to(self.input, self.setup)
-            worker.send_to(self.input, item)
-        while len(header := self.output.read(worker.FRAME.size)) == worker.FRAME.size:
-            kind, spent, self.text, length = worker.FRAME.unpack(header)
+            for payload in (item,) if self.pid else (self.setup, item):
+                self.input.write(pickle.dumps(payload, pickle.HIGHEST_PROTOCOL))
+            self.input.flush()
+        while len(header := self.output.read(_FRAME.size)) == _FRAME.size:
+            kind, spent, self.text, length = _FRAME.unpack(header)
             payload = self.output.read(length)
             if len(payload) < length:
                 break
-            if kind in (worker.VALUE, worker.ERROR):
+            if kind in (_VALUE, _ERROR):
                 yield kind, payload
                 # It may be large, and is not held here while the next is waited for.
                 payload = b""
-                continue
-            value = pickle.loads(payload)
-            if kind == worker.READY:
-                self.pid = value
-            elif kind == worker.BEGIN:
+            elif kind == _READY:
+                self.pid = pickle.loads(payload)
+            elif kind == _BEGIN:
                 self.spent_before, self.reading = spent, True
-            elif kind == worker.END:
+            elif kind == _END:
                 self.reading = False
                 return
         self.reading = False
@@ -130,7 +209,7 @@ class _Worker:
         ending = f"signal {-code}" if code < 0 else f"exit code {code}"
         failure = self.why_killed or f"the reader crashed on it ({ending})"
         log.info("a reading process ended: %s", failure)
-        yield worker.ERROR, pickle.dumps(failure)
+        yield _ERROR, pickle.dumps(failure)
 
     def check(self) -> None:
         """Kill the process if its file is over a limit."""
@@ -144,7 +223,7 @@ class _Worker:
             text = min(self.text, TEXT_PER_BYTE * self.size)
             seconds = self.limits.seconds + self.limits.seconds_per_megabyte * text / 1e6
             if self.memory > self.limits.memory:
-                self.why_killed = too_much_memory(self.limits)
+                self.why_killed = self.limits.too_much_memory
             elif times.user + times.system - self.spent_before > seconds:
                 self.why_killed = f"reading it took more than {seconds:.3g} s of processor time"
             if self.why_killed:
@@ -160,11 +239,6 @@ class _Worker:
                 stream.close()
 
 
-def too_much_memory(limits: Limits) -> str:
-    """Return the reason for a file whose reading needs more memory than allowed."""
-    return f"reading it took more than {limits.memory // 1_000_000} MB of memory"
-
-
 class WorkerPool(Generic[Item, Value]):
     """Runs `work` in up to `workers` processes, which stay until `close`; used by one thread at a time.
 
@@ -176,11 +250,11 @@ class WorkerPool(Generic[Item, Value]):
         size: Callable[[Item], int] = lambda item: 0,
     ) -> None:  # fmt: skip
         self.limits = limits or Limits()
+        self.is_closed = False
         self._work, self._most, self._size_of = work, workers, size
         self._workers: dict[int, _Worker] = {}
         self._lock, self._room = threading.Lock(), threading.Condition()
         self._undelivered = 0
-        self._closed = threading.Event()
 
     def __enter__(self) -> WorkerPool[Item, Value]:
         return self
@@ -188,14 +262,9 @@ class WorkerPool(Generic[Item, Value]):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    @property
-    def is_closed(self) -> bool:
-        """Whether its processes were ended."""
-        return self._closed.is_set()
-
     def close(self) -> None:
         """End the processes, whatever they are doing; nothing more is answered."""
-        self._closed.set()
+        self.is_closed = True
         with self._room:
             self._room.notify_all()
         with self._lock:
@@ -214,11 +283,43 @@ class WorkerPool(Generic[Item, Value]):
         jobs = ((item,) for item in items)
         steps = queue.SimpleQueue[tuple[Item, bytes, bytes] | Exception | None]()
         done = threading.Event()
-        threading.Thread(target=self._watch, args=(done,), name="localmcp-limits", daemon=True).start()
+
+        def watch() -> None:
+            # In the time between two looks a process can allocate about 100 MB.
+            while not done.wait(0.05):
+                for member in list(self._workers.values()):
+                    member.check()
+
+        def serve(place: int) -> None:
+            """Have the process of a place read items until there are none."""
+            try:
+                while True:
+                    with self._lock:
+                        job = None if self.is_closed else next(jobs, None)
+                        if job is None:
+                            break
+                        member = self._workers.get(place) or _Worker(self._work, self.limits)
+                        self._workers[place] = member
+                    (item,) = job
+                    for kind, payload in member.read(item, self._size_of(item)):
+                        with self._room:
+                            self._room.wait_for(lambda: self._undelivered < UNDELIVERED_BYTES or self.is_closed)
+                            self._undelivered += len(payload)
+                        steps.put((item, kind, payload))
+                        del payload
+                    steps.put((item, _END, b""))
+                    if member.process.poll() is not None or member.memory > RETIRE_BYTES:
+                        with self._lock:
+                            self._workers.pop(place, None)
+                        member.end()
+            except Exception as error:
+                steps.put(error)
+            finally:
+                steps.put(None)
+
+        threading.Thread(target=watch, name="localmcp-limits", daemon=True).start()
         for place in range(self._most):
-            threading.Thread(
-                target=self._serve, args=(place, jobs, steps), name="localmcp-reading", daemon=True
-            ).start()
+            threading.Thread(target=serve, args=(place,), name="localmcp-reading", daemon=True).start()
         serving = self._most
         try:
             while serving:
@@ -235,49 +336,12 @@ class WorkerPool(Generic[Item, Value]):
                 value = pickle.loads(payload) if payload else None
                 # The bytes are not kept beside what they became while the caller works on that.
                 del step, payload
-                if kind == worker.VALUE:
-                    yield Answer(item, value)
-                elif kind == worker.ERROR:
-                    yield Answer(item, failure=value or too_much_memory(self.limits))
+                if kind == _ERROR:
+                    yield Answer(item, failure=value or self.limits.too_much_memory)
                 else:
-                    yield Answer(item, finished=True)
+                    yield Answer(item, value, finished=kind == _END)
                 value = None
         finally:
             done.set()
             if serving:
                 self.close()
-
-    def _serve(
-        self, place: int, jobs: Iterator[tuple[Item]],
-        steps: queue.SimpleQueue[tuple[Item, bytes, bytes] | Exception | None],
-    ) -> None:  # fmt: skip
-        """Have the process of a place read items until there are none."""
-        try:
-            while True:
-                with self._lock:
-                    job = None if self.is_closed else next(jobs, None)
-                    if job is None:
-                        break
-                    member = self._workers.get(place) or _Worker(self._work, self.limits)
-                    self._workers[place] = member
-                (item,) = job
-                for kind, payload in member.read(item, self._size_of(item)):
-                    with self._room:
-                        self._room.wait_for(lambda: self._undelivered < UNDELIVERED_BYTES or self.is_closed)
-                        self._undelivered += len(payload)
-                    steps.put((item, kind, payload))
-                    del payload
-                steps.put((item, worker.END, b""))
-                if member.process.poll() is not None or member.memory > RETIRE_BYTES:
-                    with self._lock:
-                        self._workers.pop(place, None)
-                    member.end()
-        except Exception as error:
-            steps.put(error)
-        finally:
-            steps.put(None)
-
-    def _watch(self, done: threading.Event) -> None:
-        while not done.wait(WATCH_SECONDS):
-            for member in list(self._workers.values()):
-                member.check()

@@ -10,8 +10,8 @@ from typing import BinaryIO
 import pytest
 
 from localmcp.errors import UnreadableDocument
-from localmcp.readers.archives import MOST_UNPACKED, read_archive
 from localmcp.readers.document import Document
+from localmcp.readers.packages import MOST_UNPACKED, read_archive
 
 
 def nothing(file: BinaryIO, name: str) -> Iterator[Document]:

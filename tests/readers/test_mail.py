@@ -59,7 +59,7 @@ def test_attachments_are_documents_with_the_mail_as_parent():
     first, invoice, tool, inner = documents(mail.as_bytes())
     assert first.metadata["attachments"] == ["invoice.md", "tool.bin", "forwarded.eml"]
     assert (invoice.member, invoice.parent, invoice.title) == ("invoice.md", "", "Invoice")
-    assert tool.failure == "tool.bin cannot be read: binary file (ELF program)." and not tool.text
+    assert tool.failure == "tool.bin cannot be read: no reader for .bin." and not tool.text
     assert (inner.title, inner.format) == ("Inner", "mail")
 
 

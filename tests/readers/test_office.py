@@ -117,7 +117,7 @@ def test_numbers_of_word_lists_and_headings_are_those_that_are_printed():
     number(document.add_heading("Scope", 1), 101, 0)
     assert read_bytes(saved(document), "a.docx").text == (
         "Article I. Parties\n  1.1 Names\n    (a) tenant\n    (b) landlord\nArticle II. Duties\n  2.1 Rent\n"
-        "05. opening\n06. minutes\n09. later\n\n# Article III. Scope"
+        "5. opening\n6. minutes\n9. later\n\n# Article III. Scope"
     )
 
 

@@ -3,12 +3,9 @@
 import gzip
 import io
 import json
-import os
-import sys
 import zipfile
 from datetime import date
 from functools import cache
-from pathlib import Path
 
 import docx
 import openpyxl
@@ -24,7 +21,7 @@ from localmcp.readers import packages, readers
 from localmcp.readers.chunking import split
 from localmcp.readers.document import Document
 from localmcp.readers.outline import read_outline
-from localmcp.readers.readers import read_bytes, read_documents, read_text, why_skipped
+from localmcp.readers.readers import choose_reader, read_bytes, read_documents, read_text
 
 # --- Small files ------------------------------------------------------------------------------------------------------
 
@@ -464,11 +461,10 @@ def test_packages_that_unpack_to_too_much_are_refused(monkeypatch: pytest.Monkey
 # --- Files ------------------------------------------------------------------------------------------------------------
 
 
-def test_compressed_text_is_read_by_its_inner_name(tmp_path: Path) -> None:
-    path = tmp_path / "changes.md.gz"
-    path.write_bytes(packed := gzip.compress(b"# Changes\n", mtime=0))
+def test_compressed_text_is_read_by_its_inner_name() -> None:
+    packed = gzip.compress(b"# Changes\n", mtime=0)
     document = read_bytes(packed, "changes.md.gz")
-    assert (document.title, document.format, why_skipped(path)) == ("Changes", "markdown", None)
+    assert (document.title, document.format) == ("Changes", "markdown")
     large = gzip.compress(b"x" * 2_000_000, mtime=0)
     with pytest.raises(UnreadableDocument, match="larger than 1 MB once decompressed"):
         list(read_documents(io.BytesIO(large), "changes.md.gz", max_bytes=1_000_000))
@@ -495,8 +491,8 @@ def test_a_file_that_cannot_be_read_says_why(monkeypatch: pytest.MonkeyPatch) ->
         ("LICENSE", ITALIAN.encode("cp1252"), None),
         ("a.txt", ITALIAN.encode("utf-16-le"), None),
         ("a.pdf", b"%PDF-1.7\n\0\1\2", None),
-        ("a.png", b"\x89PNG\r\n\x1a\n\0\0", "binary file (PNG image)"),
-        ("notes.txt", b"\x89PNG\r\n\x1a\n\0\0", "binary file (PNG image)"),
+        ("a.png", b"\x89PNG\r\n\x1a\n\0\0", "binary file"),
+        ("notes.txt", b"\x89PNG\r\n\x1a\n\0\0", "binary file"),
         ("a.ts", bytes(range(32)) * 10, "binary file"),
         ("a.xyz", bytes(range(32)) * 10, "no reader for .xyz"),
         ("a.txt", b"", "empty file"),
@@ -516,36 +512,14 @@ def test_a_file_that_cannot_be_read_says_why(monkeypatch: pytest.MonkeyPatch) ->
     ],
 )
 def test_a_cheap_look_tells_what_is_not_worth_reading(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, data: bytes, reason: str | None
+    monkeypatch: pytest.MonkeyPatch, name: str, data: bytes, reason: str | None
 ) -> None:
     monkeypatch.setattr(readers, "installed_engine", lambda: "")
-    path = tmp_path / name
-    path.write_bytes(data)
-    assert why_skipped(path) == reason
+    assert choose_reader(data, name).why_skipped(len(data)) == reason
 
 
-def test_a_cheap_look_never_raises(tmp_path: Path) -> None:
-    large = tmp_path / "large.txt"
-    with large.open("wb") as file:
-        file.truncate(readers.MAX_BYTES + 1)
-    assert why_skipped(large) == "larger than 50 MB (setting max_file_mb)"
-    assert why_skipped(tmp_path) == "not a regular file"
-    assert why_skipped(tmp_path / "missing") == "no such file"
-    assert why_skipped(Path("nul\0byte")) is not None
-
-
-@pytest.mark.skipif(sys.platform == "win32" or os.geteuid() == 0, reason="needs a user whom permissions bind")
-def test_a_forbidden_file_is_skipped_with_its_reason(tmp_path: Path) -> None:
-    path = tmp_path / "secret.txt"
-    path.write_text("secret")
-    path.chmod(0)
-    assert why_skipped(path) == "permission denied"
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no named pipes in folders")
-def test_a_named_pipe_is_not_waited_for(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe.txt")
-    assert why_skipped(tmp_path / "pipe.txt") == "not a regular file"
+def test_a_file_above_the_limit_is_skipped() -> None:
+    assert choose_reader(b"x", "large.txt").why_skipped(50_000_001) == "larger than 50 MB (setting max_file_mb)"
 
 
 # --- Hostile bytes ----------------------------------------------------------------------------------------------------

@@ -14,22 +14,12 @@ from localmcp.workspace import Workspace
 
 
 @pytest.mark.parametrize(
-    ("text", "kind"),
-    [
-        ("pay\u200bload", "zero-width"),
-        ("word\u2060joined", "zero-width"),
-        ("a\u200db", "zero-width"),
-        ("\u202egnp.exe", "bidirectional"),
-        ("see\u2067this", "bidirectional"),
-        ("hello\U000e0068\U000e0069", "tag characters"),
-        ("x\ufe00\ufe01\ufe02\ufe03", "variation selectors"),
-        ("x\U000e0110", "variation selectors"),
-        ("i\u00adg\u00adn" * 12, "soft hyphens"),
-        ("bell\x07", "control"),
-    ],
+    "text",
+    ["pay\u200bload", "word\u2060joined", "a\u200db", "\u202egnp.exe", "see\u2067this", "hello\U000e0068\U000e0069"]
+    + ["x\ufe00\ufe01\ufe02\ufe03", "x\U000e0110", "i\u00adg\u00adn" * 12, "bell\x07"],
 )
-def test_hidden_characters_are_named(text: str, kind: str) -> None:
-    assert [name for name in signals(text) if kind in name]
+def test_hidden_characters_are_named(text: str) -> None:
+    assert signals(text) == ["hidden characters"]
 
 
 @pytest.mark.parametrize(
@@ -93,7 +83,7 @@ def test_ordinary_texts_have_none(text: str) -> None:
 @settings(deadline=None)
 @given(st.text(max_size=300))
 def test_any_text_is_looked_at_without_an_error(text: str) -> None:
-    assert all(name.startswith(("hidden: ", "imitates ")) for name in signals(text))
+    assert all(name.startswith(("hidden", "imitates ")) for name in signals(text))
 
 
 def test_results_carry_what_stands_out_and_ordinary_ones_carry_nothing(tmp_path: Path) -> None:

@@ -15,8 +15,7 @@ import pytest
 
 from localmcp.errors import UnreadableDocument
 from localmcp.readers import worker_pool
-from localmcp.readers.worker import count_text
-from localmcp.readers.worker_pool import Limits, WorkerPool
+from localmcp.readers.worker_pool import Limits, WorkerPool, count_text
 
 STRICT = Limits(seconds=0.3, seconds_per_megabyte=0.6, memory=300_000_000)
 

@@ -1,9 +1,10 @@
-"""Reads subtitles (.srt, .vtt) and exported conversations with assistants (JSON)."""
+"""Reads what other programs export: calendars, contacts, subtitles (.srt, .vtt) and conversations with assistants."""
 
 from __future__ import annotations
 
 import codecs
 import json
+import quopri
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -13,14 +14,71 @@ from typing import Any, BinaryIO
 
 from localmcp.errors import UnreadableDocument
 from localmcp.readers.document import Document, make_document, one_line, read_member
-from localmcp.readers.encodings import decode_text
+from localmcp.readers.encodings import HEAD, decode_text
 from localmcp.readers.markdown import code_fence
 from localmcp.schemas import list_of, mapping_of
+
+# ---------------------------------------------------------------- calendars (RFC 5545), contacts (RFC 6350)
+
+_ENTRY = re.compile(r"(?ims)^BEGIN:(VEVENT|VTODO|VJOURNAL|VCARD)[ \t]*\n(.*?)^END:\1")
+_PROPERTY = re.compile(r'(?m)^(?:[\w-]+\.)?([A-Za-z-]+)((?:;[^:;"\n]*(?:"[^"\n]*"[^:;"\n]*)?)*):(.*)$')
+_DATE = re.compile(r"^(\d{4})-?(\d\d)-?(\d\d)(?:T(\d\d)(\d\d)(?:\d\d)?)?")
+_SHOWN = {"DTSTART": "From", "DTEND": "To", "RRULE": "Repeats", "ORG": "Organization", "TEL": "Phone"} | {
+    **{"ADR": "Address", "BDAY": "Birthday", "URL": "Website"},
+    **{name: name.capitalize() for name in "DUE LOCATION ORGANIZER ATTENDEE DESCRIPTION CATEGORIES".split()},
+    **{name: name.capitalize() for name in "TITLE ROLE NICKNAME EMAIL ANNIVERSARY NOTE".split()},
+}
+"""Properties that are read, and what they are called."""
+
+
+def read_calendar(data: bytes, name: str) -> Document:
+    """Return the events and tasks of a calendar, or the people of an address book, each below its name."""
+    text, metadata = decode_text(data)
+    kind = "contacts" if re.match(r"\W*BEGIN:VCARD", text[:HEAD], re.I) else "calendar"
+    named = re.search(r"(?im)^X-WR-CALNAME.*", text)
+    title = _value(match)[1] if named and (match := _PROPERTY.match(named[0])) else ""
+    return make_document(name, calendar_text(text), kind, source_type="text", title=title, metadata=metadata)
+
+
+def calendar_text(text: str) -> str:
+    """Return what, when, where and who of each event or person as Markdown: a heading and a list."""
+    # Long lines go on below, behind a space, or behind `=` where they are quoted.
+    text = re.sub(r"\n[ \t]", "", text.replace("\r\n", "\n"))
+    text = re.sub(r"(?i)QUOTED-PRINTABLE(?:[^\n]*=\n)+", lambda value: value[0].replace("=\n", ""), text)
+    entries: list[str] = []
+    for entry in _ENTRY.finditer(text):
+        block = re.sub(r"(?ims)^BEGIN:VALARM.*?^END:VALARM[^\n]*\n", "", entry[2])
+        values = [_value(match) for match in _PROPERTY.finditer(block)]
+        title = next((value for key in ("SUMMARY", "FN", "N") for name, value in values if name == key), "")
+        lines = [f"- {_SHOWN[name]}: {value}" for name, value in values if name in _SHOWN and value]
+        if title or lines:
+            entries.append("\n".join((f"## {title or '(no name)'}\n", *lines)))
+    return "\n\n".join(entries)
+
+
+def _value(match: re.Match[str]) -> tuple[str, str]:
+    """Return the name and the value of a property as people read them."""
+    name, parameters, value = match[1].upper(), match[2], match[3]
+    if "QUOTED-PRINTABLE" in parameters.upper():
+        value = decode_text(quopri.decodestring(value.encode()))[0]
+    if name in ("DTSTART", "DTEND", "DUE", "BDAY", "ANNIVERSARY"):
+        value = _DATE.sub(r"\1-\2-\3 \4:\5", value).removesuffix(" :")
+    if name in ("N", "ADR", "ORG"):
+        parts = [part for part in re.split(r"(?<!\\);", value) if part]
+        value = " ".join(parts[1::-1]) if name == "N" else ", ".join(parts)
+    value = re.sub(r"(?i)^(?:mailto|tel):", "", value)
+    person = re.search(r'(?i);CN=(?:"([^"]+)"|([^;"]+))', parameters)
+    if name in ("ATTENDEE", "ORGANIZER") and person:
+        value = f"{person[1] or person[2]} ({value})"
+    value = re.sub(r"\\([,;\\nN])", lambda escape: " " if escape[1] in "nN" else escape[1], value)
+    return name, " ".join(value.split())
+
+
+# ---------------------------------------------------------------- subtitles
 
 PARAGRAPH_SECONDS = 30
 """Captions of about this long are one paragraph with one time."""
 _CUE = re.compile(r"(?:(\d{1,3}):)?(\d\d?):(\d\d)[.,]\d{1,3}[ \t]+-->")
-_TAGS = re.compile(r"<[^<>\n]{0,200}>|\{\\[^{}\n]{0,50}\}")
 _SPEAKER = re.compile(r"<v(?:\.[\w.]+)?[ \t]+([^<>\n]{1,100})>")
 
 
@@ -37,7 +95,8 @@ def read_subtitles(data: bytes, name: str) -> Document:
             continue
         seconds = int(cue[1] or 0) * 3600 + int(cue[2]) * 60 + int(cue[3])
         for line in lines[number + 1 :]:
-            words = " ".join(unescape(_TAGS.sub("", _SPEAKER.sub(r"\1: ", line))).split())
+            line = re.sub(r"<[^<>\n]{0,200}>|\{\\[^{}\n]{0,50}\}", "", _SPEAKER.sub(r"\1: ", line))
+            words = " ".join(unescape(line).split())
             # Captions that roll repeat the line before.
             if not words or words == last:
                 continue
@@ -52,34 +111,21 @@ def read_subtitles(data: bytes, name: str) -> Document:
     return make_document(name, "\n\n".join(paragraphs), "subtitles", "plain", "text", metadata=metadata)
 
 
-def looks_like_conversations(head: bytes, name: str) -> bool:
-    """Return whether a file is an export of ChatGPT or Claude: a list of conversations."""
-    named = re.fullmatch(r"conversations.{0,20}\.json", name, re.I)
-    return bool(named and head.lstrip()[:1] == b"[" and re.search(rb'"(?:mapping|chat_messages)"\s*:', head))
+# ---------------------------------------------------------------- conversations
 
 
 def read_conversations(file: BinaryIO, name: str) -> Iterator[Document]:
-    """Yield a document a conversation, without holding more than one of them."""
-    for number, value in enumerate(_array_items(file, name), 1):
-        conversation = mapping_of(value)
-        names = (conversation.get(key) for key in ("uuid", "id", "conversation_id"))
-        member = one_line(str(next(filter(None, names), f"conversation {number}")))
-        yield read_member(partial(_conversation, conversation, name), member)
-
-
-def _array_items(file: BinaryIO, name: str) -> Iterator[Any]:
-    """Yield the items of a JSON list one by one."""
+    """Yield a document a conversation of ChatGPT or Claude, without holding more than one of them."""
     decoder, utf8 = json.JSONDecoder(), codecs.getincrementaldecoder("utf-8")("replace")
     between = re.compile(r"[\s,\[]*")
-    buffer, position = "", 0
+    buffer, position, number = "", 0, 0
     while True:
         match = between.match(buffer, position)
         position = match.end() if match else position
         if buffer[position : position + 1] == "]":
             return
         try:
-            item, position = decoder.raw_decode(buffer, position)
-            yield item
+            value, position = decoder.raw_decode(buffer, position)
         except ValueError as error:
             # Each try reads the item again from its beginning: twice as much each time keeps that linear.
             data = file.read(max(1 << 20, len(buffer) - position))
@@ -88,6 +134,12 @@ def _array_items(file: BinaryIO, name: str) -> Iterator[Any]:
             if not data:
                 return
             buffer, position = buffer[position:] + utf8.decode(data), 0
+            continue
+        number += 1
+        conversation = mapping_of(value)
+        names = (conversation.get(key) for key in ("uuid", "id", "conversation_id"))
+        member = one_line(str(next(filter(None, names), f"conversation {number}")))
+        yield read_member(partial(_conversation, conversation, name), member)
 
 
 def _conversation(conversation: dict[str, Any], name: str) -> Document:
