@@ -17,7 +17,7 @@ from localmcp.errors import InvalidInput
 from localmcp.humanize import command_line, counted, short_path
 from localmcp.own_tools.problems import Problem, describe_provider
 from localmcp.schemas import Json, describe_parameters, mapping_of
-from localmcp.tool_search.discovery import NOTHING_FOUND, rank_tools, required_parameters
+from localmcp.tool_search.discovery import NOTHING_FOUND, parameter_line, rank_tools
 from localmcp.tools import Tool
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def search(session: Session, words: tuple[str, ...], limit: int) -> None:
     for hit in ranked.tools[:limit]:
         tool, notice = hit.tool, workspace.registry.get(hit.tool.name).notice
         about = {"description": tool.description, "score": round(hit.score, 4)}
-        parameters = {"parameters": required_parameters(tool.schema)}
+        parameters = {"parameters": parameter_line(tool.schema, required_only=True)}
         hits.append({"name": tool.name, **about, **parameters, **({"notice": notice} if notice else {})})
     if not hits:
         session.note(NOTHING_FOUND)

@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from localmcp.errors import InvalidInput, ToolNotFound, UnknownTool
 from localmcp.own_tools.functions import FunctionTool, as_answer, hidden_mark, run_coroutine
 from localmcp.schemas import Json, check_arguments
-from localmcp.tool_search.discovery import EXECUTE_TOOL, TOOL_SEARCH, Discovery, Profile, ToolHit, ToolMetadata
+from localmcp.tool_search.discovery import EXECUTE_TOOL, TOOL_SEARCH, Discovery, Profile, ToolHit
 from localmcp.tool_search.ranking import ToolFinder
+from localmcp.tool_search.words import ToolMetadata
 from localmcp.tools import Answer, Provider, Registry, Scope, Tool, current_scope, use_scope
 
 if TYPE_CHECKING:

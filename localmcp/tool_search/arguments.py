@@ -9,22 +9,15 @@ from typing import Any
 
 from localmcp.schemas import lenient_value
 from localmcp.tool_search.phrases import PhraseMatch, Slot, fits, parse_phrase, takes_words, trim, values_from, written
-from localmcp.tool_search.sentence_ranking import RankedTool, asks_for, is_telling, phrases_of
-from localmcp.tool_search.words import known_verbs
+from localmcp.tool_search.sentence_ranking import RankedTool, asks_for, is_telling
+from localmcp.tool_search.words import known_verbs, spoken_example
 from localmcp.tools import Json, Tool
 from localmcp.wording.normalize import fold, stem, words
 from localmcp.wording.sentences import Token, function_words
 
 TRUSTED = 0.5
 """A phrase that is matched less fully does not tell where the arguments are."""
-
-_NO_VALUES = frozenset(
-    """everything anything something nothing everyone another other one ones new next last now again already yet soon
-    going all here there somewhere back instead whole entire whose many much any""".split()
-)
-"""Words besides function words that name nothing."""
-_ID_NAME = re.compile(r"(?:Id|ID|_id|_ids|Ids|^ids?|^u?uid)$")
-_FILE_NAME = re.compile(r"(?:^|_)(?:path|file)|Path$|File")
+_THOUSANDS = re.compile(r"[-+]?\d{1,3}(,\d{3})+(\.\d+)?")
 
 
 def fill_arguments(
@@ -36,14 +29,19 @@ def fill_arguments(
     phrase, then paths and ids, numbers, quotations, and the rest of the sentence for the main text. Function words and
     the tool's own words are no values: what only they could fill stays open.
     """
-    filling = _Filling(sentence, tokens, ranked.tool, _own_stems(ranked.tool))
+    called = ranked.tool
+    literals = " ".join(map(spoken_example, called.mark.examples))
+    # A tool without phrases is described only by its description and its parameters.
+    literals = literals or " ".join([called.description, *called.input_schema.get("properties", {})])
+    own_words = words(" ".join([called.name, called.mark.title, *called.mark.keywords, literals]))
+    own = frozenset(stem(fold(word), "english") for word in own_words if word not in function_words())
+    filling = _Filling(sentence, tokens, called, own)
     filling.arguments.update((name, value) for name, value in arguments.items() if name in filling.properties)
     if ranked.phrase and ranked.phrase.score >= TRUSTED:
         filling.take_slots(ranked.phrase)
     filling.take_paths_and_ids()
     filling.take_numbers()
-    filling.take_quotations()
-    filling.take_rest()
+    filling.take_texts()
     return filling.arguments, [name for name in filling.required if name not in filling.arguments]
 
 
@@ -73,12 +71,7 @@ class _Filling:
 
     @property
     def required(self) -> Sequence[str]:
-        """Those of the schema; else, of a tool that changes something, the parameter that all its phrases ask for."""
-        stated = self.tool.input_schema.get("required")
-        if stated or self.arguments or self.tool.mark.read_only:
-            return stated or ()
-        slots = [[item.parameter for item in each.items if isinstance(item, Slot)] for each in phrases_of(self.tool)]
-        return slots[0][:1] if slots and all(slots) else ()
+        return self.tool.input_schema.get("required", ())
 
     def open(self, *, needed: bool = False) -> list[str]:
         """Return the parameters without an argument, required ones first."""
@@ -100,7 +93,9 @@ class _Filling:
             return token.kind != "symbol"
         if len(token.text) == 1 and token.text.isupper() and token.text != "I":
             return True
-        return is_telling(token) and fold(token.text) not in _NO_VALUES and token.stem not in self.own
+        no_names = """everything anything something nothing everyone another other one ones new next last now again
+            already yet soon going all here there somewhere back instead whole entire whose many much any"""
+        return is_telling(token) and fold(token.text) not in no_names.split() and token.stem not in self.own
 
     def put(self, name: str, value: Any, positions: Iterable[int]) -> None:
         """Set an argument, in a list where the parameter is one, and use up its tokens."""
@@ -112,7 +107,16 @@ class _Filling:
         """Put a value that is no free text, or the list of all that there are in these places."""
         schema = self.properties[name]
         item = schema.get("items", schema)
-        values = [_typed(token, item) for position in positions if fits(token := self.tokens[position], item)]
+        values: list[Any] = []
+        for token in (self.tokens[position] for position in positions):
+            if fits(token, item) and "enum" in item:
+                values.append(next(value for value in item["enum"] if fits(token, {"enum": [value]})))
+            elif fits(token, item):
+                # A comma before exactly three digits separates thousands; `0,25` is written with one as well.
+                text = re.sub(r",(?=\d{3}(?!\d))", "", token.text) if _THOUSANDS.fullmatch(token.text) else token.text
+                text = text.replace(",", ".") if text.count(",") == 1 and "." not in text else text
+                number = float(re.sub(r"[.,](?=.*[.,])", "", text))
+                values.append(int(number) if number.is_integer() else number)
         self.put(name, values if schema.get("type") == "array" else values[0], positions)
 
     def put_words(self, name: str, positions: Sequence[int], *, singular: bool = False) -> None:
@@ -131,7 +135,7 @@ class _Filling:
             self.arguments.setdefault(name, lenient_value(value, self.properties.get(name, {})))
         for name, run in match.captured.items():
             if name in self.properties and name not in self.arguments:
-                self._take_slot(name, run, singular=match.is_singular(name))
+                self._take_slot(name, run, singular=Slot(name, singular=True) in match.phrase.items)
 
     def _take_slot(self, name: str, run: range, *, singular: bool) -> None:
         schema = self.properties[name]
@@ -185,15 +189,12 @@ class _Filling:
                     self.put_values(name, values_from(self.tokens, position, schema))
                     break
 
-    def take_quotations(self) -> None:
+    def take_texts(self) -> None:
+        """Take quotations, and the rest of the sentence, from its first to its last word that is not the tool's."""
         wanting = [name for name in self.open(needed=True) if takes_words(self.properties[name])]
         main = self._main_text()
-        names = wanting or ([main] if main else [])
-        for name, position in zip(names, self.unused("quoted"), strict=False):
+        for name, position in zip(wanting or filter(None, [main]), self.unused("quoted"), strict=False):
             self.put(name, self.tokens[position].text, [position])
-
-    def take_rest(self) -> None:
-        """Take the rest of the sentence, from its first to its last word that does not belong to the tool."""
         name = self._main_text()
         if name is None:
             return
@@ -226,39 +227,15 @@ class _Filling:
 def _shape_of(name: str, schema: Json) -> Callable[[Token], bool] | None:
     """Return what a token must be if the parameter takes only ids, or only files; None if any words can be its value:
     "cancel my subscription to the gym" names no job."""
-    if _ID_NAME.search(name) and not re.search(r"\b(title|name|path)\b", schema.get("description", ""), re.IGNORECASE):
+    is_id = re.search(r"(?:Id|ID|_id|_ids|Ids|^ids?|^u?uid)$", name)
+    if is_id and not re.search(r"\b(title|name|path)\b", schema.get("description", ""), re.IGNORECASE):
         return lambda token: token.kind not in ("word", "symbol") or bool(re.search(r"\d|_", token.text))
-    if not _FILE_NAME.search(name):
+    if not re.search(r"(?:^|_)(?:path|file)|Path$|File", name):
         return None
     return lambda token: (
         token.kind in ("path", "quoted") or (token.kind == "word" and bool(re.search(r"\.[a-z]\w{1,4}$", token.text)))
     )
 
 
-def _typed(token: Token, schema: Json) -> Any:
-    """Return a token as the schema's type: the value of the enumeration that it names, or a number.
-
-    A comma before exactly three digits separates thousands; `0,25` is written with one as well.
-    """
-    if "enum" in schema:
-        return next(value for value in schema["enum"] if fits(token, {"enum": [value]}))
-    text = token.text
-    if re.fullmatch(r"[-+]?\d{1,3}(,\d{3})+(\.\d+)?", text):
-        text = text.replace(",", "")
-    elif text.count(",") == 1 and "." not in text:
-        text = text.replace(",", ".")
-    number = float(re.sub(r"[.,](?=.*[.,])", "", text))
-    return int(number) if number.is_integer() else number
-
-
 def _name_stems(name: str) -> set[str]:
     return {stem(word, "english") for word in words(name)} - {"id", "is"}
-
-
-def _own_stems(tool: Tool) -> frozenset[str]:
-    """Return words that name the tool or ask for it, and so are no argument."""
-    literals = " ".join(re.sub(r"\{[^}]*\}", " ", example).replace("|", " ") for example in tool.mark.examples)
-    # A tool without phrases is described only by its description and its parameters.
-    described = literals or " ".join([tool.description, *tool.input_schema.get("properties", {})])
-    own_words = words(" ".join([tool.name, tool.mark.title, *tool.mark.keywords, described]))
-    return frozenset(stem(fold(word), "english") for word in own_words if word not in function_words())

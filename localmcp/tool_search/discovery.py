@@ -13,11 +13,8 @@ from typing_extensions import TypedDict
 from localmcp.errors import InvalidInput, UnknownTool
 from localmcp.humanize import cut_to, quoted
 from localmcp.schemas import describe_kind, list_of, mapping_of, properties_of
-from localmcp.tool_search.name_match import ToolMetadata as ToolMetadata
-from localmcp.tool_search.name_match import score_query as score_query
-from localmcp.tool_search.name_match import score_word as score_word
 from localmcp.tool_search.ranking import FIRST_OF_PARTS, PATIENCE, Hit, Hits, ToolFinder
-from localmcp.tool_search.words import MOST_PARTS, ToolDescription, first_sentence
+from localmcp.tool_search.words import MOST_PARTS, ToolDescription, ToolMetadata, first_sentence, score_query
 from localmcp.tools import Answer, Json, Param, Registry, Tool, at_most, compact_json, current_scope, tool
 
 log = logging.getLogger(__name__)
@@ -35,21 +32,10 @@ MAX_RESULTS = 100
 NOTHING_FOUND = "No tools found. Try different keywords or a broader search term."
 NOTHING_SURE = "Nothing fits surely; the nearest are below. If none does it, these servers have no tool for it."
 NAME_REQUIRED = "Tool name is required"
-ONE_LINE, LONGEST_PARAMETERS = 160, 160
+ONE_LINE = 160
 """Characters of a description, and of the list of parameters, in a brief answer."""
-LONGEST_SCHEMA = 6_000
-"""Characters of a schema that a brief answer sends for the best tool."""
 MOST_RESULTS, NEAREST = 10, 5
 """Tools in an answer, and in a brief one that names what is nearest because nothing fits surely."""
-MOST_WHOLE = 3
-"""Schemas in a brief answer to a task of several parts; to anything else it has one."""
-WEAK_SHARE = 0.2
-"""The text of a brief answer only names a tool whose score is less than this share of the best one's."""
-BARE = ("name", "score", "notice")
-"""Fields of a tool that is only named."""
-UNREAD, NO_MORE = ("title", "minLength", "maxLength"), ("additionalProperties", False)
-"""Parts of a schema that a brief answer leaves out; `execute_tool` names every mistake."""
-KEPT_DESCRIPTIONS = 20_000
 
 Profile = Literal["best", "classic"]
 Detail = Literal["full", "brief"]
@@ -120,8 +106,12 @@ class Discovery:
 
     def search(self, query: str = "", max_results: int = 0, *, profile: Profile = "best") -> list[ToolHit]:
         """Return the tools that fit, best first, as `rank_tools` says. 0 and less do not cut."""
-        hits, _ = self._rank(query, profile, max_results)
-        return [_full(tool, score) for tool, score in hits]
+        hits: list[ToolHit] = []
+        for hit_tool, score in self._rank(query, profile, max_results)[0]:
+            hit: ToolHit = {"name": hit_tool.name, "description": hit_tool.description, "score": round(score, 4)}
+            schema = _schema_of(hit_tool)
+            hits.append(hit if schema is None else {**hit, "input_schema": schema, "inputSchema": schema})
+        return hits
 
     def _rank(
         self,
@@ -165,7 +155,7 @@ class Discovery:
             key = (hit_tool.name, hit_tool.description, mark.keywords, mark.title, mark.examples)
             described = self._by_content.get(key)
             if described is None:
-                if len(self._by_content) >= KEPT_DESCRIPTIONS:
+                if len(self._by_content) >= 20_000:
                     self._by_content.clear()
                 described = self._by_content[key] = ToolDescription(*key, schema=_schema_of(hit_tool) or {})
             hit_tool.described = described
@@ -201,7 +191,9 @@ class Discovery:
         collections, verify citations, and what connected servers do. Ask by capability, verb and object: "remove
         duplicate rows in Excel". Run one with execute_tool."""
         # Asked first: who becomes ready in the meantime was not searched.
-        waiting = _still_starting(self.starting())
+        servers = self.starting()
+        ending = "is still starting: its" if len(servers) == 1 else "are still starting: their"
+        waiting = f"{', '.join(servers)} {ending} tools are found in a few seconds." if servers else None
         asked = [text.strip()[:2000] for text in queries or () if text.strip()][:MOST_PARTS]
         text = ". ".join(filter(None, (query.strip(), *asked)))
         ranked, hits = self._rank(text, most=max_results, queries=asked if len(asked) > 1 else ())
@@ -211,15 +203,22 @@ class Discovery:
         if not sure and (max_results, detail) == (MOST_RESULTS, "brief"):
             ranked = ranked[: NEAREST if hits.parts == 1 else FIRST_OF_PARTS]
         # Of a task with several parts the best tools are needed together.
-        whole = max_results if detail == "full" else min(hits.parts, MOST_WHOLE) if sure and text else 0
-        least = WEAK_SHARE * ranked[0][1]
+        whole = max_results if detail == "full" else min(hits.parts, 3) if sure and text else 0
+        # Of a tool that scores far less than the best one, the text of a brief answer has little more than the name.
+        least = 0.2 * ranked[0][1]
         shown = [
             _as_hit(
                 ranked_tool, score, full=rank < whole, asked=detail == "full", bare=rank >= whole > 0 or score < least
             )
             for rank, (ranked_tool, score) in enumerate(ranked)
         ]
-        written = compact_json(shown if detail == "full" else [_in_text(hit, n, least) for n, hit in enumerate(shown)])
+        named: list[Any] = [
+            hit
+            if detail == "full" or (rank < NEAREST and hit["score"] >= least)
+            else {name: part for name, part in hit.items() if name in ("name", "score", "notice")}
+            for rank, hit in enumerate(shown)
+        ]
+        written = compact_json(named)
         value: Json = {"confidence": "high" if sure else "low", "tools": shown, "count": len(shown)}
         before, after = [] if sure else [NOTHING_SURE], [waiting] if waiting else []
         if not text and len(shown) == max_results < (total := len(self._searchable())):
@@ -269,12 +268,6 @@ class Discovery:
 # ---------------------------------------------------------------- answers
 
 
-def _full(hit_tool: Tool, score: float) -> ToolHit:
-    hit: ToolHit = {"name": hit_tool.name, "description": hit_tool.description, "score": round(score, 4)}
-    schema = _schema_of(hit_tool)
-    return hit if schema is None else {**hit, "input_schema": schema, "inputSchema": schema}
-
-
 def _as_hit(hit_tool: Tool, score: float, *, full: bool, asked: bool, bare: bool) -> ToolHit:
     """Return a hit as tool_search has it: with its schema, a very long one only if `asked`, or in one line; `bare`:
     of the parameters only those that are required."""
@@ -284,21 +277,16 @@ def _as_hit(hit_tool: Tool, score: float, *, full: bool, asked: bool, bare: bool
     schema = _schema_of(hit_tool)
     if schema is None:
         return hit
-    if full and (asked or len(compact_json(schema)) <= LONGEST_SCHEMA):
+    if full and (asked or len(compact_json(schema)) <= 6_000):
         return {**hit, "input_schema": schema if asked else _to_fill_in(schema)}
     hit["description"] = cut_to(first_sentence(hit_tool.description).rstrip(";"), ONE_LINE)
-    return {**hit, "parameters": required_parameters(schema) if bare else _parameter_line(schema)}
-
-
-def _in_text(hit: ToolHit, place: int, least: float) -> Json:
-    """Return a hit of a brief answer as its text has it: without a description if it is far down or scores little."""
-    whole = place < NEAREST and hit["score"] >= least
-    return {name: part for name, part in hit.items() if whole or name in BARE}
+    return {**hit, "parameters": parameter_line(schema, required_only=bare)}
 
 
 def _to_fill_in(schema: Json) -> Json:
-    """Return a schema without what nobody needs to fill it in: titles made of names, lengths, a ban on more fields."""
-    bare = {key: value for key, value in schema.items() if key not in UNREAD and (key, value) != NO_MORE}
+    """Return a schema without titles made of names, lengths, a ban on more fields: `execute_tool` names mistakes."""
+    unread = ("title", "minLength", "maxLength")
+    bare = {key: v for key, v in schema.items() if key not in unread and (key, v) != ("additionalProperties", False)}
     properties = mapping_of(schema.get("properties"))
     kinds = {
         name: _to_fill_in(cast(Json, kind)) if isinstance(kind, dict) else kind for name, kind in properties.items()
@@ -306,31 +294,18 @@ def _to_fill_in(schema: Json) -> Json:
     return bare | ({"properties": kinds} if kinds else {})
 
 
-def required_parameters(schema: Json) -> str:
-    """Return what a call cannot do without, in one line; how many parameters are optional is added."""
-    required, optional = _parameters(schema)
-    parts = [*required, f"+{len(optional)} optional"] if optional else required
-    return ", ".join(parts) or "none"
-
-
-def _parameter_line(schema: Json) -> str:
-    """Return all parameters with their types, required ones first, as many as fit a line."""
-    required, optional = _parameters(schema)
-    parts = [*required, *optional]
-    shown = next((n for n in range(len(parts), 0, -1) if len(", ".join(parts[:n])) <= LONGEST_PARAMETERS), 1)
-    more = [f"+{len(parts) - shown} more"] if len(parts) > shown else []
-    return ", ".join([*parts[:shown], *more]) or "none"
-
-
-def _parameters(schema: Json) -> tuple[list[str], list[str]]:
-    """Return required and optional parameters, each as `name* (type)`."""
+def parameter_line(schema: Json, *, required_only: bool = False) -> str:
+    """Return the parameters as `name* (type)`, required ones first, as many as fit a line; then how many more."""
     properties = properties_of(schema)
     required = [name for name in list_of(schema.get("required")) if isinstance(name, str) and name in properties]
     optional = [name for name in properties if name not in required]
-    return (
-        [f"{name}* ({describe_kind(properties[name], schema)})" for name in required],
-        [f"{name} ({describe_kind(properties[name], schema)})" for name in optional],
-    )
+    parts = [f"{name}* ({describe_kind(properties[name], schema)})" for name in required]
+    if required_only:
+        return ", ".join([*parts, f"+{len(optional)} optional"] if optional else parts) or "none"
+    parts += [f"{name} ({describe_kind(properties[name], schema)})" for name in optional]
+    shown = next((n for n in range(len(parts), 0, -1) if len(", ".join(parts[:n])) <= ONE_LINE), 1)
+    more = [f"+{len(parts) - shown} more"] if len(parts) > shown else []
+    return ", ".join([*parts[:shown], *more]) or "none"
 
 
 def _schema_of(hit_tool: Tool) -> Json | None:
@@ -339,14 +314,6 @@ def _schema_of(hit_tool: Tool) -> Json | None:
     except Exception:
         log.warning("%s cannot tell its schema and is found without", hit_tool.name, exc_info=True)
         return None
-
-
-def _still_starting(names: Sequence[str]) -> str | None:
-    """Return which servers' tools cannot be found yet, in one sentence; None if there is none."""
-    if not names:
-        return None
-    ending = "is still starting: its" if len(names) == 1 else "are still starting: their"
-    return f"{', '.join(names)} {ending} tools are found in a few seconds."
 
 
 def _refused(value: Json, sentence: str, hint: str | None) -> Answer:

@@ -26,7 +26,6 @@ ALIKE, MISSPELT = 0.8, 0.85
 """How well a word of the same group matches, and one with a typing error."""
 
 _VERB_WORDS = frozenset("find search show display give get view see print list look open tell need".split())
-VERBS = frozenset(stem(word, "english") for word in _VERB_WORDS)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,20 +78,14 @@ class PhraseMatch:
         """Places of the tokens that are words of the phrase or in slots."""
         return self.literals.union(*self.captured.values())
 
-    def is_singular(self, parameter: str) -> bool:
-        """Return whether the phrase wants the argument in the singular."""
-        return Slot(parameter, singular=True) in self.phrase.items
-
-
-_PART = re.compile(r"\{(\w+)(?::(singular))?(?:=([^}]*))?\}|([^\W_]+(?:['’|][^\W_]+)*)|([+*/=%])")
-
 
 @cache
 def parse_phrase(text: str) -> Phrase:
     """Return an example phrase, taken apart by the notation above."""
     items: list[Literal | Slot] = []
     constants: Json = {}
-    for parameter, singular, constant, words, symbol in _PART.findall(text):
+    part = r"\{(\w+)(?::(singular))?(?:=([^}]*))?\}|([^\W_]+(?:['’|][^\W_]+)*)|([+*/=%])"
+    for parameter, singular, constant, words, symbol in re.findall(part, text):
         if parameter and f"{{{parameter}=" in text:
             constants[parameter] = constant
         elif parameter:
@@ -106,7 +99,8 @@ def parse_phrase(text: str) -> Phrase:
 def _literal(written: str) -> Literal:
     words = tuple(fold(word) for word in written.split("|"))
     stems = frozenset(stem(word, "english") for word in words)
-    weight = FUNCTION_WEIGHT if function_words().issuperset(words) else VERB_WEIGHT if stems & VERBS else 1.0
+    asks = any(stem(word, "english") in stems for word in _VERB_WORDS)
+    weight = FUNCTION_WEIGHT if function_words().issuperset(words) else VERB_WEIGHT if asks else 1.0
     return Literal(words, stems, weight)
 
 
@@ -129,9 +123,29 @@ def match_phrase(phrase: Phrase, tokens: Sequence[Token], properties: Mapping[st
     # A verb of asking alone tells nothing where the phrase has a noun.
     most = max((literal.weight for literal in literals), default=0.0)
     heaviest = [literal for literal in literals if literal.weight == most]
-    if not any(_said_with(literal, tokens, place) for literal in heaviest for place in range(len(tokens))):
+    count = len(tokens)
+    if not any(_said_with(literal, tokens, place) for literal in heaviest for place in range(count)):
         return None
-    table = _align(phrase, tokens, properties)
+    costs = [SKIPPED_FUNCTION if token.is_function_word else SKIPPED_WORD for token in tokens]
+    # table[i][j]: the best that items from i on can make of the tokens from j on.
+    table: list[list[_Step]] = [[(0.0, "end", 0)] * (count + 1) for _ in range(len(phrase.items) + 1)]
+    for position in range(count - 1, -1, -1):
+        table[-1][position] = (table[-1][position + 1][0] - costs[position], "skip", 1)
+    for number in range(len(phrase.items) - 1, -1, -1):
+        item, row, below = phrase.items[number], table[number], table[number + 1]
+        row[count] = (below[count][0], "miss", 0)
+        for position in range(count - 1, -1, -1):
+            if isinstance(item, Literal):
+                said = _said_with(item, tokens, position)
+                steps = [(below[position + n][0] + item.weight * quality, "match", n) for n, quality in said]
+            else:
+                schema = properties.get(item.parameter, {})
+                longest = count - position if takes_words(schema) else len(values_from(tokens, position, schema))
+                taken = range(1, longest + 1)
+                steps = [(below[position + n][0] + SLOT_WEIGHT - CAPTURED * n, "take", n) for n in taken]
+            # Of equal steps the first: what can be a slot's is not left to a later one.
+            steps += [(below[position][0], "miss", 0), (row[position + 1][0] - costs[position], "skip", 1)]
+            row[position] = max(steps, key=lambda step: step[0])
     best = table[0][0][0]
     if best <= 0:
         return None
@@ -139,7 +153,7 @@ def match_phrase(phrase: Phrase, tokens: Sequence[Token], properties: Mapping[st
     captured: dict[str, range] = {}
     literal_words: set[int] = set()
     number = position = 0
-    while number < len(phrase.items) and position < len(tokens):
+    while number < len(phrase.items) and position < count:
         _, step, length = table[number][position]
         item = phrase.items[number]
         if isinstance(item, Slot) and step == "take":
@@ -149,33 +163,6 @@ def match_phrase(phrase: Phrase, tokens: Sequence[Token], properties: Mapping[st
         position += length
         number += step != "skip"
     return PhraseMatch(phrase, min(best / whole, 1.0), best, captured, frozenset(literal_words))
-
-
-def _align(phrase: Phrase, tokens: Sequence[Token], properties: Mapping[str, Any]) -> list[list[_Step]]:
-    """Return table[i][j]: the best that items from i on can make of the tokens from j on."""
-    count = len(tokens)
-    costs = [SKIPPED_FUNCTION if token.is_function_word else SKIPPED_WORD for token in tokens]
-    table: list[list[_Step]] = [[(0.0, "end", 0)] * (count + 1) for _ in range(len(phrase.items) + 1)]
-    for position in range(count - 1, -1, -1):
-        table[-1][position] = (table[-1][position + 1][0] - costs[position], "skip", 1)
-    for number in range(len(phrase.items) - 1, -1, -1):
-        item, row, below = phrase.items[number], table[number], table[number + 1]
-        row[count] = (below[count][0], "miss", 0)
-        for position in range(count - 1, -1, -1):
-            steps: list[_Step]
-            if isinstance(item, Literal):
-                said = _said_with(item, tokens, position)
-                steps = [(below[position + n][0] + item.weight * quality, "match", n) for n, quality in said]
-            else:
-                schema = properties.get(item.parameter, {})
-                longest = count - position if takes_words(schema) else len(values_from(tokens, position, schema))
-                steps = [
-                    (below[position + n][0] + SLOT_WEIGHT - CAPTURED * n, "take", n) for n in range(1, longest + 1)
-                ]
-            # Of equal steps the first: what can be a slot's is not left to a later one.
-            steps += [(below[position][0], "miss", 0), (row[position + 1][0] - costs[position], "skip", 1)]
-            row[position] = max(steps, key=lambda step: step[0])
-    return table
 
 
 def _said_with(item: Literal, tokens: Sequence[Token], position: int) -> list[tuple[int, float]]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 import math
-import operator
+import re
 import threading
 import time
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as TooLate
@@ -22,27 +22,21 @@ from localmcp.errors import ConfigurationError, ModelUnavailable
 from localmcp.models import Embedder, LazyEmbedder
 from localmcp.models.text_vectors import TextVectors
 from localmcp.tool_search.meaning import ToolVectors, vectors_of
-from localmcp.tool_search.name_match import rung_of, squeeze
 from localmcp.tool_search.words import (
     Query,
     ToolDescription,
     ToolText,
-    opposite_verbs,
     parts_of,
+    score_word,
     take_apart,
     take_query_apart,
     telling,
 )
-from localmcp.wording.spelling import WordList, correct
 
 log = logging.getLogger(__name__)
 
-KEPT_CATALOGS = 8
-"""Sets of tools kept ready for search: callers with different rights search different sets."""
 PATIENCE = 1.0
 """Seconds that a search waits for the model, and for the vectors of new tools, before it goes by words alone."""
-COMMON_SIZE = 100
-"""Rarity in a smaller catalog is reckoned as if it had this many tools: few tools say little about a word."""
 SHARE_OF_PARTS, SHARE_OF_QUERIES = 0.35, 0.8
 """How much the parts of a request count beside the whole: those it falls into, and those that the caller names."""
 FIRST, FIRST_OF_PARTS = 5, 10
@@ -52,8 +46,6 @@ MAX_SCORE_OF_WORD, MAX_SCORE = 0.79, 0.95
 SHARE_SHOWN, SHARE_OF_FIRST, CERTAIN, SHORT = 0.1, 0.005, 0.67, 7
 """A tool is shown down to this share of the best one's score, and among the first down to a far smaller one unless the
 best is certain for a request of so few words: a longer one may ask for several things."""
-MAX_RANKED = 100
-"""Tools that are put in order; nobody asks for more."""
 
 
 class Weights(NamedTuple):
@@ -62,7 +54,7 @@ class Weights(NamedTuple):
     order: tuple[float, ...]
     """Of the five columns of meaning; of strength, 1 - exp(-weight / 3) of the weight of the request's words that the
     tool has, by field and rarity; and of verb_not_in_name: 1 if a command has a verb that is neither in the tool's name
-    nor first in its description, 3 if the opposite is."""
+    nor first in its description."""
     right: tuple[float, ...]
     """Of 1; of the relevance of the most relevant tool; of how far the sixth is behind it; of its verb_not_in_name; and
     of how many words the request has, at most 15: of a long one fewer fit any one tool."""
@@ -118,37 +110,37 @@ class Hits:
 class ToolCatalog:
     """Tools that are searched together: their words counted, their vectors stacked."""
 
-    def __init__(self, tools: Sequence[ToolText], described: Sequence[ToolDescription] = ()) -> None:
+    def __init__(self, tools: Sequence[ToolText], described: Sequence[ToolDescription]) -> None:
         """`described`: the tools that the texts were made of; keeping them keeps their identity."""
         self.tools = tuple(tools)
         self._described = tuple(described)
         self._lock = threading.Lock()
         self._made: dict[str, Future[ToolVectors]] = {}
         """By model; whoever asked first has waited for it."""
-        self._surfaces = WordList(Counter(surface for tool in self.tools for surface in tool.surfaces))
-
-    def holds(self, described: Sequence[ToolDescription]) -> bool:
-        """Return whether it was made of exactly these tools."""
-        return len(described) == len(self._described) and all(map(operator.is_, described, self._described))
 
     @cached_property
     def _names(self) -> Mapping[str, Mapping[int, float]]:
         """Name, squeezed, with and without the namespace -> the tools that it names in full, and the ladder's score."""
         names: dict[str, dict[int, float]] = {}
         for row, tool in enumerate(self.tools):
-            names.setdefault(squeeze(tool.metadata.name.rpartition("__")[2]), {}).setdefault(row, 0.8)
-            names.setdefault(squeeze(tool.metadata.name), {})[row] = 1.0
+            names.setdefault(_squeeze(tool.metadata.name.rpartition("__")[2]), {}).setdefault(row, 0.8)
+            names.setdefault(_squeeze(tool.metadata.name), {})[row] = 1.0
         return names
 
     def rungs(self, query: str) -> Mapping[int, float]:
         """Return places of the tools that the ladder is sure of, by a name in full or a single word, and its score."""
         lowered = query.strip().lower()
-        named: Mapping[int, float] = self._names.get(squeeze(lowered) or " ", {})
+        named: Mapping[int, float] = self._names.get(_squeeze(lowered) or " ", {})
         if " " in lowered:
             return named
-        scores = {row: rung_of(lowered, tool.metadata) for row, tool in enumerate(self.tools)}
-        exact = {row: 1.0 for row, score in named.items() if score == 1.0}
-        return {row: score for row, score in scores.items() if score} | exact
+        # One of up to three letters inside another word is none: `art` in `start`.
+        inside = re.compile(rf"(?<![^\W_]){re.escape(lowered)}" if len(lowered) < 4 else "")
+        rungs: dict[int, float] = {}
+        for row, tool in enumerate(self.tools):
+            texts = (tool.metadata.name, tool.metadata.description, *tool.metadata.keywords)
+            if (score := score_word(lowered, tool.metadata)) and inside.search(" ".join(texts)):
+                rungs[row] = score
+        return rungs | {row: 1.0 for row, score in named.items() if score == 1.0}
 
     @cached_property
     def _holders(self) -> Mapping[str, tuple[NDArray[np.intp], NDArray[np.float32]]]:
@@ -171,30 +163,18 @@ class ToolCatalog:
                 places.setdefault(verb, []).append(row)
         return places
 
-    def read(self, text: str) -> Query:
-        """Return the words of a request, with the nearest word of a tool for each that is neither English nor a
-        tool's."""
-        query = take_query_apart(text)
-        # `unblock` is no English word of the vocabulary, and no slip for `block`.
-        known = self._holders.keys() | opposite_verbs().keys()
-        unknown = [surface for stemmed, surface in query.words.items() if stemmed not in known]
-        near_words = {word: near[0].replacement for word in unknown if (near := correct(word, self._surfaces))}
-        if not near_words:
-            return query
-        return take_query_apart(" ".join(near_words.get(word.lower().strip(".,;:!?"), word) for word in text.split()))
-
     def compare_words(self, query: Query) -> NDArray[np.float32]:
         """Return strength and verb_not_in_name, see `Weights`: (tools, 2)."""
         weight = np.zeros(len(self.tools), np.float32)
         for stemmed, surface in query.words.items():
             places, shares = self._holders.get(stemmed, (None, None))
             if places is not None and shares is not None:
-                rarity = math.log(1 + max(len(self.tools), COMMON_SIZE) / (len(places) + 0.5))
+                # Few tools say little about a word: fewer than 100 count as 100.
+                rarity = math.log(1 + max(len(self.tools), 100) / (len(places) + 0.5))
                 weight[places] += shares * np.float32(rarity * telling(surface))
         unnamed = np.full(len(self.tools), bool(query.verbs), np.float32)
-        for verbs, value in ((query.verbs, 0), (query.opposites, 3)):
-            for verb in verbs:
-                unnamed[self._by_verb.get(verb, [])] = value
+        for verb in query.verbs:
+            unnamed[self._by_verb.get(verb, [])] = 0
         return np.stack([1 - np.exp(-weight / 3), unnamed], axis=1)
 
     def vectors(
@@ -263,11 +243,10 @@ class ToolFinder:
         """Return the tools made ready for search; the same object as long as the tools are the same."""
         key = tuple(map(id, tools))
         with self._lock:
-            catalog = self._catalogs.pop(key, None)
-            if catalog is None or not catalog.holds(tools):
-                catalog = ToolCatalog([self.text_of(tool) for tool in tools], tools)
+            catalog = self._catalogs.pop(key, None) or ToolCatalog([self.text_of(tool) for tool in tools], tools)
             self._catalogs[key] = catalog
-            if len(self._catalogs) > KEPT_CATALOGS:
+            # Callers with different rights search different sets.
+            if len(self._catalogs) > 8:
                 self._catalogs.popitem(last=False)
             return catalog
 
@@ -294,7 +273,12 @@ class ToolFinder:
         signs = (1.0, relevances[best], lead, rows[0][best, -1], min(words, 15))
         right = float(np.dot(weights.right, signs))
         if len(rows) > 1:
-            relevances = _mix([row @ np.array(weights.order, np.float32) for row in rows], bool(queries))
+            # Of the whole, and of the parts, of each of which the best tool counts most.
+            odds = [row @ np.array(weights.order, np.float32) for row in rows]
+            shares = [np.exp(row - row.max()) / np.exp(row - row.max()).sum() for row in odds]
+            of_parts = SHARE_OF_QUERIES if queries else SHARE_OF_PARTS
+            mixed = (1 - of_parts) * shares[0] + of_parts * np.max(shares[1:], axis=0) / (len(shares) - 1)
+            relevances = np.log(mixed + np.float32(1e-12))
         strengths = rows[0][:, -2]
         has_words = words > 0 and (with_model or bool(strengths.any()))
         return Scores(
@@ -312,7 +296,7 @@ class ToolFinder:
         """Return what speaks for each tool, (tools, columns of `Weights.order`) for each text, how many telling words
         the first has, and whether the model was there in time."""
         catalog = self._catalog(tools)
-        read = [catalog.read(text) for text in texts]
+        read = [take_query_apart(text) for text in texts]
         by_words = [catalog.compare_words(query) for query in read]
         found = self._compare_meaning(catalog, texts, patience)
         by_meaning = found or [np.zeros((len(tools), 5), np.float32)] * len(texts)
@@ -366,10 +350,11 @@ class ToolFinder:
             return Hits(())
         one_word = len(query.split()) == 1
         # What a word is part of is what was asked for; tools that are only similar would come between.
-        others = () if one_word and names else (-scores.odds).argsort(kind="stable")[:MAX_RANKED].tolist()
+        others = () if one_word and names else (-scores.odds).argsort(kind="stable")[:100].tolist()
         highest = MAX_SCORE_OF_WORD if names or one_word else MAX_SCORE
+        probable = 1 / (1 + np.exp(-scores.odds.astype(np.float64).clip(-30, 30)))
         ranked = [
-            (names.get(place) or highest * probability(float(scores.odds[place])), scores.odds[place], tools[place])
+            (names.get(place) or highest * float(probable[place]), scores.odds[place], tools[place])
             for place in dict.fromkeys((*names, *others))
         ]
         ranked.sort(key=lambda entry: (-round(entry[0], 4), -round(float(entry[1]), 1), entry[2].name))
@@ -384,16 +369,6 @@ class ToolFinder:
         return Hits(tuple(shown), bool(names) or scores.sure, scores.parts)
 
 
-def _mix(relevances: Sequence[NDArray[np.float32]], are_queries: bool) -> NDArray[np.float32]:
-    """Return the relevances of a request: of the whole, which is the first, and of its parts, of each of which the best
-    tool counts most."""
-    shares = [np.exp(each - each.max()) for each in relevances]
-    shares = [share / share.sum() for share in shares]
-    of_parts = SHARE_OF_QUERIES if are_queries else SHARE_OF_PARTS
-    mixed = (1 - of_parts) * shares[0] + of_parts * np.max(shares[1:], axis=0) / (len(shares) - 1)
-    return np.log(mixed + np.float32(1e-12))
-
-
-def probability(odds: float) -> float:
-    """Return log odds as a number between 0 and 1."""
-    return 1 / (1 + math.exp(-max(-30.0, min(30.0, odds))))
+def _squeeze(text: str) -> str:
+    """Return letters and digits only: a name is a name in whatever notation ("send email" is `send_email`)."""
+    return re.sub(r"[\W_]+", "", text)

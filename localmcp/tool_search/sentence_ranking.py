@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from operator import mul
 
+from localmcp.arrays import np
 from localmcp.tool_search.phrases import Phrase, PhraseMatch, match_phrase, parse_phrase, takes_words
 from localmcp.tool_search.ranking import ToolFinder
 from localmcp.tool_search.words import ToolDescription
@@ -26,8 +25,6 @@ model the odds follow from the strength."""
 
 TRUSTED = 0.65
 """A phrase that is said less fully does not tell what its slots took."""
-SURE_BY_WORDS = 0.9
-"""From this certainty on, by phrases and words, the model is not asked."""
 NONE_AT_MOST, LEAST = 0.4, 0.25
 """A tool is worth a call if "none of them" is not likelier than this, and the tool itself at least this likely."""
 PATIENCE = 60.0
@@ -79,10 +76,13 @@ class ToolRanking:
         tokens = tuple(tokenize(sentence))
         if not listed:
             return Ranking(sentence, tokens, [], 1.0)
-        phrases = [_best_phrase(tool, tokens) for tool in listed]
+        phrases: list[PhraseMatch | None] = []
+        for tool in listed:
+            properties = tool.input_schema.get("properties", {})
+            matches = filter(None, (match_phrase(phrase, tokens, properties) for phrase in phrases_of(tool)))
+            phrases.append(max(matches, key=lambda match: (round(match.score, 1), match.weight), default=None))
         ranking = self._weigh(sentence, tokens, listed, phrases, None)
-        doubtful = ranking.tools[0].certainty < SURE_BY_WORDS
-        if doubtful if with_model is None else with_model:
+        if ranking.tools[0].certainty < 0.9 if with_model is None else with_model:
             ranking = self._weigh(sentence, tokens, listed, phrases, PATIENCE)
         return ranking
 
@@ -102,32 +102,26 @@ class ToolRanking:
         described = [self._describe(tool) for tool in tools]
         scores = self._finder.score(" ".join(spoken.split()) or sentence, described, patience)
         weights = WITH_MODEL if scores.with_model else WITHOUT_MODEL
+        telling = [place for place, token in enumerate(tokens) if is_telling(token)]
         evidence: list[tuple[float, ...]] = []
         for place, (tool, phrase) in enumerate(zip(tools, phrases, strict=True)):
             said = phrase.score if phrase else 0.0
             properties = tool.input_schema.get("properties", {})
             placed = any(token.kind in ("path", "id") and asks_for(properties, token) for token in tokens)
-            unknown = _unknown_words(self._finder.text_of(described[place]).weights, tokens, phrase)
+            known = self._finder.text_of(described[place]).weights
+            explained = phrase.explained if phrase and said >= TRUSTED else frozenset[int]()
+            unknown = sum(at not in explained and tokens[at].stem not in known for at in telling)
+            share = unknown / max(1, sum(at not in explained for at in telling))
             by_search = (1.0, float(scores.odds[place]), float(scores.strengths[place]))
-            evidence.append((*by_search, said, said**4, float(placed), unknown))
-        certainties = share_certainty([sum(map(mul, weights, values)) for values in evidence])
+            evidence.append((*by_search, said, said**4, float(placed), share))
+        # Together with "none of them", whose log odds are 0, they sum to 1.
+        weighed = np.array(evidence) @ np.array(weights)
+        shares = np.exp(np.append(weighed, 0.0) - max(0.0, weighed.max()))
+        certainties: list[float] = (shares / shares.sum()).tolist()
+        none = certainties.pop()
         ranked = list(map(RankedTool, tools, certainties, phrases, evidence))
         ranked.sort(key=lambda ranked_tool: (-ranked_tool.certainty, ranked_tool.tool.name))
-        return Ranking(sentence, tokens, ranked, 1 - sum(certainties))
-
-
-def share_certainty(weighed: Sequence[float]) -> list[float]:
-    """Return log odds as probabilities that, together with "none of them" (log odds 0), sum to 1."""
-    highest = max([0.0, *weighed])
-    odds = [math.exp(weight - highest) for weight in weighed]
-    total = math.exp(-highest) + sum(odds)
-    return [odd / total for odd in odds]
-
-
-def _unknown_words(known: Mapping[str, float], tokens: Sequence[Token], phrase: PhraseMatch | None) -> float:
-    explained = phrase.explained if phrase and phrase.score >= TRUSTED else frozenset[int]()
-    telling = [token.stem for position, token in enumerate(tokens) if is_telling(token) and position not in explained]
-    return sum(word not in known for word in telling) / max(1, len(telling))
+        return Ranking(sentence, tokens, ranked, none)
 
 
 def phrases_of(tool: Tool) -> tuple[Phrase, ...]:
@@ -135,29 +129,20 @@ def phrases_of(tool: Tool) -> tuple[Phrase, ...]:
     return tuple(phrase for phrase in map(parse_phrase, tool.mark.examples) if not phrase.is_bare)
 
 
-def _best_phrase(tool: Tool, tokens: Sequence[Token]) -> PhraseMatch | None:
-    properties = tool.input_schema.get("properties", {})
-    matches = (match_phrase(phrase, tokens, properties) for phrase in phrases_of(tool))
-    return max(filter(None, matches), key=lambda match: (round(match.score, 1), match.weight), default=None)
-
-
 def is_telling(token: Token) -> bool:
     """Return whether a token is a word that can point to a tool."""
     return token.kind == "symbol" or (token.kind == "word" and not token.is_function_word)
 
 
-_ASKING = {"path": re.compile(r"path|file|folder|url|uri", re.I), "id": re.compile(r"\bids?\b|Id\b|uuid", re.I)}
-_IDENTIFIER = re.compile(r"\w+_\w+")
-"""In a description it names something else: "As add_path returned it" asks for no path."""
-
-
 def asks_for(properties: Mapping[str, Json], token: Token) -> list[str]:
     """Return the parameters whose name or description asks for a path or an id such as `token`."""
-    asking = _ASKING.get(token.kind)
+    patterns = {"path": r"(?i:path|file|folder|url|uri)", "id": r"(?i:\bids?\b|uuid)|Id\b|ID\b"}
+    if token.kind not in patterns:
+        return []
+    # An identifier in a description names something else: "As add_path returned it" asks for no path.
+    texts = {name: re.sub(r"\w+_\w+", "", schema.get("description", "")) for name, schema in properties.items()}
     return [
         name
         for name, schema in properties.items()
-        if asking
-        and takes_words(schema)
-        and asking.search(f"{name} {_IDENTIFIER.sub('', schema.get('description', ''))}")
+        if takes_words(schema) and re.search(patterns[token.kind], f"{name} {texts[name]}")
     ]

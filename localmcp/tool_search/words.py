@@ -1,4 +1,4 @@
-"""A tool and a request in words: what they are compared by."""
+"""A tool and a request in words: what they are compared by, and the ladder of exact, first, inside and alike."""
 
 from __future__ import annotations
 
@@ -11,44 +11,76 @@ from typing import Any
 
 from localmcp.config import packaged_data
 from localmcp.schemas import list_of, mapping_of
-from localmcp.tool_search.name_match import ToolMetadata
 from localmcp.tools import Json
 from localmcp.wording.normalize import fold, stem, words
 from localmcp.wording.sentences import function_words, tokenize
 from localmcp.wording.spelling import model_vocabulary
 
-MOST_EXAMPLES = 8
-LONGEST_TEXT = 600
-"""Characters of a description that are embedded; the window of the default model is about 1,000."""
-
-FIRST_WORD = 1995
-"""Number of the vocabulary's first whole word."""
-COMMON, RARE = 100, 3000
-"""Ranks among English words: about where a word begins to tell something, and from where on it tells all it can."""
-
 MOST_PARTS = 8
-_PART_END = re.compile(
-    r"(?<=[.!?;:])\s+|,\s+|\s*\n[\s*•-]*|\s+[-–]\s+"
-    r"|\s+(?=(?:and|but|so|then|because|before|since|while|when|if)\s)"
-)
-_SLOT = re.compile(r"\{[^}]*\}")
-_SENTENCE_END = re.compile(r"(?<=[.:;!?])\s|\n")
-
-REACH = 6
-"""A second word of a verb ("turn the music down") is within so many words."""
-_QUESTION = frozenset(
-    """what whats which who whom whose where when how why is are am was were do does did has have had will there any
-    can""".split()
-)
-_BEFORE_A_THING = frozenset(
-    "the a an my this that our your his her their me it him us them all every some these those any one two".split()
-)
 
 
 def read_lines(name: str) -> list[str]:
     """Return the lines of a file of words that is shipped, without comments."""
     text = (packaged_data() / name).read_text(encoding="utf-8")
     return [line for line in text.splitlines() if line and not line.startswith("#")]
+
+
+# ---------------------------------------------------------------- the scoring ladder (requirements.md, section 4)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolMetadata:
+    """The fields by which a tool is found (S1-3)."""
+
+    name: str
+    description: str = ""
+    keywords: tuple[str, ...] = ()
+
+    def lower(self) -> ToolMetadata:
+        """Return the same in lower case."""
+        return ToolMetadata(
+            self.name.lower(), self.description.lower(), tuple(keyword.lower() for keyword in self.keywords)
+        )
+
+
+def score_query(query: str, metadata: ToolMetadata) -> float:
+    """Return how well a tool fits a query, 0..1; 1 = its name, or an empty query (requirements.md, section 4).
+
+    Several words are scored one by one: all found, their average x 0.9; else the average over all words x the share
+    of words found.
+    """
+    query = query.strip().lower()
+    lowered = metadata.lower()
+    if query in ("", lowered.name):
+        return 1.0
+    scores = [score_word(word, lowered) for word in query.split()]
+    if len(scores) == 1:
+        return scores[0]
+    average = sum(scores) / len(scores)
+    matched = sum(score > 0 for score in scores)
+    return average * (0.9 if matched == len(scores) else matched / len(scores))
+
+
+def score_word(word: str, metadata: ToolMetadata) -> float:
+    """Return the highest rung that one word reaches, 0..0.9; likeness counts only where no rung is reached.
+
+    Args:
+        word: not empty, in lower case.
+        metadata: in lower case.
+    """
+    rungs = [0.85 if keyword == word else 0.7 for keyword in metadata.keywords if word in keyword]
+    if word in metadata.name:
+        rungs.append(0.9 if metadata.name.startswith(word) else 0.8)
+    if word in metadata.description:
+        whole_words = (part.strip(".,;:!?()[]{}\"'") for part in metadata.description.split())
+        rungs.append(0.6 if word in whole_words else 0.5)
+    if rungs:
+        return max(rungs)
+    from rapidfuzz.distance import Levenshtein
+
+    weighted = [(0.7, metadata.name), *((0.6, keyword) for keyword in metadata.keywords)]
+    likeness = ((weight, Levenshtein.normalized_similarity(word, text)) for weight, text in weighted)
+    return max((weight * alike for weight, alike in likeness if alike > 0.6), default=0.0)
 
 
 # ---------------------------------------------------------------- tools
@@ -74,8 +106,6 @@ class ToolText:
     """In lower case."""
     weights: Mapping[str, float]
     """Stem -> weight of its best place."""
-    surfaces: frozenset[str]
-    """Its words, folded."""
     verbs: frozenset[str]
     """Stems of the verbs in the name and at the beginning of the description; those of looking if there is none."""
     named: str
@@ -87,25 +117,33 @@ class ToolText:
 def take_apart(description: ToolDescription) -> ToolText:
     """Return the words, the verbs and the texts of a tool."""
     namespace, _, local = description.name.rpartition("__")
-    examples = [_SLOT.sub(" ", example).replace("|", " ") for example in description.examples[:MOST_EXAMPLES]]
+    examples = [spoken_example(example) for example in description.examples[:8]]
     weights: dict[str, float] = {}
-    surfaces: set[str] = set()
     # A word counts by the best place where the tool has it.
+    texts_of_parameters: list[str] = []
+    waiting: list[tuple[Json, int]] = [(description.schema, 0)]
+    while waiting:
+        level, depth = waiting.pop()
+        for name, spec in mapping_of(level.get("properties")).items() if depth <= 3 else ():
+            parameter = mapping_of(spec)
+            allowed = map(str, list_of(parameter.get("enum"))[:50])
+            texts_of_parameters += [name, str(parameter.get("description", "")), *allowed]
+            waiting += [(parameter, depth + 1), (mapping_of(parameter.get("items")), depth + 1)]
     for text, weight in (
-        (_parameter_text(description.schema), 0.4),
+        (" ".join(texts_of_parameters), 0.4),
         (description.description, 0.6),
         (namespace, 0.7),
         (" ".join(examples), 0.8),
         (" ".join((*description.keywords, description.title)), 0.9),
         (local, 1.0),
     ):
-        surfaces.update(words(text))
         weights.update(dict.fromkeys((stem(word, "english") for word in words(text)), weight))
     # Without the whole identifier, which `words` puts before its parts.
     runs_of_words = [words(run) for run in re.split(r"[\W_]+", local)]
     named = " ".join(word for run in runs_of_words for word in (run[1:] if len(run) > 1 else run)) or local
     in_full = " ".join((*words(namespace), named))
-    shown = description.description[:LONGEST_TEXT].strip()
+    # The window of the default model is about 1,000 characters.
+    shown = description.description[:600].strip()
     first = first_sentence(shown)
     texts = (
         f"{in_full}: {first}" if first else in_full,
@@ -116,29 +154,20 @@ def take_apart(description: ToolDescription) -> ToolText:
     return ToolText(
         ToolMetadata(description.name, description.description, description.keywords).lower(),
         weights,
-        frozenset(surfaces),
         (known_verbs() & {stem(word, "english") for word in verb_places}) or looking(),
         named,
         tuple(dict.fromkeys(filter(None, texts))),
     )
 
 
+def spoken_example(example: str) -> str:
+    """Return an example phrase without its slots."""
+    return re.sub(r"\{[^}]*\}", " ", example).replace("|", " ")
+
+
 def first_sentence(description: str) -> str:
     """Return up to the first end of a sentence or a line."""
-    return _SENTENCE_END.split(description.strip(), maxsplit=1)[0]
-
-
-def _parameter_text(schema: Json) -> str:
-    """Return names, descriptions and allowed values of the parameters, nested ones too."""
-    texts: list[str] = []
-    waiting: list[tuple[Json, int]] = [(schema, 0)]
-    while waiting:
-        level, depth = waiting.pop()
-        for name, spec in mapping_of(level.get("properties")).items() if depth <= 3 else ():
-            parameter = mapping_of(spec)
-            texts += [name, str(parameter.get("description", "")), *map(str, list_of(parameter.get("enum"))[:50])]
-            waiting += [(parameter, depth + 1), (mapping_of(parameter.get("items")), depth + 1)]
-    return " ".join(texts)
+    return re.split(r"(?<=[.:;!?])\s|\n", description.strip(), maxsplit=1)[0]
 
 
 # ---------------------------------------------------------------- requests
@@ -152,8 +181,6 @@ class Query:
     """Stem -> the folded word, of those that can point to a tool."""
     verbs: frozenset[str] = frozenset()
     """Stems of the verbs that a tool for it may have; empty where no verb is asked for, or in several parts."""
-    opposites: frozenset[str] = frozenset()
-    """Stems of verbs that do the opposite of what is asked for."""
 
 
 def take_query_apart(query: str) -> Query:
@@ -169,23 +196,29 @@ def take_query_apart(query: str) -> Query:
                 surfaces.setdefault(stem(word, "english"), word)
     if parts_of(query) or not spoken:
         return Query(surfaces)
-    verbs = verbs_asked([fold(text) for text in spoken])
-    opposites = opposite_verbs().get(stem(fold(spoken[0]), "english"), frozenset())
-    return Query(surfaces, verbs, opposites - verbs)
+    return Query(surfaces, verbs_asked([fold(text) for text in spoken]))
 
 
 def parts_of(text: str) -> list[str]:
     """Return the sentences, clauses and entries of lists of a request, at least two words each; none where it is one
     part."""
-    parts = [part.strip(" ,.;") for part in _PART_END.split(text.strip())]
+    ends = (
+        r"(?<=[.!?;:])\s+|,\s+|\s*\n[\s*•-]*|\s+[-–]\s+"
+        r"|\s+(?=(?:and|but|so|then|because|before|since|while|when|if)\s)"
+    )
+    parts = [part.strip(" ,.;") for part in re.split(ends, text.strip())]
     several = [part for part in parts if " " in part][:MOST_PARTS]
     return several if len(several) > 1 else []
 
 
 def telling(word: str) -> float:
-    """Return how much a folded word says, 0..1: the words that are said most often mean little."""
-    rank = model_vocabulary().get(word, FIRST_WORD + RARE) - FIRST_WORD
-    return min(1.0, math.log1p(max(1, rank) / COMMON) / math.log1p(RARE / COMMON))
+    """Return how much a folded word says, 0..1: the words that are said most often mean little.
+
+    From about the 100th English word on it tells something, from the 3,000th on all it can.
+    """
+    first_word = 1995
+    rank = model_vocabulary().get(word, first_word + 3000) - first_word
+    return min(1.0, math.log1p(max(1, rank) / 100) / math.log1p(30))
 
 
 # ---------------------------------------------------------------- verbs
@@ -211,24 +244,19 @@ def verbs_asked(words: Sequence[str]) -> frozenset[str]:
     """
     if not words:
         return frozenset()
-    if words[0] in _QUESTION or words[0].endswith("'s"):
+    question = """what whats which who whom whose where when how why is are am was were do does did has have had will
+        there any can"""
+    before_a_thing = """the a an my this that our your his her their me it him us them all every some these those any
+        one two"""
+    if words[0] in question.split() or words[0].endswith("'s"):
         return looking()
     first = stem(words[0], "english")
-    for other in words[1:REACH]:
+    # The second word of a verb ("turn the music down") is near.
+    for other in words[1:6]:
         if (verbs := _verbs_for().get(f"{first}_{other}")) is not None:
             return verbs
-    is_command = len(words) > 1 and words[1] in _BEFORE_A_THING
+    is_command = len(words) > 1 and words[1] in before_a_thing.split()
     return _verbs_for().get(first, frozenset((first,) if is_command else ()))
-
-
-@cache
-def opposite_verbs() -> dict[str, frozenset[str]]:
-    """Return the stem of a verb -> the stems of its opposites."""
-    opposites: dict[str, frozenset[str]] = {}
-    for line in read_lines("opposite_verbs.txt"):
-        left, right = (frozenset(stem(verb, "english") for verb in side.split()) for side in line.split(":"))
-        opposites |= dict.fromkeys(left, right) | dict.fromkeys(right, left)
-    return opposites
 
 
 @cache

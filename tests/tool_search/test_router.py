@@ -255,8 +255,6 @@ def test_an_empty_query_is_an_error(workspace: Workspace, query: str) -> None:
         ("push my collection to milvus", "collection"),
         ("create a partition in the collection papers", "partition_name"),
         ("weigh a hive", "hive"),
-        ("undo that", "sourceId"),
-        ("import the rules", "path"),
     ],
 )
 def test_words_of_the_tool_and_prepositions_are_no_arguments(

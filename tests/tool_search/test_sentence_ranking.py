@@ -14,7 +14,7 @@ from localmcp.models import LazyEmbedder
 from localmcp.models.default_model import DefaultEmbedder
 from localmcp.tool_search.arguments import fill_arguments
 from localmcp.tool_search.discovery import Discovery
-from localmcp.tool_search.phrases import PhraseMatch, match_phrase, parse_phrase, trim, written
+from localmcp.tool_search.phrases import PhraseMatch, Slot, match_phrase, parse_phrase, trim, written
 from localmcp.tool_search.ranking import ToolFinder
 from localmcp.tool_search.sentence_ranking import Ranking, ToolRanking
 from localmcp.tools import Param, Registry, Tool, tool, tools_of
@@ -108,7 +108,7 @@ class TestPhrases:
         phrase = parse_phrase("docs|documentation on {description:singular} {displayName=documentation}")
         assert dict(phrase.constants) == {"displayName": "documentation"}
         found = match_phrase(phrase, tokenize("documentation on policies"), {})
-        assert found and found.is_singular("description")
+        assert found and Slot("description", singular=True) in found.phrase.items
 
     def test_of_two_phrases_said_in_full_the_more_specific_weighs_more(self) -> None:
         sentence = "water the roses for 10 minutes"
