@@ -21,11 +21,6 @@ from localmcp.storage.connections import connect, truncate_log
 from localmcp.storage.database import Database, fetch_all, fetch_one
 from localmcp.storage.provenance import adopt_file
 
-PAGES_AT_ONCE = 2000
-FAR_AHEAD = 1_000_000
-"""Generations of a restored file begin this far behind those that were, so that no cache takes the one for the other.
-"""
-
 
 @dataclass(frozen=True, slots=True)
 class Backup:
@@ -168,14 +163,14 @@ def _open_current(path: Path) -> Database | None:
 
 
 def _advance_counters(prepared: Path, current: Database) -> None:
-    """Lift generations and row ids above those of the file, so that caches of other processes notice the change."""
+    """Lift generations and row ids far above those of the file, so that caches of other processes notice the change."""
     counters = current.counters()
     with current.read() as connection:
         numbers = fetch_all(connection, "select seq, name from sqlite_sequence")
     with closing(connect(prepared)) as connection:
         connection.execute("begin immediate")
         for name in counters.keys() - {"one"}:
-            connection.execute(f"update state set {name} = max({name}, ?) + ?", (counters[name], FAR_AHEAD))
+            connection.execute(f"update state set {name} = max({name}, ?) + ?", (counters[name], 1_000_000))
         missing = "insert into sqlite_sequence select ?2, ?1 where ?2 not in (select name from sqlite_sequence)"
         connection.executemany(missing, numbers)
         connection.executemany("update sqlite_sequence set seq = max(seq, ?) where name = ?", numbers)
@@ -196,7 +191,7 @@ def _replace_content(prepared: Path, path: Path, copy_current: Callable[[], None
             pages.step(1)
             copy_current()
             while not pages.done:
-                pages.step(PAGES_AT_ONCE)
+                pages.step(2000)
         # Whoever reads the old content meanwhile is not waited for longer.
         truncate_log(path)
     except (apsw.BusyError, apsw.LockedError) as error:

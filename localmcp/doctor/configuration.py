@@ -6,8 +6,7 @@ import os
 import shutil
 import tomllib
 from collections.abc import Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from localmcp import config
 from localmcp.doctor.check import Check, fail, ok, warn
@@ -16,7 +15,7 @@ from localmcp.files import expand_home
 from localmcp.hub.client_configuration import client_files, is_localmcp, read_document, servers_in
 from localmcp.hub.servers import McpServers
 from localmcp.own_tools.problems import line_of
-from localmcp.schemas import list_of
+from localmcp.schemas import list_of, mapping_of
 from localmcp.tools.profiles import profiles_file, read_profile
 
 if TYPE_CHECKING:
@@ -25,37 +24,29 @@ if TYPE_CHECKING:
 
 def check_settings() -> Iterator[Check]:
     """Yield every mistake in `config.toml` and the environment."""
-    path = config.config_file()
-    problems = [*_file_problems(path), *_variable_problems()]
-    for says, fix in problems:
-        yield fail("config", says, fix)
-    if not problems:
-        yield ok("config", f"{path}" if path.exists() else f"no {path}; defaults are used")
-
-
-def _file_problems(path: Path) -> Iterator[tuple[str, str]]:
-    fix = f"edit {path}"
+    path, correct = config.config_file(), True
+    table: dict[str, Any] = {}
+    text = ""
     try:
         text = path.read_text(encoding="utf-8-sig") if path.exists() else ""
         table = tomllib.loads(text)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        yield f"{path}: {error}", fix
-        return
-    for name, raw in table.items():
-        where = f"{path}:{line_of(text, (name,)) or 1}"
+        correct = False
+        yield fail("config", f"{path}: {error}", f"edit {path}")
+    raws = [(name, raw, f"{path}:{line_of(text, (name,)) or 1}", f"edit {path}") for name, raw in table.items()]
+    raws += [
+        (setting["name"], raw, setting["env"], "correct the variable, or unset it")
+        for setting in config.describe_settings()
+        if (raw := config.read_variable(setting["env"]))
+    ]
+    for name, raw, where, fix in raws:
         try:
             config.parse_setting(name, raw, where)
         except ConfigurationError as error:
-            yield str(error), fix
-
-
-def _variable_problems() -> Iterator[tuple[str, str]]:
-    for setting in config.describe_settings():
-        raw = config.read_variable(setting["env"])
-        try:
-            _ = raw and config.parse_setting(setting["name"], raw, setting["env"])
-        except ConfigurationError as error:
-            yield str(error), "correct the variable, or unset it"
+            correct = False
+            yield fail("config", str(error), fix)
+    if correct:
+        yield ok("config", f"{path}" if path.exists() else f"no {path}; defaults are used")
 
 
 def check_profiles(workspace: Workspace | None = None) -> Iterator[Check]:
@@ -72,13 +63,13 @@ def check_profiles(workspace: Workspace | None = None) -> Iterator[Check]:
     wrong = 0
     for name in names:
         where = f"{path}:{line_of(text, (name,)) or 1}"
+        tool_names: list[str] = []
         try:
-            profile = read_profile(name)
+            tool_names = sorted(read_profile(name).get("tools", ()))
         except ConfigurationError as error:
             wrong += 1
             yield fail("config", f"{where}: {error}")
-            continue
-        for tool in sorted(profile.get("tools", ())):
+        for tool in tool_names if workspace else ():
             try:
                 _ = workspace and workspace.registry.get(tool)
             except UnknownTool as error:
@@ -141,30 +132,26 @@ def check_tools(workspace: Workspace) -> Iterator[Check]:
 def check_clients() -> Iterator[Check]:
     """Check the MCP clients on this machine that start localmcp, and whether they can."""
     using: list[str] = []
-    present: list[str] = []
-    for client_file in client_files():
-        if not client_file.path.is_file():
-            continue
-        present.append(client_file.title)
+    present = [client_file for client_file in client_files() if client_file.path.is_file()]
+    for client_file in present:
+        title = client_file.title
         try:
             entries = servers_in(read_document(client_file.path), client_file.path)
         except ConfigurationError as error:
-            yield warn("clients", f"{client_file.title}: {error.message}")
+            yield warn("clients", f"{title}: {error.message}")
             continue
-        for name, entry in entries.items():
-            if isinstance(entry, dict) and is_localmcp(cast("dict[str, Any]", entry)):
-                using.append(client_file.title)
-                yield from _startable(client_file.title, name, cast("dict[str, Any]", entry))
-    present_clients = f" ({', '.join(dict.fromkeys(present))} found)" if present else ""
-    says = f"no MCP client on this machine starts localmcp yet{present_clients}; connect one with `localmcp connect`"
+        for name, value in entries.items():
+            entry = mapping_of(value)
+            if not is_localmcp(entry):
+                continue
+            using.append(title)
+            command, words = entry.get("command"), [str(argument) for argument in list_of(entry.get("args"))]
+            if isinstance(command, str) and command and not _is_program(command):
+                yield fail("clients", f"{title} starts '{name}' with {command}, which is not there", "localmcp demo")
+            for option, file in zip(words, words[1:], strict=False):
+                if option == "--db" and not expand_home(file).exists():
+                    yield warn("clients", f"{title} starts '{name}' on {file}, which does not exist yet")
+    titles = ", ".join(dict.fromkeys(client_file.title for client_file in present))
+    found = f" ({titles} found)" if present else ""
+    says = f"no MCP client on this machine starts localmcp yet{found}; connect one with `localmcp connect`"
     yield ok("clients", f"localmcp is set up in {', '.join(dict.fromkeys(using))}" if using else says)
-
-
-def _startable(client: str, name: str, entry: dict[str, Any]) -> Iterator[Check]:
-    command = entry.get("command")
-    if isinstance(command, str) and command and not _is_program(command):
-        yield fail("clients", f"{client} starts '{name}' with {command}, which is not there", "localmcp demo")
-    words = [str(argument) for argument in list_of(entry.get("args"))]
-    for option, value in zip(words, words[1:], strict=False):
-        if option == "--db" and not expand_home(value).exists():
-            yield warn("clients", f"{client} starts '{name}' on {value}, which does not exist yet")

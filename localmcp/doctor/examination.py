@@ -11,9 +11,14 @@ import apsw
 from localmcp.config import Settings
 from localmcp.doctor import configuration
 from localmcp.doctor.check import Check, looked
-from localmcp.doctor.contents import check_contents, check_model
-from localmcp.doctor.file import check_file, check_writable
-from localmcp.doctor.machine import check_installation, check_place
+from localmcp.doctor.checks import (
+    check_contents,
+    check_file,
+    check_installation,
+    check_model,
+    check_place,
+    check_writable,
+)
 from localmcp.errors import LocalMCPError
 from localmcp.files import is_filled
 from localmcp.storage.database import fetch_all

@@ -13,8 +13,7 @@ from pathlib import Path
 import apsw
 
 from localmcp.doctor.backups import name_beside
-from localmcp.doctor.contents import LOST_PASSAGES, count_wrong_counts
-from localmcp.doctor.file import REMADE_TABLES, damaged_tables, owner_of
+from localmcp.doctor.checks import LOST_PASSAGES, REMADE_TABLES, count_wrong_counts, damaged_tables, owner_of
 from localmcp.errors import FileUnavailable
 from localmcp.files import abandoned_folders, scratch_folder
 from localmcp.humanize import counted
@@ -27,12 +26,26 @@ from localmcp.quickstarts.store import rebuild_index
 from localmcp.storage.connections import connect, truncate_log
 from localmcp.storage.database import Database, bump_generations, fetch_all, fetch_column, fetch_one
 
-ROWS_AT_ONCE = 5000
 CHUNKS_AT_ONCE = 2000
 MERGED_PAGES = 300
 """Pages written by one step of a merge: about 50 ms, between which others get to write."""
-EMPTY_SHARE = 0.2
-"""From this share of empty pages on, the file is rewritten."""
+
+DEAD_ROWS = (
+    """
+    delete from vectors where id in (
+        select id from vectors where (id & 1099511627775) not in (select id from chunks)
+            and id not in (select embedding from rules where embedding is not null) limit 5000
+    )
+    """,
+    """
+    delete from signs where not exists (
+        select 1 from collections where collections.id = collection_id and collections.model_id = signs.model_id
+    )
+    """,
+    "delete from words where chunks <= 0 or collection_id not in (select id from collections)",
+    "delete from terms where chunks <= 0 or collection_id not in (select id from collections)",
+    UNUSED_WORDS,
+)
 
 
 @dataclass(slots=True)
@@ -83,8 +96,11 @@ def repair(database: Database, say: Callable[[str], None] = lambda _: None) -> R
             text = f"deleted {removed} rows that belonged to nothing; `localmcp refresh` makes what is missing"
             repaired.done.append(text)
         say("Making the indexes again")
-        passages, codes = counted(_rebuild_words(database), "passage"), counted(_rebuild_signs(database), "sign code")
-        repaired.done.append(f"made the keyword index again from {passages}, and {codes} again")
+        passages = counted(_rebuild_words(database), "passage")
+        sql = "select id, model_id from collections where model_id is not null and kind = 'documents'"
+        with database.write() as connection:
+            codes = sum(rebuild_signs(connection, *collection) for collection in fetch_all(connection, sql))
+        repaired.done.append(f"made the keyword index again from {passages}, and {counted(codes, 'sign code')} again")
     for scrap in abandoned_folders(database.path.parent):
         shutil.rmtree(scrap, ignore_errors=True)
         repaired.done.append(f"deleted {scrap.name}, which was left behind")
@@ -188,12 +204,6 @@ def _rebuild_words(database: Database) -> int:
     return total
 
 
-def _rebuild_signs(database: Database) -> int:
-    sql = "select id, model_id from collections where model_id is not null and kind = 'documents'"
-    with database.write() as connection:
-        return sum(rebuild_signs(connection, *collection) for collection in fetch_all(connection, sql))
-
-
 # ---------------------------------------------------------------- optimization
 
 
@@ -211,32 +221,24 @@ def optimize(database: Database, say: Callable[[str], None] = lambda _: None) ->
     done.removed = remove_dead_rows(database)
     for index in ("chunks_fts", "quickstarts_fts"):
         say(f"Merging {index}")
-        done.merged += _merge_index(database, index)
+        # A negative number of pages starts, positive ones go on until the number of changes stays below 2:
+        # https://www.sqlite.org/fts5.html#the_merge_command
+        pages, changes = -MERGED_PAGES, 2
+        while changes >= 2:
+            with database.write() as connection:
+                before = connection.total_changes()
+                connection.execute(f"insert into {index} ({index}, rank) values ('merge', ?)", (pages,))
+                changes = connection.total_changes() - before
+            done.merged, pages = done.merged + (changes >= 2), MERGED_PAGES
     with database.write() as connection:
         connection.execute("pragma optimize")
         empty = fetch_one(connection, "pragma freelist_count") / max(fetch_one(connection, "pragma page_count"), 1)
-    if empty >= EMPTY_SHARE:
+    if empty >= 0.2:
         say("Writing the file anew")
         _vacuum(database, done)
     truncate_log(database.path)
     done.bytes_after = database.size()
     return done
-
-
-def _merge_index(database: Database, index: str) -> int:
-    """Merge an FTS5 index into one segment, some pages at a time; returns the steps that had something to do.
-
-    https://www.sqlite.org/fts5.html#the_merge_command: a negative number starts, positive ones go on until the number
-    of changes stays below 2.
-    """
-    steps, pages = 0, -MERGED_PAGES
-    while True:
-        with database.write() as connection:
-            before = connection.total_changes()
-            connection.execute(f"insert into {index} ({index}, rank) values ('merge', ?)", (pages,))
-            if connection.total_changes() - before < 2:
-                return steps
-        steps, pages = steps + 1, MERGED_PAGES
 
 
 def remove_dead_rows(database: Database) -> int:
@@ -245,36 +247,16 @@ def remove_dead_rows(database: Database) -> int:
     Vectors of no passage, sign codes of no collection or of a model that does not answer, words that nothing counts.
     """
     removed = 0
-    for sql in _DEAD:
-        while count := _delete(database, sql):
+    for sql in DEAD_ROWS:
+        count = -1
+        while count:
+            with database.write() as connection:
+                connection.execute(sql)
+                count = connection.changes()
             removed += count
     with database.write() as connection:
         forget_unused_models(connection)
     return removed
-
-
-def _delete(database: Database, sql: str) -> int:
-    with database.write() as connection:
-        connection.execute(sql)
-        return connection.changes()
-
-
-_DEAD = (
-    f"""
-    delete from vectors where id in (
-        select id from vectors where (id & 1099511627775) not in (select id from chunks)
-            and id not in (select embedding from rules where embedding is not null) limit {ROWS_AT_ONCE}
-    )
-    """,
-    """
-    delete from signs where not exists (
-        select 1 from collections where collections.id = collection_id and collections.model_id = signs.model_id
-    )
-    """,
-    "delete from words where chunks <= 0 or collection_id not in (select id from collections)",
-    "delete from terms where chunks <= 0 or collection_id not in (select id from collections)",
-    UNUSED_WORDS,
-)
 
 
 def _vacuum(database: Database, done: Optimized) -> None:

@@ -17,8 +17,8 @@ from folders import many_sections, write
 
 from localmcp import config
 from localmcp.config import load_settings
-from localmcp.doctor import machine
 from localmcp.doctor.check import Check
+from localmcp.doctor.checks import synced_by
 from localmcp.doctor.examination import examine, run_checks
 from localmcp.doctor.rebuild import repair
 from localmcp.errors import FileUnavailable
@@ -248,7 +248,7 @@ def test_a_model_that_is_not_there_is_told(workspace: Workspace, tmp_path: Path)
     ],
 )
 def test_a_synchronised_folder_is_known_by_its_name(tmp_path: Path, folder: str, who: str | None) -> None:
-    assert machine.synced_by(tmp_path / folder / "main.localmcp") == who
+    assert synced_by(tmp_path / folder / "main.localmcp") == who
 
 
 @pytest.mark.skipif(sys.platform == "win32" or os.geteuid() == 0, reason="needs a folder that may not be written")
