@@ -16,14 +16,10 @@ from localmcp.errors import LocalMCPError
 from localmcp.humanize import field_label, field_text, rows_of
 from localmcp.schemas import Json
 from localmcp.tools import Answer
-from localmcp.tui.dialogs import ChoiceScreen, ask_screen, confirm
-from localmcp.tui.forms import FormScreen
+from localmcp.tui.dialogs import ChoiceScreen, FormScreen, ask_screen, confirm
 from localmcp.tui.pane import FoundPane, Pane, Row
 from localmcp.tui.session import Session
 from localmcp.tui.widgets import facts, lines, visible_content
-
-MOST_CHARACTERS = 100_000
-"""Of an answer that are drawn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,15 +113,15 @@ def start(
 # ---------------------------------------------------------------- answers
 
 
-def told(value: Any, *, as_json: bool = False) -> Content:
-    """Return an answer as text: that of a tool as a model reads it or as JSON; a record by its fields, in words."""
+def told(value: Any) -> Content:
+    """Return an answer as text: that of a tool as a model reads it, a record by its fields, in words."""
     if isinstance(value, LocalMCPError):
         return Content.styled(f"✗ {visible_content(Content(str(value)))}", "$error")
     if isinstance(value, Answer):
-        value = json_of(value) if as_json else value.text
+        value = value.text
     if isinstance(value, str):
-        cut = len(value) - MOST_CHARACTERS
-        value = Content(f"{value[:MOST_CHARACTERS]}\n… {cut:,} more characters; y copies all" if cut > 0 else value)
+        cut = len(value) - 100_000
+        value = Content(f"{value[:100_000]}\n… {cut:,} more characters; y copies all" if cut > 0 else value)
     if isinstance(value, Content):
         return visible_content(value)
     record = cast("Json", asdict(cast(Any, value)) if is_dataclass(value) else value)
@@ -137,23 +133,18 @@ def told(value: Any, *, as_json: bool = False) -> Content:
     return visible_content(lines(*parts))
 
 
-def json_of(answer: Answer) -> str:
-    """Return the structured answer of a tool."""
-    return json.dumps(answer.value, ensure_ascii=False, indent=2, default=str)
-
-
 # ---------------------------------------------------------------- the pane
-
-
-def row_of(group: str, command: Command) -> Row:
-    """Return the row of a command."""
-    title = Content(f"  {command.title}{'' if command.shows else ' …'}")
-    return Row(f"{group}/{command.title}", title, Content.styled(command.says, "$muted"), group, (command,))
 
 
 def thing(group: str, name: str, title: Content, about: Content, *commands: Command) -> Row:
     """Return the row of a thing with what can be done with it."""
     return Row(f"{group}/{name}", Content("  ") + title, about, group, commands)
+
+
+def row_of(group: str, command: Command) -> Row:
+    """Return the row of a command."""
+    title = Content(f"{command.title}{'' if command.shows else ' …'}")
+    return thing(group, command.title, title, Content.styled(command.says, "$muted"), command)
 
 
 class CommandPane(FoundPane):
@@ -165,8 +156,6 @@ class CommandPane(FoundPane):
     """Group -> commands, the first rows of the group."""
     THINGS: ClassVar[Mapping[str, Callable[[Session], list[Row]]]] = {}
     """Group -> function that reads its further rows."""
-    as_json = False
-    """Whether answers of tools are shown as JSON."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -200,7 +189,7 @@ class CommandPane(FoundPane):
         keys = "enter runs it" if len(commands) == 1 else "enter: what can be done"
         answer = Content.styled("◌ looking …" if commands[0].shows else keys, "$muted")
         if row.key in self.answers:
-            answer = told(self.answers[row.key], as_json=self.as_json)
+            answer = told(self.answers[row.key])
         self.reader.show(row.key.partition("/")[2], lines(row.about, "", answer))
         if commands[0].shows and row.key not in self.answers and self.session.is_open:
             # Going past a row fetches nothing.
@@ -267,6 +256,7 @@ class CommandPane(FoundPane):
         if row := self.chosen:
             answer, shell = self.answers.get(row.key), row.record[0].shell
             if isinstance(answer, Answer):
-                self.copy(json_of(answer), "The answer is copied as JSON.")
+                text = json.dumps(answer.value, ensure_ascii=False, indent=2, default=str)
+                self.copy(text, "The answer is copied as JSON.")
             else:
                 self.copy(shell or row.about.plain, "The command line is copied." if shell else "Copied.")

@@ -1,21 +1,29 @@
-"""Screens above the panes: a text, a question, a list to choose from."""
+"""Screens above the panes: a text, a question, a list to choose from, a form made from any JSON Schema."""
 
 from __future__ import annotations
 
+import asyncio
+import json
+import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar, cast
 
+from rich.text import Text
 from textual import on
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
 from textual.screen import ModalScreen, Screen
+from textual.suggester import Suggester
 from textual.widget import Widget
-from textual.widgets import Button, OptionList, Static
+from textual.widgets import Button, Footer, Input, Label, OptionList, Select, Static, TextArea
 
-from localmcp.tui.widgets import Choices, Quiet, list_option, visible_content
+from localmcp.humanize import field_label
+from localmcp.schemas import Json, followed, list_of, mapping_of, one_or_more
+from localmcp.tui.widgets import Asking, Choices, Quiet, TextLine, list_option, visible_content
 from localmcp.visible_text import visible
 
 T = TypeVar("T")
@@ -121,3 +129,269 @@ def confirm(
 ) -> None:
     """Ask, and call `then` on yes; an `unasked` question ignores keys at first, which were meant for the pane."""
     ask_screen(widget, ConfirmScreen(question, more, yes, unasked=unasked), lambda _: then())
+
+
+# ---------------------------------------------------------------- forms
+
+PATH = {"type": "string", "format": "path", "title": "File or folder"}
+"""The schema of a file or folder that is there: the field completes it."""
+TEXTS = ("text", "content", "rule_text", "instruction", "context", "taskDescription", "quote", "sql")
+"""Names of properties that hold running text: they get several lines."""
+ALL_ARGUMENTS = "arguments"
+"""The field for a schema that names no properties."""
+EMPTIED: Mapping[str, Any] = {"string": "", "text": "", "list": [], "boolean": False}
+"""Kind of field -> its value once a person has emptied it; others are left as they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One property of a schema."""
+
+    name: str
+    label: str
+    """What a person reads instead of the name."""
+    kind: str
+    """choice, boolean, integer, number, string, path, text, list (one item a line) or json."""
+    required: bool
+    says: str
+    default: Any
+    choices: tuple[Any, ...] = ()
+    item_kind: str = "string"
+
+
+def fields_of(schema: Any) -> list[Field]:
+    """Return the fields of an object schema, required ones first; one JSON field if it has no properties."""
+    table = mapping_of(schema)
+    properties = mapping_of(table.get("properties"))
+    if not properties:
+        takes_none = table.get("additionalProperties") is False or table == {"type": "object"}
+        says = "All arguments, as one JSON object"
+        return [] if takes_none else [Field(ALL_ARGUMENTS, ALL_ARGUMENTS, "json", False, says, None)]
+    required, fields = list_of(table.get("required")), list[Field]()
+    for name, described in properties.items():
+        spec = _resolve(described, table)
+        kinds = [kind for kind in one_or_more(spec.get("type")) if kind != "null"]
+        kind, item_kind, choices = kinds[0] if len(kinds) == 1 else "json", "string", tuple(list_of(spec.get("enum")))
+        if not choices:
+            options = [spec, *map(mapping_of, list_of(spec.get("anyOf") or spec.get("oneOf")))]
+            choices = tuple(option["const"] for option in options if "const" in option)
+        if choices:
+            kind = "choice"
+        elif kind == "array":
+            item_kind = str(_resolve(spec.get("items"), table).get("type"))
+            kind = "list" if item_kind in ("string", "integer", "number") else "json"
+        elif kind == "string":
+            kind = "text" if name in TEXTS else "path" if spec.get("format") == "path" else "string"
+        elif kind not in ("boolean", "integer", "number"):
+            kind = "json"
+        title, says = spec.get("title"), str(spec.get("description") or "")
+        words = field_label(name)
+        label = title if isinstance(title, str) and 0 < len(title) <= 18 else words[:1].upper() + words[1:]
+        # A second name of a property is for language models.
+        if not says.startswith("Another name for"):
+            fields.append(Field(name, label, kind, name in required, says, spec.get("default"), choices, item_kind))
+    return sorted(fields, key=lambda field: not field.required)
+
+
+def _resolve(spec: Any, root: Json, depth: int = 0) -> Json:
+    """Follow `$ref` inside the schema, and take the null out of `anyOf`."""
+    table = mapping_of(spec)
+    if "$ref" in table and depth < 8:
+        named = _resolve(followed(table, root), root, depth + 1)
+        return {**named, **{key: value for key, value in table.items() if key != "$ref"}}
+    for word in ("anyOf", "oneOf"):
+        not_null = [option for option in list_of(table.get(word)) if mapping_of(option).get("type") != "null"]
+        if len(not_null) == 1 and depth < 8:
+            return {**table, **_resolve(not_null[0], root, depth + 1)}
+    return table
+
+
+# ---------------------------------------------------------------- the screen
+
+
+class FormScreen(ModalScreen[Any], Asking):  # pyright: ignore[reportIncompatibleMethodOverride]
+    """Fields of a schema; the answer is what `save` returns for the arguments, whose errors are shown.
+
+    With `values`, a thing is changed: a field that is emptied is handed over as empty, because a tool keeps what is
+    left out.
+    """
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("ctrl+r", "run", "Save or run"), Binding("escape", "dismiss", "Cancel"),
+    ]  # fmt: skip
+
+    def __init__(
+        self, title: str, schema: Json, save: Callable[[Json], Any], values: Mapping[str, Any] | None = None,
+        *, verb: str = "Run",
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self.fields = fields_of(schema)
+        self._title, self._save, self._verb, self._values = title, save, verb, values
+
+    def compose(self) -> ComposeResult:
+        with VerticalScroll(classes="dialog form", can_focus=False) as box:
+            box.border_title = Content(self._title)
+            box.border_subtitle = f"ctrl+r: {self._verb.lower()} · esc cancels"
+            if not self.fields:
+                yield Static(Content.styled("It takes no arguments.", "$muted"))
+            for number, field in enumerate(self.fields):
+                with Horizontal(classes="field"):
+                    mark = Content.styled(" *", "$error") if field.required else Content("  ")
+                    yield Label(Content(field.label) + mark, classes="name")
+                    yield _widget(field, (self._values or {}).get(field.name, field.default), f"field-{number}")
+                if field.says:
+                    yield Static(Content(field.says), classes="says")
+            yield Static(id="wrong")
+            with Horizontal(classes="buttons"):
+                yield Button("Cancel", id="cancel", compact=True)
+                yield Button(self._verb, id="save", variant="primary", compact=True)
+        yield Footer(show_command_palette=False, compact=True)
+
+    def on_mount(self) -> None:
+        self.query_one("#field-0" if self.fields else "#save").focus()
+
+    def _arguments(self) -> tuple[Json, list[str]]:
+        """Return the arguments without empty fields, and a sentence for every field that cannot be used."""
+        arguments: Json = {}
+        problems: list[str] = []
+        for number, field in enumerate(self.fields):
+            try:
+                value = _value(field, self.query_one(f"#field-{number}"))
+            except ValueError as error:
+                problems.append(f"{field.label}: {error}")
+                continue
+            if value is None and (self._values or {}).get(field.name):
+                value = EMPTIED.get(field.kind)
+            if value is not None:
+                arguments[field.name] = value
+            elif field.required:
+                problems.append(f"{field.label}: required")
+        if self.fields and self.fields[0].name == ALL_ARGUMENTS:
+            return mapping_of(arguments.get(ALL_ARGUMENTS)), problems
+        return arguments, problems
+
+    def action_run(self) -> None:
+        if self.question("save"):
+            return
+        arguments, problems = self._arguments()
+        self._complain("; ".join(problems))
+        if not problems:
+            # The person can correct in the form what is wrong.
+            work = lambda: self._save(arguments)  # noqa: E731
+            self.ask("save", work, lambda answer: self.dismiss(answer) and None, lambda e: self._complain(str(e)))
+
+    def _complain(self, problem: str) -> None:
+        line = self.query_one("#wrong", Static)
+        line.update(Content.styled(f"✗ {problem}" if problem else "", "$error"))
+        if problem:
+            self.call_after_refresh(line.scroll_visible, animate=False)
+
+    @on(Button.Pressed)
+    def pressed(self, message: Button.Pressed) -> None:
+        if message.button.id == "save":
+            self.action_run()
+        else:
+            self.dismiss(None)
+
+    @on(Input.Submitted)
+    def submitted(self) -> None:
+        """Enter in a single line saves."""
+        self.action_run()
+
+
+def _widget(field: Field, value: Any, identity: str) -> Widget:
+    hints = {
+        "list": "one item a line", "json": "JSON", "integer": "a whole number", "number": "a number", "path": "~/notes",
+    }  # fmt: skip
+    hint = hints.get(field.kind, "")
+    if field.kind in ("choice", "boolean"):
+        names = {True: "yes", False: "no"}
+        choices = field.choices or (True, False)
+        # A plain text would be markup.
+        options = [(Text(names[c] if isinstance(c, bool) else str(c)), c) for c in choices]
+        initial = {"value": value} if value in choices else {}
+        return Select(options, prompt="(not given)", allow_blank=True, id=identity, compact=True, **initial)
+    if field.kind in ("text", "list", "json"):
+        text = value if isinstance(value, str) else "" if value is None else json.dumps(value, ensure_ascii=False)
+        if field.kind == "list" and isinstance(value, list | tuple):
+            text = "\n".join(map(str, cast("list[Any]", value)))
+        area = TextArea(text, id=identity, compact=True, placeholder=hint, tab_behavior="focus")
+        area.cursor_blink = False
+        return area
+    line = PathLine if field.kind == "path" else TextLine
+    return line("" if value is None else str(value), placeholder=hint, id=identity, compact=True)
+
+
+def _value(field: Field, widget: Widget) -> Any:
+    """Return what is in a widget; None when nothing does.
+
+    Raises:
+        ValueError: it is not what the schema wants.
+    """
+    if isinstance(widget, Select):
+        return None if widget.is_blank() else cast(Any, widget).value
+    text = widget.text if isinstance(widget, TextArea) else cast(Input, widget).value
+    if not text.strip():
+        return None
+    match field.kind:
+        case "list":
+            return [_number(field.item_kind, line.strip()) for line in text.splitlines() if line.strip()]
+        case "json":
+            try:
+                return json.loads(text)
+            except ValueError as error:
+                raise ValueError(f"not JSON ({error})") from None
+        case "path":
+            path = os.path.abspath(os.path.expanduser(text.strip()))
+            if not os.path.exists(path):
+                raise ValueError(f"There is no {path}")
+            return path
+        case _:
+            return _number(field.kind, text if field.kind in ("string", "text") else text.strip())
+
+
+def _number(kind: str, text: str) -> Any:
+    try:
+        return {"integer": int, "number": float}[kind](text) if kind in ("integer", "number") else text
+    except ValueError:
+        raise ValueError(f"'{text}' is not {'a whole number' if kind == 'integer' else 'a number'}") from None
+
+
+# ---------------------------------------------------------------- paths
+
+
+class PathLine(TextLine):
+    """A line for a path: tab takes the suggestion."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("tab", "complete", "Complete", priority=True)]
+
+    def __init__(self, *values: Any, **options: Any) -> None:
+        super().__init__(*values, suggester=PathSuggester(use_cache=False, case_sensitive=True), **options)
+
+    def action_complete(self) -> None:
+        if path := completed_path(self.value):
+            self.value = path
+            self.cursor_position = len(path)
+        else:
+            self.screen.focus_next()
+
+
+class PathSuggester(Suggester):
+    """Completes a path with the first file or folder whose name begins so."""
+
+    async def get_suggestion(self, value: str) -> str | None:
+        return await asyncio.to_thread(completed_path, value)
+
+
+def completed_path(text: str) -> str | None:
+    """Return the path with its last name completed, folders with the separator; None if nothing begins so."""
+    folder, separator, beginning = text.rpartition(os.sep)
+    try:
+        entries = [*os.scandir(os.path.expanduser(folder + os.sep))] if separator else []
+    except OSError:
+        return None
+    fitting = [entry for entry in entries if entry.name.startswith(beginning) and entry.name != beginning]
+    # A line to type into draws what it holds: names with control characters are not proposed.
+    shown = [e for e in fitting if visible(e.name) == e.name and (beginning or not e.name.startswith("."))]
+    entry = min(shown, key=lambda entry: entry.name.lower(), default=None)
+    return f"{folder}{os.sep}{entry.name}{os.sep if entry.is_dir() else ''}" if entry is not None else None

@@ -14,7 +14,7 @@ from textual.content import Content
 from localmcp.humanize import command_line, counted, size
 from localmcp.schemas import Json
 from localmcp.tui.commands import Command, CommandPane, Run, form_of, thing
-from localmcp.tui.forms import PATH
+from localmcp.tui.dialogs import PATH
 from localmcp.tui.pane import Row
 from localmcp.tui.passages import short
 from localmcp.tui.session import Session
@@ -27,16 +27,6 @@ def _status(run: Run) -> Json | str:
     settings = run.session.workspace.settings
     about = {"path": str(run.session.path), "readOnly": run.session.why_read_only(), "model": settings.model}
     return {**about, **run.session.read("get_stats")}
-
-
-def _adopt(run: Run) -> str:
-    """Allow changes to a file that another machine made; say what was dropped of it."""
-    from localmcp.storage.adoption import adopt
-
-    dropped = adopt(run.values["file"])
-    # The next connection looks again whether the file may be changed.
-    run.session.workspace.database.close()
-    return f"Adopted {run.values['file']}. {dropped.sentence()}".rstrip()
 
 
 def _examine(run: Run) -> Content:
@@ -107,10 +97,6 @@ def _mount(run: Run) -> str:
     return f"{entry.path} is searched together with yours, as {entry.name}."
 
 
-def _unmount(name: str, run: Run) -> str:
-    return f"Unmounted {run.session.workspace.mounts.unmount(name).name}"
-
-
 def _merge(run: Run) -> Any:
     workspace = run.session.workspace
     merging = workspace.merging(lambda tool, arguments: workspace.registry.call(tool, arguments, run.session.scope))
@@ -127,7 +113,8 @@ def mounts_of(session: Session) -> list[Row]:
         mark = ("✗ ", "$error") if problem else ("● ", "$success")
         about = lines(short(path), "", state, "", f"Search only there:  collection:mount:{name}")
         shell = command_line("localmcp", "unmount", name)
-        unmount = Command("Unmount it", "It is no longer searched.", partial(_unmount, name), shell)
+        take_away = lambda _, name=name: session.workspace.mounts.unmount(name) and f"Unmounted {name}"  # noqa: E731
+        unmount = Command("Unmount it", "It is no longer searched.", take_away, shell)
         check = Command("Check it", "", partial(_verify, path), command_line("localmcp", "verify", path), is_long=True)
         title = Content.assemble(mark, f"{name}  {problem or 'mounted'}")
         rows.append(thing("Packs", name, title, about, unmount, check))
@@ -138,9 +125,6 @@ COMMANDS = {
     "This file": (
         Command("Size, contents, model", "What is in the file, in which languages, and what takes the space.",
                 _status, "localmcp status", shows=True),
-        Command("Allow changes", "A file from another machine is read-only until it is adopted.", _adopt,
-                "localmcp adopt FILE", form_of(file=PATH), warning="Its API keys and watched folders are dropped; "
-                "documents, rules and quick starts stay."),
     ),
     "Checks": (
         Command("Check the file and this machine", "The file, the model, the configuration; each problem with the "

@@ -17,9 +17,8 @@ from localmcp.library.inventory import Item
 from localmcp.library.walk import below
 from localmcp.schemas import Json
 from localmcp.tui.commands import form_of
-from localmcp.tui.dialogs import ask_screen, confirm
+from localmcp.tui.dialogs import PATH, FormScreen, ask_screen, confirm
 from localmcp.tui.editor import open_in_editor, open_original, real_path
-from localmcp.tui.forms import PATH, FormScreen
 from localmcp.tui.markdown import passages_content
 from localmcp.tui.pane import FoundPane, Pane, Row
 from localmcp.tui.passages import citation_text, inventory_of, look_around, short

@@ -11,7 +11,7 @@ from textual.content import Content
 from localmcp.humanize import counted
 from localmcp.schemas import Json
 from localmcp.tui.commands import Command, Run, form_of, start
-from localmcp.tui.forms import PATH
+from localmcp.tui.dialogs import PATH
 from localmcp.tui.markdown import markdown_content
 from localmcp.tui.pane import FoundPane, Row
 from localmcp.tui.rules import left_out

@@ -13,7 +13,7 @@ from localmcp.errors import InvalidInput
 from localmcp.index.federation import never_changed
 from localmcp.schemas import Json
 from localmcp.tui.commands import Command, Run, form_of, start
-from localmcp.tui.forms import PATH
+from localmcp.tui.dialogs import PATH
 from localmcp.tui.pane import FoundPane, Row
 from localmcp.tui.passages import bar
 from localmcp.tui.session import Failed

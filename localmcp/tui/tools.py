@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import shlex
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
-from textual.binding import Binding, BindingType
 from textual.content import Content
 
 from localmcp.errors import InvalidInput
@@ -23,6 +22,7 @@ from localmcp.tui.widgets import lines
 
 if TYPE_CHECKING:
     from localmcp.hub.server import McpServer
+    from localmcp.hub.servers import McpServers
     from localmcp.tools import Tool
     from localmcp.workspace import Workspace
 
@@ -79,24 +79,23 @@ def _add_server(run: Run) -> str:
     return _read_again(name, run)
 
 
-def _import_servers(run: Run) -> Json:
-    """Take over the servers of every assistant on this machine; of one name, the first file's counts."""
-    from localmcp.connect.targets import read_present_clients
-    from localmcp.hub.entries import take_over
-
-    theirs, problems = read_present_clients()
-    report = take_over(theirs, dry_run=run.dry_run)
-    return {"changed": report["changed"], "problems": problems, "servers": report["servers"]}
-
-
 def servers_of(session: Session) -> list[Row]:
     """Return the MCP servers as they are now, with the end of their logs and what they have changed."""
     servers = session.workspace.mcp_servers
-    return [_server(server, servers.log_end(server)) for server in servers.servers.values()]
+    return [_server(servers, server) for server in servers.servers.values()]
 
 
-def _server(server: McpServer, log: list[str]) -> Row:
-    name, state, tools = server.entry.name, server.condition, server.known_tools
+def _server(servers: McpServers, server: McpServer) -> Row:
+    name, state, tools, log = server.entry.name, server.condition, server.known_tools, servers.log_end(server)
+
+    def remove(_: Run) -> str:
+        servers.remove([name])
+        return f"Removed {name}."
+
+    def approve(_: Run) -> str:
+        server.approve()
+        return f"The tools of {name} are approved as they are now."
+
     changes = [line for lines in server.changes().values() for line in lines]
     tones = {"+": "$success", "-": "$error", "@": "$muted"}
     difference = [Content.styled(line, tones.get(line[:1], "")) for line in changes]
@@ -110,11 +109,10 @@ def _server(server: McpServer, log: list[str]) -> Row:
     parts += [lines(Content.styled("the end of its log", "$muted"), *log)] if log else []
     shell = partial(command_line, "localmcp", "servers")
     read = Command("Read its tools again", "It is started.", partial(_read_again, name), shell("refresh", name))
-    remove = Command("Remove it", "", partial(_remove, name), shell("remove", name),
-                     warning="Assistants lose its tools.")  # fmt: skip
-    approve = Command("Approve what it has changed", "", partial(_approve, name), shell("approve", name),
-                      warning="\n".join(changes[:30]))  # fmt: skip
-    commands = (approve, read, remove) if changes else (read, remove)
+    commands = [read, Command("Remove it", "", remove, shell("remove", name), warning="Assistants lose its tools.")]
+    if changes:
+        words = "\n".join(changes[:30])
+        commands[:0] = [Command("Approve what it has changed", "", approve, shell("approve", name), warning=words)]
     return thing("Servers", name, title, Content("\n\n").join(parts), *commands)
 
 
@@ -123,16 +121,6 @@ def _read_again(name: str, run: Run) -> str:
     if isinstance(outcome, Exception):
         raise outcome
     return f"{name} has {counted(outcome, 'tool')}."
-
-
-def _remove(name: str, run: Run) -> str:
-    run.session.workspace.mcp_servers.remove([name])
-    return f"Removed {name}."
-
-
-def _approve(name: str, run: Run) -> str:
-    run.session.workspace.mcp_servers.server(name).approve()
-    return f"The tools of {name} are approved as they are now."
 
 
 def tool_schema(name: str, *without: str) -> Any:
@@ -184,8 +172,6 @@ COMMANDS = {
                 _add_server, "localmcp servers add NAME -- COMMAND",
                 form_of(name={}, command={"description": "such as: uvx mcp-server-time"}),
                 warning="It runs that command on this machine."),
-        Command("Import servers from assistants", "What they have configured comes into localmcp.", _import_servers,
-                "localmcp servers import", has_preview=True),
     ),
 }  # fmt: skip
 
@@ -195,11 +181,10 @@ class ToolsPane(CommandPane):
     PLACEHOLDER = "What should the tool do?"
     COMMANDS = COMMANDS
     THINGS = {"Servers": servers_of}
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("v", "view", "Text, JSON")]
     HELP = """\
-    Assistants and servers first: an assistant is connected here, after you saw what is written; servers are added,
-    imported and read again; what they have changed is beside them. Then every tool that an assistant may call: ● those
-    it is shown, ○ those it finds by searching. Type what you want done and you see what the search gives it.
+    Assistants and servers first: an assistant is connected here, after you saw what is written; servers are added and
+    read again; what they have changed is beside them. Then every tool that an assistant may call: ● those it is shown,
+    ○ those it finds by searching. Type what you want done and you see what the search gives it.
     """
 
     def on_mount(self) -> None:
@@ -239,8 +224,3 @@ class ToolsPane(CommandPane):
             self.uncover_reader()
 
         start(self, command, finish, failed=finish)
-
-    def action_view(self) -> None:
-        """Turn answers between the text that a model reads, and JSON."""
-        self.as_json = not self.as_json
-        self.highlighted()

@@ -81,27 +81,6 @@ def test_counters_tell_that_another_process_wrote(database: Database) -> None:
     assert {**after, "content": 0} == {**before, "content": 0}
 
 
-WHILE_COLLECTING = """
-import gc
-def interrupt(phase, facts):
-    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        gc.callbacks.remove(interrupt)
-        signal.raise_signal(signal.SIGINT)
-gc.callbacks.append(interrupt)
-"""
-
-WHILE_A_CLASS_IS_MADE = """
-import dataclasses
-name_field = dataclasses.Field.__set_name__
-def interrupt(field, owner, name):
-    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        dataclasses.Field.__set_name__ = name_field
-        signal.raise_signal(signal.SIGINT)
-    name_field(field, owner, name)
-dataclasses.Field.__set_name__ = interrupt
-"""
-
-
 @pytest.mark.skipif(os.name == "nt", reason="there is no SIGTERM to send")
 def test_a_call_that_is_told_to_end_ends_its_program(tmp_path: Path) -> None:
     pid = tmp_path / "pid"

@@ -32,13 +32,6 @@ def test_documents_come_in_pages_by_path_then_title(library: Library, inventory:
     assert rest.items[-1].state == "unverifiable"
 
 
-def test_words_must_all_stand_in_the_title_or_the_path(library: Library, inventory: Inventory, folder: Path) -> None:
-    library.add_paths([folder])
-    assert [item.title for item in inventory.documents("default", "garden").items] == ["Roses", "soil"]
-    assert [item.title for item in inventory.documents("default", "garden ros").items] == ["Roses"]
-    assert inventory.documents("default", "100%").items == []
-
-
 def test_the_state_of_a_document_is_that_of_its_file(library: Library, inventory: Inventory, folder: Path) -> None:
     library.add_paths([folder])
     write(folder / "bees.md", "# Bees\n\nA hive has one queen, and many workers.\n")

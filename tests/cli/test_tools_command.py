@@ -2,70 +2,18 @@
 
 from __future__ import annotations
 
-import io
-import json
-import sys
-from pathlib import Path
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any
 
 import pytest
 
-from localmcp.cli.program import execute
-from localmcp.cli.session import Session
 from localmcp.cli.tools import read_pairs
 
 
-class Ran(NamedTuple):
-    """One run of the command line."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
-
-    @property
-    def error(self) -> Any:
-        return json.loads(self.err)["error"]
-
-
-@pytest.fixture
-def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    """Runs a command line in this process, in `tmp_path`."""
-    monkeypatch.chdir(tmp_path)
-
-    def run(*arguments: str, stdin: bytes = b"") -> Ran:
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
-        session = Session()
-        try:
-            code = execute(session, ("tools", *arguments))
-        finally:
-            session.close()
-        return Ran(code, *capsys.readouterr())
-
-    return run
-
-
-CATALOG = [
-    {"name": "send_email", "description": "Send an email to a recipient (fast).", "keywords": ["smtp", "Letter"]},
-    {"name": "read_inbox", "description": "Newest messages first.", "keywords": None},
-    {
-        "name": "water_garden",
-        "description": "Opens the hose over a bed.",
-        "input_schema": {
-            "properties": {"bed": {"type": "string"}, "minutes": {"type": "integer"}},
-            "required": ["bed"],
-        },
-    },
-]
-
-
-@pytest.fixture
-def catalog(tmp_path: Path) -> str:
-    (tmp_path / "tools.json").write_text(json.dumps(CATALOG), encoding="utf-8")
-    return "tools.json"
+@pytest.fixture(name="cli")
+def tools(cli: Any) -> Any:
+    """Runs `localmcp tools`."""
+    return partial(cli, "tools")
 
 
 def test_alone_it_lists_and_so_does_list(cli) -> None:

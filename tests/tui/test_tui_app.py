@@ -264,18 +264,6 @@ async def test_a_theme_is_chosen_in_the_palette_and_remembered(tmp_path: Path) -
         assert tui.app.current_theme.ansi
 
 
-async def test_a_theme_that_is_not_there_is_told(tmp_path: Path) -> None:
-    async with open_tui(make_library(tmp_path), theme="mauve") as tui:
-        assert "There is no theme 'mauve'" in tui.error()
-        assert tui.app.theme == "localmcp"
-
-
-async def test_the_mouse_turns_to_a_pane(tmp_path: Path) -> None:
-    async with open_tui(make_library(tmp_path)) as tui:
-        await tui.pilot.click("#tabs", offset=(14, 0))
-        await tui.until(lambda: tui.app.pane.id == "library")
-
-
 async def test_a_click_shows_a_passage_and_one_more_opens_it(tmp_path: Path) -> None:
     async with open_tui(make_library(tmp_path)) as tui:
         await tui.type("bees")

@@ -35,7 +35,8 @@ async def find(tui: RunningTui, words: str) -> None:
 
 
 async def test_a_backup_is_made_listed_and_checked(tmp_path: Path) -> None:
-    async with open_tui(make_library(tmp_path)) as tui:
+    file = make_library(tmp_path).rename(tmp_path / "mine [old].localmcp")
+    async with open_tui(file, settings=replace(settings_of(tmp_path), database=file)) as tui:
         await tui.go("file")
         await find(tui, "make a backup")
         await tui.press("enter")
@@ -46,24 +47,11 @@ async def test_a_backup_is_made_listed_and_checked(tmp_path: Path) -> None:
         assert "counts  " in tui.text()
         await tui.press("y")
         assert tui.app.clipboard == "localmcp backup"
-        await find(tui, "library-backup")
+        await find(tui, "[old]-backup")
         await tui.press("enter")
         await tui.until(lambda: "Restore it" in tui.text(), "what can be done")
         await tui.press("enter")
         await tui.until(lambda: "sound  yes" in tui.text(), "the check")
-        assert list(tmp_path.glob("library-backup-*.localmcp"))
-
-
-async def test_backups_of_a_file_whose_name_holds_brackets_are_listed(tmp_path: Path) -> None:
-    file = make_library(tmp_path).rename(tmp_path / "mine [old].localmcp")
-    async with open_tui(file, settings=replace(settings_of(tmp_path), database=file)) as tui:
-        await tui.go("file")
-        await find(tui, "make a backup")
-        await tui.press("enter")
-        await tui.until(lambda: list(tmp_path.glob("*backup*")), "the backup")
-        await find(tui, "[old]-backup")
-        await tui.press("enter")
-        await tui.until(lambda: "Restore it" in tui.text(), "what can be done with it")
         assert list(tmp_path.glob("mine [[]old]-backup-*.localmcp"))
 
 
@@ -88,21 +76,6 @@ async def test_a_pack_is_mounted_listed_with_what_it_holds_and_unmounted(tmp_pat
         await tui.press("enter")
         await tui.until(lambda: not things(tui, "Packs"), "that it is gone")
         assert tui.app.session.workspace.mounts.described() == []
-
-
-async def test_a_mounted_file_that_is_gone_says_so_in_its_row(tmp_path: Path) -> None:
-    herbs = tmp_path / "herbs.localmcp"
-    with Workspace(replace(settings_of(tmp_path), database=herbs)) as workspace:
-        workspace.library.add_text("Basil grows in pots.", "Basil")
-    file = make_library(tmp_path)
-    with Workspace(settings_of(tmp_path)) as workspace:
-        workspace.mounts.mount(herbs)
-    herbs.unlink()
-    async with open_tui(file, (140, 40)) as tui:
-        await tui.go("file")
-        await find(tui, "mount:")
-        await tui.until(lambda: "✗ herbs" in tui.text(), "the mount")
-        assert "✗ herbs  it is not there" in tui.text()
 
 
 async def test_servers_are_listed_live_with_log_and_changed_definitions_are_approved(tmp_path: Path) -> None:

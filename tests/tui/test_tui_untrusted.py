@@ -17,7 +17,7 @@ from localmcp.config import config_directory, state_directory
 from localmcp.errors import LocalMCPError
 from localmcp.tools import Scope
 from localmcp.tui.app import PANES
-from localmcp.tui.forms import FormScreen, completed_path
+from localmcp.tui.dialogs import FormScreen, completed_path
 
 EVIL = "\x1b[31mred\x1b]8;;https://example.org\x07x \u202etxet [red]m[/red] [link='a']👩‍👩‍👧‍👦\x9b2J end"
 """Escape sequences, a link, reordering, markup, wide signs, and a control character of one byte."""
