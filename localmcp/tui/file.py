@@ -103,6 +103,10 @@ def _merge(run: Run) -> Any:
     return merging.run(Path(run.values["file"]), dry_run=run.dry_run, say=lambda _report: run.tell(None))
 
 
+def _unmount(name: str, run: Run) -> str:
+    return f"Unmounted {run.session.workspace.mounts.unmount(name).name}"
+
+
 def mounts_of(session: Session) -> list[Row]:
     """Return the files that are searched together with this one."""
     rows: list[Row] = []
@@ -113,8 +117,7 @@ def mounts_of(session: Session) -> list[Row]:
         mark = ("✗ ", "$error") if problem else ("● ", "$success")
         about = lines(short(path), "", state, "", f"Search only there:  collection:mount:{name}")
         shell = command_line("localmcp", "unmount", name)
-        take_away = lambda _, name=name: session.workspace.mounts.unmount(name) and f"Unmounted {name}"  # noqa: E731
-        unmount = Command("Unmount it", "It is no longer searched.", take_away, shell)
+        unmount = Command("Unmount it", "It is no longer searched.", partial(_unmount, name), shell)
         check = Command("Check it", "", partial(_verify, path), command_line("localmcp", "verify", path), is_long=True)
         title = Content.assemble(mark, f"{name}  {problem or 'mounted'}")
         rows.append(thing("Packs", name, title, about, unmount, check))
