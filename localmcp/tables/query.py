@@ -26,8 +26,6 @@ MOST_ROWS, MOST_CHARACTERS = 500, 40_000
 """Of an answer."""
 MOST_KEPT = 400_000
 """Rows that stay loaded."""
-LIMITS = {apsw.SQLITE_LIMIT_LENGTH: 100_000, apsw.SQLITE_LIMIT_LIKE_PATTERN_LENGTH: 100, apsw.SQLITE_LIMIT_ATTACHED: 0}
-
 
 TableSource = tuple[str, str, str, str | None]
 """A table that a statement may name: its name, its title in its document, the path of that document's file, or its id,
@@ -102,7 +100,13 @@ def _load(path: str, text: str | None) -> dict[str, _Loaded]:
         signature = (status.st_mtime_ns, status.st_size)
     if path in _documents and _documents[path][0] == signature:
         return _documents[path][1]
-    _drop(path)
+
+    def drop(path: str) -> None:
+        _, dropped = _documents.pop(path, (None, dict[str, _Loaded]()))
+        for table in dropped.values():
+            _memory.execute(f"drop table '{table.name}'")
+
+    drop(path)
     tables: dict[str, _Loaded] = {}
     for table in read_tables(path, text):
         loaded = _Loaded(uuid.uuid4().hex, list(table.columns), len(table.rows), signature)
@@ -113,14 +117,8 @@ def _load(path: str, text: str | None) -> dict[str, _Loaded]:
         tables.setdefault(table.title, loaded)
     _documents[path] = (signature, tables)
     while len(_documents) > 1 and sum(t.rows for _, held in _documents.values() for t in held.values()) > MOST_KEPT:
-        _drop(next(iter(_documents)))
+        drop(next(iter(_documents)))
     return tables
-
-
-def _drop(path: str) -> None:
-    _, tables = _documents.pop(path, (None, dict[str, _Loaded]()))
-    for table in tables.values():
-        _memory.execute(f"drop table '{table.name}'")
 
 
 def _run(sql: str, named: Mapping[str, _Loaded]) -> Outcome:
@@ -150,7 +148,8 @@ def _contains(*texts: Any) -> int:
 
 # A wrong column in double quotes is an error, not a text.
 _memory.config(apsw.SQLITE_DBCONFIG_DQS_DML, 0)
-for _limit, _most in LIMITS.items():
-    _memory.limit(_limit, _most)
+_memory.limit(apsw.SQLITE_LIMIT_LENGTH, 100_000)
+_memory.limit(apsw.SQLITE_LIMIT_LIKE_PATTERN_LENGTH, 100)
+_memory.limit(apsw.SQLITE_LIMIT_ATTACHED, 0)
 register_levenshtein(_memory)
 _memory.create_scalar_function("contains", _contains, 2, deterministic=True)

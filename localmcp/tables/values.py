@@ -13,11 +13,6 @@ from functools import partial
 from itertools import pairwise
 from typing import Any
 
-MISSING = frozenset(("", "-", "–", "—", "n/a", "na", "n.a.", "k.a.", "null", "nan", "?"))
-"""Folded values that stand for none in a column of numbers or dates."""
-YES_NO = [set(pair.split("/")) for pair in "yes/no ja/nein sì/no si/no sí/no oui/non true/false y/n".split()]
-SAMPLE = 400
-"""Values, from all over a column, by which a type is ruled out."""
 LEAST_SHARE = 0.95
 """Share of the values of a column that must be of its type; the others stay text, and are counted in a note."""
 LONGEST_TEXT = 2000
@@ -67,15 +62,20 @@ def read_column(values: Sequence[Any], mark: str) -> tuple[str, list[Any], int]:
             return kind, list(map((others | typed).get, values)), odd
     texts = [None if value is None else str(value)[:LONGEST_TEXT].strip() or None for value in values]
     answers = {text.casefold() for text in filter(None, texts)} if len(distinct) < 9 else set[str]()
-    return "yes/no" if answers and any(answers <= pair for pair in YES_NO) else "text", texts, 0
+    pairs = [set(pair.split("/")) for pair in "yes/no ja/nein sì/no si/no sí/no oui/non true/false y/n".split()]
+    return "yes/no" if answers and any(answers <= pair for pair in pairs) else "text", texts, 0
 
 
 def _sample(values: Sequence[Any]) -> Sequence[Any]:
-    return values[:: -(-len(values) // SAMPLE) or 1]
+    """Return 400 values, from all over a column, by which a type is ruled out."""
+    return values[:: -(-len(values) // 400) or 1]
 
 
 def _is_present(value: Any) -> bool:
-    return value is not None and (not isinstance(value, str) or value.strip().casefold() not in MISSING)
+    """Return whether a value stands for one in a column of numbers or dates."""
+    if isinstance(value, str):
+        return value.strip().casefold() not in {"", "-", "–", "—", "n/a", "na", "n.a.", "k.a.", "null", "nan", "?"}
+    return value is not None
 
 
 # ---------------------------------------------------------------- numbers
@@ -136,7 +136,12 @@ def _read_native(values: Sequence[Any]) -> tuple[str, dict[Any, Any]]:
 
 def _read_dates(values: Sequence[Any]) -> tuple[str, dict[Any, str]]:
     numeric = [match for text in values if isinstance(text, str) and (match := _NUMERIC.fullmatch(text.strip()))]
-    day_first = _is_day_first(numeric)
+    # 03/04/2025 is in April by a day above 12, by points between, else by which way the dates ascend.
+    by_day = [(match[4], match[3].zfill(2), match[1].zfill(2)) for match in numeric]
+    by_month = [(match[4], match[1].zfill(2), match[3].zfill(2)) for match in numeric]
+    ascending = [sum(one <= other for one, other in pairwise(dates)) for dates in (by_day, by_month)]
+    day_first = ascending[0] >= ascending[1] and not any(int(match[3]) > 12 for match in numeric)
+    day_first = day_first or any(int(match[1]) > 12 or match[2] == "." for match in numeric)
     dates: dict[Any, str] = {}
     for value in values:
         if isinstance(value, datetime):
@@ -148,18 +153,6 @@ def _read_dates(values: Sequence[Any]) -> tuple[str, dict[Any, str]]:
     if all(len(read) == 10 or read.endswith(" 00:00") for read in dates.values()):
         return "date", {value: read[:10] for value, read in dates.items()}
     return "date and time", {value: read if len(read) > 10 else f"{read} 00:00" for value, read in dates.items()}
-
-
-def _is_day_first(matches: Sequence[re.Match[str]]) -> bool:
-    """Return whether 03/04/2025 is in April: by a day above 12, by points between, else by which way they ascend."""
-    if any(int(match[1]) > 12 or match[2] == "." for match in matches):
-        return True
-    if any(int(match[3]) > 12 for match in matches):
-        return False
-    by_day = [(match[4], match[3].zfill(2), match[1].zfill(2)) for match in matches]
-    by_month = [(match[4], match[1].zfill(2), match[3].zfill(2)) for match in matches]
-    ascending = [sum(one <= other for one, other in pairwise(dates)) for dates in (by_day, by_month)]
-    return ascending[0] >= ascending[1]
 
 
 def _read_date(text: str, day_first: bool) -> str | None:

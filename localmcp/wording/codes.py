@@ -12,11 +12,6 @@ from typing import NamedTuple
 
 from localmcp.wording.normalize import fold, index_runs, runs
 
-LAST_DIGITS = 7
-"""Of a phone number: what is before them, of a country or an area, is often left out."""
-
-LONGEST_CODE = 64
-
 
 class Code(NamedTuple):
     """A code in a text, and the word that stands for it in the index."""
@@ -49,7 +44,8 @@ _KINDS: tuple[tuple[re.Pattern[str], Callable[[str], str]], ...] = (
             r"[\d+(](?<![\w.,/-].)(?<!\d\D[\d(])(?!\d?/\d\d?/\d)(?:(?<=[+(0])[ ()/-]?\d(?:[ ()/-]{0,3}\d){5,14}"
             r"|\d\d[ .-]\d{3}[ .-]\d{4}|\d\d-\d{4}|\d{6,14})(?![\w/-]|[.,]\d)"
         ),
-        lambda written: f"phone{_plain(written)[-LAST_DIGITS:]}",
+        # What is before the last seven digits, of a country or an area, is often left out.
+        lambda written: f"phone{_plain(written)[-7:]}",
     ),
     (
         re.compile(
@@ -67,7 +63,6 @@ _KINDS: tuple[tuple[re.Pattern[str], Callable[[str], str]], ...] = (
 _MAY_HOLD_ONE = re.compile("[\\d+#\u00a7\u2600-\u27bf\U0001f300-\U0001faff]|[.-](?=[A-Za-z-])")
 """What each code holds: most sentences have none of it, and need not be scanned once a kind."""
 _NAME = re.compile(r"[+#](?<=\w[+#])(?:(?<=#)|\+)(?![+#])")
-_BEFORE = re.compile(r"[A-Za-z]\w*\Z")
 
 
 def find_codes(text: str) -> list[Code]:
@@ -78,11 +73,12 @@ def find_codes(text: str) -> list[Code]:
     for pattern, word_of in _KINDS:
         for match in pattern.finditer(text):
             start = match.start() - 2 * (pattern is _KINDS[0][0])
-            codes.append(Code(start, match.end(), fold(word_of(text[start : match.end()]))[:LONGEST_CODE]))
+            codes.append(Code(start, match.end(), fold(word_of(text[start : match.end()]))[:64]))
     for match in _NAME.finditer(text):
-        if name := _BEFORE.search(text, max(match.start() - 40, 0), match.start()):
+        begin = max(match.start() - 40, 0)
+        if name := re.search(r"[A-Za-z]\w*\Z", text[begin : match.start()]):
             sign = "sharp" if match[0] == "#" else "plusplus"
-            codes.append(Code(name.start(), match.end(), fold(name[0] + sign)))
+            codes.append(Code(begin + name.start(), match.end(), fold(name[0] + sign)))
     return sorted(codes)
 
 

@@ -17,9 +17,6 @@ LONGEST_WORD = 128
 MOST_PARTS = 8
 """A run with more camelCase or snake_case parts is encoded data, not an identifier, and stays whole."""
 
-CACHED_WORDS = 200_000
-"""Different surface words remembered for each language before the memory is emptied."""
-
 SUPPORTED_LANGUAGES = frozenset(
     "arabic danish dutch english finnish french german greek hungarian italian norwegian portuguese romanian russian "
     "spanish swedish tamil turkish".split()
@@ -40,16 +37,13 @@ def fold(text: str) -> str:
     return _strip_marks(_strip_marks(text).casefold())
 
 
-_TATWEEL = 0x640
-"""Stretches an Arabic word and is no letter."""
-
-
 class _Unmarked(dict[int, int | None]):
     """A table for str.translate that fills itself: combining marks map to None, all else to itself."""
 
     def __missing__(self, code: int) -> int | None:
         is_mark = unicodedata.category(chr(code)).startswith("M") and code not in (0x3099, 0x309A)
-        self[code] = None if is_mark or code == _TATWEEL else code
+        # Tatweel stretches an Arabic word and is no letter.
+        self[code] = None if is_mark or code == 0x640 else code
         return self[code]
 
 
@@ -123,19 +117,13 @@ def phrases(text: str) -> list[tuple[str, ...]]:
     for unit in re.finditer(_ASCII_UNIT if plain.isascii() else _UNIT, plain):
         unit_words = [word for run in runs(unit[0]) for word in _take_apart(run)]
         is_code = unit.lastgroup == "joined" and any(character.isdigit() for character in unit[0])
-        size = _neighbors(unit[0]) if unit.lastgroup == "spaceless" else len(unit_words) if is_code else 1
+        # nDCG@10 of the keyword arm with 1, 2, 3 characters and the whole run, XQuAD: Chinese .953, .939, .858, .159;
+        # Thai .261, .848, .948, .185.
+        neighbors = 2 if unit[0] >= "\u2e80" else 3
+        size = neighbors if unit.lastgroup == "spaceless" else len(unit_words) if is_code else 1
         starts = range(max(len(unit_words) - size + 1, 1))
         phrase_list.extend(tuple(unit_words[start : start + size]) for start in starts)
     return [phrase for phrase in phrase_list if phrase]
-
-
-def _neighbors(run: str) -> int:
-    """Return how many characters of a script without spaces are looked for together.
-
-    nDCG@10 of the keyword arm with 1, 2, 3 and the whole run, XQuAD: Chinese .953, .939, .858, .159; Thai .261, .848,
-    .948, .185.
-    """
-    return 2 if run >= "\u2e80" else 3
 
 
 def runs(text: str) -> list[str]:
@@ -164,7 +152,7 @@ class _Memory(dict[str, Value]):
         self._make = make
 
     def __missing__(self, word: str) -> Value:
-        if len(self) >= CACHED_WORDS:
+        if len(self) >= 200_000:
             self.clear()
         value = self._make(word)
         if len(word) <= LONGEST_WORD:
@@ -287,13 +275,11 @@ _STOP_WORDS = {
 }
 """Folded function words, short on purpose: those of a query say nothing."""
 
-_ALSO_ENGLISH = frozenset(
+# Without English words that spell a function word elsewhere: alone they prove nothing.
+_ONLY_FUNCTION_WORDS = frozenset[str]().union(*_STOP_WORDS.values()) - frozenset(
     """am ben bin come dare den des die door dove era fait hat hay in man me men no on os par plus sea sia sin so son
     sue sur tenor tot ton van war""".split()
 )
-"""English words that spell a function word elsewhere: alone they prove nothing."""
-
-_ONLY_FUNCTION_WORDS = frozenset[str]().union(*_STOP_WORDS.values()) - _ALSO_ENGLISH
 
 
 def stop_words(language: str) -> frozenset[str]:

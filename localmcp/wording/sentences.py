@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import cache
+from itertools import islice
 
 from localmcp.wording.normalize import fold, stem, stop_words
 
@@ -62,17 +63,13 @@ def tokenize(sentence: str) -> list[Token]:
     """Return the pieces of a sentence in order, courtesies left out; at most `MOST_TOKENS`."""
     begin = match.end() if (match := re.search(_POLITE_START, sentence)) else 0
     end = match.start() if (match := _POLITE_END.search(sentence, begin)) else len(sentence)
-    return [
-        _token(token_match)
-        for token_match, _ in zip(_TOKEN.finditer(sentence, begin, end), range(MOST_TOKENS), strict=False)
-    ]
-
-
-def _token(match: re.Match[str]) -> Token:
-    kind = str(match.lastgroup)
-    text = match[0].strip("\"'“”«»`‘’") if kind == "quoted" else match[0]
-    folded = fold(text)
-    return Token(kind, text, match.start(), match.end(), stem(folded, "english") if kind == "word" else folded)
+    tokens: list[Token] = []
+    for match in islice(_TOKEN.finditer(sentence, begin, end), MOST_TOKENS):
+        kind = str(match.lastgroup)
+        text = match[0].strip("\"'“”«»`‘’") if kind == "quoted" else match[0]
+        stemmed = stem(fold(text), "english") if kind == "word" else fold(text)
+        tokens.append(Token(kind, text, match.start(), match.end(), stemmed))
+    return tokens
 
 
 @cache

@@ -20,8 +20,6 @@ DOUBLED, SWAPPED, VOWEL, KEY, LETTER = 0.3, 0.5, 0.7, 0.8, 1.2
 the next key or left out, any other letter."""
 FIRST_LETTER = 0.4
 """Added for an edit of the first letter, which is seldom wrong."""
-MOST_COST = ((5, 0.7), (7, 1.1), (99, 1.5))
-"""(letters, cost): how unlikely the slip in a word of at most so many letters may be."""
 MOST_EDITS = 2
 """More slips in one word cost more than any that is corrected."""
 READ_LETTERS = LONGEST + MOST_EDITS
@@ -64,15 +62,13 @@ class WordList:
         from rapidfuzz import process
         from rapidfuzz.distance import OSA
 
-        alike = process.extract(word, self._alike(word), scorer=OSA.distance, score_cutoff=MOST_EDITS, limit=None)
+        # Those of about the same letters: an edit drops one and adds one at most.
+        apart = np.bitwise_count(self._letters ^ _letter_bits([word])[0])
+        close = (apart <= 2 * MOST_EDITS) & (np.abs(self._lengths - len(word)) <= MOST_EDITS)
+        candidates = [self._words[row] for row in np.flatnonzero(close).tolist()]
+        alike = process.extract(word, candidates, scorer=OSA.distance, score_cutoff=MOST_EDITS, limit=None)
         costs = sorted((slip_cost(word, other), other) for other, _, _ in alike)
         return [Correction(word, other, cost) for cost, other in costs if cost <= _most_cost(word)]
-
-    def _alike(self, word: str) -> list[str]:
-        """Return the words of about the same letters: an edit drops one and adds one at most."""
-        apart = np.bitwise_count(self._letters ^ _letter_bits([word])[0])
-        near = (apart <= 2 * MOST_EDITS) & (np.abs(self._lengths - len(word)) <= MOST_EDITS)
-        return [self._words[row] for row in np.flatnonzero(near).tolist()]
 
 
 def _letter_bits(words: Sequence[str]) -> NDArray[np.uint32]:
@@ -92,7 +88,7 @@ def correct(word: str, *vocabularies: WordList) -> list[Correction]:
     A nearer word of the dictionary that is not in the vocabularies is what was meant: nothing is then
     offered, since the texts do not hold it.
     """
-    if not _may_be_slip(word):
+    if not (SHORTEST <= len(word) <= LONGEST and word.isalpha()) or is_word(word):
         return []
     corrections = dict.fromkeys(near for vocabulary in vocabularies for near in vocabulary.near(word))
     if not corrections:
@@ -103,10 +99,6 @@ def correct(word: str, *vocabularies: WordList) -> list[Correction]:
     return sorted(likely, key=lambda near: (near.cost, -counts[near.replacement], near.replacement))
 
 
-def _may_be_slip(word: str) -> bool:
-    return SHORTEST <= len(word) <= LONGEST and word.isalpha() and not is_word(word)
-
-
 def is_slip(word: str, other: str) -> bool:
     """Return whether one folded word may be another, misspelled; the first letter is taken for right."""
     if min(len(word), len(other)) < SHORTEST or word[0] != other[0] or abs(len(word) - len(other)) > MOST_EDITS:
@@ -115,7 +107,8 @@ def is_slip(word: str, other: str) -> bool:
 
 
 def _most_cost(word: str) -> float:
-    return next(cost for letters, cost in MOST_COST if len(word) <= letters)
+    """Return how unlikely the slip in a word may be."""
+    return 0.7 if len(word) <= 5 else 1.1 if len(word) <= 7 else 1.5
 
 
 @lru_cache(maxsize=20_000)
@@ -124,11 +117,13 @@ def slip_cost(typed: str, meant: str) -> float:
     gaps = [_gap_cost(meant, position) for position in range(len(meant))]
     rows = [[0.0, *accumulate(gaps)]]
     for i, letter in enumerate(typed):
-        gap = _gap_cost(typed, i)
+        gap, near = _gap_cost(typed, i), _neighbors().get(letter, ())
         above = rows[-1]
         row = [above[0] + gap]
         for j, other in enumerate(meant):
-            cost = min(above[j + 1] + gap, row[j] + gaps[j], above[j] + _letter_cost(letter, other, i == j == 0))
+            swap = VOWEL if letter in _VOWELS and other in _VOWELS else KEY if other in near else LETTER
+            swap = 0.0 if letter == other else swap + FIRST_LETTER * (i == j == 0)
+            cost = min(above[j + 1] + gap, row[j] + gaps[j], above[j] + swap)
             if i and j and letter == meant[j - 1] != other == typed[i - 1]:
                 cost = min(cost, rows[-2][j - 1] + SWAPPED)
             row.append(cost)
@@ -142,14 +137,6 @@ def _gap_cost(word: str, position: int) -> float:
         return DOUBLED
     cost = VOWEL if word[position] in _VOWELS else KEY
     return cost if position else cost + FIRST_LETTER
-
-
-def _letter_cost(typed: str, meant: str, first: bool) -> float:
-    """Return the cost of one letter for another."""
-    if typed == meant:
-        return 0.0
-    cost = VOWEL if typed in _VOWELS and meant in _VOWELS else KEY if meant in _neighbors().get(typed, ()) else LETTER
-    return cost + FIRST_LETTER if first else cost
 
 
 @cache
