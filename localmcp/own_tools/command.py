@@ -43,8 +43,6 @@ PASSED_ON = (
 """Variables that programs need to run at all; a program gets others only if its manifest names them."""
 GRACE_SECONDS = 1.0
 """How long a program may take to end after SIGTERM."""
-DRAIN_SECONDS = 0.5
-"""How long the output is still read when the program has ended but a child of it holds the pipe."""
 MOST_ERROR = 4_000
 """Characters of stderr that an answer repeats."""
 
@@ -105,9 +103,8 @@ class CommandManifest(Manifest):
                 yield Mistake(("environment",), f"The variable {name} is not set here.", level="warning")
 
     def run(self, tool: str, arguments: Json, here: Surroundings) -> Answer:
-        words = self.argument_list(arguments)
         stdin = fill(self.stdin, arguments).encode("utf-8", "surrogatepass") if self.stdin is not None else None
-        process = self._start(find_program(self.program, here.path), words, here, stdin is not None)
+        process = self._start(self.argument_list(arguments), here, feeds=stdin is not None)
         code, output, errors = here.running.wait_for(process, stdin, self.timeout, self.max_output)
         value: Json = {"exitCode": code, "result": output.text(), "truncated": output.truncated}
         problem = ""
@@ -152,8 +149,8 @@ class CommandManifest(Manifest):
             raise InvalidInput("An argument holds a NUL character, which no program can be given.")
         return listed
 
-    def _start(self, program: str, words: Sequence[str], here: Surroundings, feeds: bool) -> subprocess.Popen[bytes]:
-        folder = here.path.parent / expand_home(self.working_directory)
+    def _start(self, words: Sequence[str], here: Surroundings, *, feeds: bool) -> subprocess.Popen[bytes]:
+        program, folder = find_program(self.program, here.path), here.path.parent / expand_home(self.working_directory)
         own_group: Json = {"start_new_session": True}
         if sys.platform == "win32":
             own_group = {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP | subprocess.CREATE_NO_WINDOW}
@@ -178,23 +175,18 @@ class CommandManifest(Manifest):
 
 
 class _Pipe:
-    """Reads a pipe to its end in a thread and keeps the first bytes: a full pipe would stop the program.
-
-    A child that outlives the program may hold the pipe open: then the thread is left running.
-    """
+    """Reads a pipe to its end in a thread and keeps the first bytes: a full pipe would stop the program."""
 
     def __init__(self, pipe: IO[bytes] | None, most: int) -> None:
-        self._pipe = cast("IO[bytes]", pipe)
-        self._most = most
         self._data = bytearray()
         self.truncated = False
-        self.thread = threading.Thread(target=self._read, daemon=True, name="localmcp-command")
+        self.thread = threading.Thread(target=self._read, args=(pipe, most), daemon=True)
         self.thread.start()
 
-    def _read(self) -> None:
-        with self._pipe:
-            while block := os.read(self._pipe.fileno(), 65536):
-                room = self._most - len(self._data)
+    def _read(self, pipe: IO[bytes], most: int) -> None:
+        with pipe:
+            while block := os.read(pipe.fileno(), 65536):
+                room = most - len(self._data)
                 self._data += block[:room]
                 self.truncated = self.truncated or len(block) > room
 
@@ -207,7 +199,6 @@ class RunningPrograms:
     """The programs that calls have started, each in a group of its own. Thread-safe."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
         self._processes: set[subprocess.Popen[bytes]] = set()
 
     def wait_for(
@@ -224,8 +215,7 @@ class RunningPrograms:
             with suppress(OSError), cast("IO[bytes]", process.stdin) as pipe:
                 pipe.write(data)
 
-        with self._lock:
-            self._processes.add(process)
+        self._processes.add(process)
         cancellation, code, pipes = call_cancellation(), None, list[_Pipe]()
         try:
             if cancellation is not None:
@@ -241,7 +231,8 @@ class RunningPrograms:
             if code is None:
                 end_groups([process])
             for pipe in pipes:
-                pipe.thread.join(DRAIN_SECONDS)
+                # A child that outlives the program may hold the pipe open: then the thread is left running.
+                pipe.thread.join(0.5)
         except BaseException:
             # A person has pressed Ctrl-C, which does not reach the program in its group.
             end_groups([process])
@@ -249,17 +240,14 @@ class RunningPrograms:
                 unread.close()
             raise
         finally:
-            with self._lock:
-                self._processes.discard(process)
+            self._processes.discard(process)
         if cancellation is not None and cancellation.cancelled:
             raise CallGivenUp("The client has given the call up.")
         return code, pipes[0], pipes[1]
 
     def close(self) -> None:
         """End every program that is still running, with its children, all within the same grace."""
-        with self._lock:
-            running = tuple(self._processes)
-        end_groups(running)
+        end_groups(tuple(self._processes))
 
 
 def end_groups(processes: Iterable[subprocess.Popen[bytes]]) -> None:

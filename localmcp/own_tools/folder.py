@@ -35,8 +35,6 @@ log = logging.getLogger(__name__)
 
 KINDS = {"commands": "command", "queries": "query", "http": "http", "python": "python"}
 """Provider -> the kind of its manifests."""
-MOST_BYTES = 256_000
-"""A larger file is no manifest."""
 
 
 @dataclass(slots=True)
@@ -53,10 +51,8 @@ class ManifestFile:
     sources: dict[Path, Signature | None] = field(default_factory=dict[Path, "Signature | None"])
     """The Python files that it names, as they were when they were run."""
 
-    @property
-    def has_its_sources(self) -> bool:
-        """Whether the Python files that it names are as they were."""
-        return self.python is None or self.sources == self.python.sources(self.path)
+    def sources_changed(self) -> bool:
+        return self.python is not None and self.sources != self.python.sources(self.path)
 
     def problem(self, mistake: Mistake) -> Problem:
         """Return a mistake as a problem of this file."""
@@ -93,7 +89,8 @@ class OwnTools:
         self._lock = threading.RLock()
         self._files: dict[str, tuple[Signature, ManifestFile]] | None = None
         """What each file held when it was read; None before the first look."""
-        self._owners: dict[str, ManifestFile] = {}
+        self.owners: dict[str, ManifestFile] = {}
+        """By the name of a tool: of two with one name the first is offered."""
 
     @cached_property
     def running(self) -> RunningPrograms:
@@ -113,21 +110,17 @@ class OwnTools:
                 # It may be gone meanwhile, or be a link to nothing.
                 with suppress(OSError):
                     signature = signature_of(os.stat(path))
-                    known = old.get(path)
-                    is_same = known is not None and known[0] == signature and known[1].has_its_sources
-                    self._files[path] = known if known and is_same else (signature, self.read(path))
+                    kept_signature, file = old.get(path, (None, None))
+                    if file is None or kept_signature != signature or file.sources_changed():
+                        file = self.read(path)
+                    self._files[path] = (signature, file)
             changed = before != self._files
             files = [file for _, file in self._files.values()]
             if changed:
-                self._owners = {tool.name: file for file in reversed(files) for tool in file.tools}
+                self.owners = {tool.name: file for file in reversed(files) for tool in file.tools}
         for listener in self.listeners if changed and before is not None else ():
             listener()
         return files
-
-    def offered(self, kind: str) -> list[Tool]:
-        """Return the tools of a kind; of two with one name the first is offered."""
-        files = [file for file in self.files() if file.kind == kind]
-        return [tool for file in files for tool in file.tools if self._owners[tool.name] is file]
 
     def problems(self) -> list[Problem]:
         """Return every mistake, and everything on this machine that would make a call fail."""
@@ -135,7 +128,7 @@ class OwnTools:
         for file in self.files():
             problems += file.check()
             for tool in file.tools:
-                if (owner := self._owners[tool.name]) is not file:
+                if (owner := self.owners[tool.name]) is not file:
                     message = f"The name '{tool.name}' is taken by {owner.path}."
                     problems.append(Problem(str(file.path), None, message, "Give one of the two another name."))
         return problems
@@ -144,8 +137,8 @@ class OwnTools:
         """Return what a file holds."""
         file = ManifestFile(Path(path))
         try:
-            if file.path.stat().st_size > MOST_BYTES:
-                raise ValueError(f"more than {MOST_BYTES // 1000} kB, too much for a manifest")
+            if file.path.stat().st_size > 256_000:
+                raise ValueError("more than 256 kB, too much for a manifest")
             file.text = file.path.read_text(encoding="utf-8-sig")
             self._parse(file, tomllib.loads(file.text))
         except (OSError, ValueError) as error:
@@ -163,7 +156,7 @@ class OwnTools:
 
         from localmcp.own_tools.command import CommandManifest
         from localmcp.own_tools.http import HttpManifest
-        from localmcp.own_tools.manifest import Manifest, ManifestTool, Parameter, Surroundings, mistakes_of
+        from localmcp.own_tools.manifest import Manifest, ManifestTool, Parameter, Surroundings
         from localmcp.own_tools.python import PythonManifest
         from localmcp.own_tools.query import QueryManifest
 
@@ -179,8 +172,13 @@ class OwnTools:
         try:
             manifest = models[kind].model_validate(table)
         except ValidationError as error:
-            known = {*models[kind].model_fields, *Parameter.model_fields}
-            file.problems += map(file.problem, mistakes_of(error, known))
+            keys = {*models[kind].model_fields, *Parameter.model_fields}
+            for slip in error.errors(include_url=False):
+                place = (*map(str, slip["loc"]), *slip.get("ctx", {}).get("place", ()))
+                is_unknown = slip["type"] == "extra_forbidden"
+                says = " is not a known key." if is_unknown else f": {slip['msg']}"
+                hint = did_you_mean(place[-1], keys) if is_unknown else ""
+                file.problems.append(file.problem(Mistake(place, f"{'.'.join(place)}{says}", hint or None)))
             return
         if isinstance(manifest, Manifest):
             file.tools.append(ManifestTool(manifest, Surroundings(file.path, self.database, self.running)))
@@ -216,7 +214,8 @@ class KindProvider:
 
     def tools(self) -> list[Tool]:
         """Return the tools of this kind; of two with one name the first."""
-        return self._folder.offered(self._kind)
+        files = [file for file in self._folder.files() if file.kind == self._kind]
+        return [tool for file in files for tool in file.tools if self._folder.owners[tool.name] is file]
 
     def find(self, name: str) -> Tool | None:
         return next((tool for tool in self.tools() if tool.name == name), None)

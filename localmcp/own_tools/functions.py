@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import Future
 from contextvars import copy_context
 from dataclasses import replace
@@ -89,25 +89,19 @@ def as_answer(value: Any) -> Answer:
         value = run_coroutine(value)
     if isinstance(value, Answer):
         return value
-    if hasattr(value, "content") and hasattr(value, "structured_content"):
-        return _from_blocks(value.content, value.structured_content, is_error=bool(value.is_error))
-    blocks = cast("list[Any]", value) if isinstance(value, list | tuple) else []
+    result: Any = cast(object, value)
+    blocks = cast("list[Any]", value) if isinstance(value, list | tuple) else getattr(result, "content", None)
     if blocks and all(hasattr(block, "type") and hasattr(block, "model_dump") for block in blocks):
-        return _from_blocks(blocks, None, is_error=False)
+        content = tuple(block.model_dump(by_alias=True, mode="json", exclude_none=True) for block in blocks)
+        text = "\n".join(block["text"] for block in content if block["type"] == "text")
+        structured = getattr(result, "structured_content", None)
+        is_error = bool(getattr(result, "is_error", False))
+        return Answer({"result": text} if structured is None else structured, text, is_error, content)
     from pydantic_core import to_json
 
     plain: Any = json.loads(to_json(value, fallback=str, inf_nan_mode="strings"))
-    if isinstance(plain, str):
-        return Answer({"result": plain}, plain)
-    if isinstance(plain, dict):
-        return Answer(cast(Json, plain), compact_json(plain))
-    return Answer({"result": plain}, compact_json(plain))
-
-
-def _from_blocks(blocks: Sequence[Any], structured: Json | None, *, is_error: bool) -> Answer:
-    content = tuple(block.model_dump(by_alias=True, mode="json", exclude_none=True) for block in blocks)
-    text = "\n".join(block["text"] for block in content if block["type"] == "text")
-    return Answer({"result": text} if structured is None else structured, text, is_error, content)
+    text = plain if isinstance(plain, str) else compact_json(plain)
+    return Answer(cast(Json, plain) if isinstance(plain, dict) else {"result": plain}, text)
 
 
 def run_coroutine(coroutine: Coroutine[Any, Any, Any]) -> Any:

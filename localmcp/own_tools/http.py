@@ -27,13 +27,12 @@ from localmcp.own_tools.manifest import (
     placeholders,
 )
 from localmcp.own_tools.problems import Mistake
-from localmcp.schemas import Json, compact_json, one_or_more, read_json, shorten_value
+from localmcp.schemas import Json, compact_json, json_kind, list_of, mapping_of, one_or_more, read_json, shorten_value
 from localmcp.tools import Answer
 
 MOST_BYTES = 8 << 20
 """Bytes of a response that are read; a larger one is refused where JSON is expected, else cut."""
 _SECRET = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
-_STEP = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
 
 
 class HttpManifest(Manifest):
@@ -106,26 +105,24 @@ class HttpManifest(Manifest):
     def run(self, tool: str, arguments: Json, here: Surroundings) -> Answer:
         response = self._ask(self.build_request(arguments))
         text, status = response.body[:MOST_BYTES].decode("utf-8", "replace"), response.status
-        if not 200 <= status < 300:
-            detail = " ".join(text.split())[:300]
-            return self._refused(
-                status, f"{self.host} answered with HTTP {status}" + (f": {detail}" if detail else ".")
-            )
         result: Any = text
-        is_cut = len(response.body) > MOST_BYTES
-        if not is_cut and text.strip() and ("json" in response.headers.get("Content-Type", "").lower() or self.result):
+        problem, is_cut = "", len(response.body) > MOST_BYTES
+        if not 200 <= status < 300:
+            problem = f"{self.host} answered with HTTP {status}: {' '.join(text.split())[:300]}".removesuffix(": ")
+        elif (
+            not is_cut and text.strip() and ("json" in response.headers.get("Content-Type", "").lower() or self.result)
+        ):
             try:
                 result = select(read_json(text), self.result)
             except (ValueError, RecursionError) as error:
-                return self._refused(status, f"{self.host} should have answered with JSON, but: {error}.")
+                problem = f"{self.host} should have answered with JSON, but: {error}."
+        if problem:
+            return Answer({"error": problem, "status": status}, problem, is_error=True)
         shown = result if isinstance(result, str) else compact_json(result)
         if is_cut or len(shown) > self.max_output:
             result, is_cut = shown[: self.max_output], True
             shown = f"{result}\n[cut after {self.max_output} characters]"
         return Answer({"status": status, "result": result, "truncated": is_cut}, shown)
-
-    def _refused(self, status: int, message: str) -> Answer:
-        return Answer({"error": message, "status": status}, message, is_error=True)
 
     def build_request(self, arguments: Json) -> Request:
         """Return the request for these arguments.
@@ -140,8 +137,16 @@ class HttpManifest(Manifest):
                 # Servers resolve these, some of them even when they are percent-encoded.
                 raise InvalidInput(f"{name}: {shorten_value(value)} cannot stand in a path.")
         url = fill(self.url, arguments, lambda value: quote(as_text(value), safe="", errors="replace"))
-        if query := urlencode(list(self._query_pairs(arguments))):
-            url = f"{url}{'&' if '?' in url else '?'}{query}"
+        pairs: list[tuple[str, str]] = []
+        for name, template in self.query.items():
+            if isinstance(template, str) and _SECRET.search(template):
+                # Only what the manifest says can name a variable, never what a call gives.
+                pairs.append((name, _with_secrets(template)))
+            else:
+                items = one_or_more(fill_json(template, arguments))
+                pairs += [(name, as_text(item)) for item in items if item is not None]
+        if pairs:
+            url = f"{url}{'&' if '?' in url else '?'}{urlencode(pairs)}"
         headers, body = {"Accept": "application/json, */*;q=0.5"}, None
         if self.body is not None:
             body = json.dumps(fill_json(self.body, arguments), ensure_ascii=False).encode("utf-8", "replace")
@@ -149,17 +154,6 @@ class HttpManifest(Manifest):
         # A name that the manifest writes in other letters replaces the usual one as well.
         headers |= {name.title(): _with_secrets(value) for name, value in self.headers.items()}
         return Request(self.method, url, headers, body, MOST_BYTES, self.timeout, self.timeout)
-
-    def _query_pairs(self, arguments: Json) -> Iterator[tuple[str, str]]:
-        """Yield name and value, once for each item of a list; a parameter that the call does not give is left out."""
-        for name, template in self.query.items():
-            if isinstance(template, str) and _SECRET.search(template):
-                # Only what the manifest says can name a variable, never what a call gives.
-                yield name, _with_secrets(template)
-                continue
-            for item in one_or_more(fill_json(template, arguments)):
-                if item is not None:
-                    yield name, as_text(item)
 
     def _ask(self, request: Request) -> Response:
         """Return the answer to a request; a redirect is none, for the manifest names the host.
@@ -223,16 +217,12 @@ def select(value: Any, path: str) -> Any:
     Raises:
         ValueError: there is nothing there; names the step and what is there instead.
     """
-    for match in _STEP.finditer(path):
-        key, index = match[1], match[2]
-        if key is not None and isinstance(value, dict) and key in value:
-            value = cast(Json, value)[key]
-        elif index is not None and isinstance(value, list) and int(index) < len(cast("list[Any]", value)):
-            value = cast("list[Any]", value)[int(index)]
-        else:
-            kind: str = type(cast(object, value)).__name__
-            there = ", ".join(list(cast(Json, value))[:10]) if isinstance(value, dict) else kind
-            raise ValueError(f"it holds no '{path}' (at '{match[0]}' there is: {there})")
+    for match in re.finditer(r"([^.\[\]]+)|\[(\d+)\]", path):
+        try:
+            value = mapping_of(value)[match[1]] if match[1] else list_of(value)[int(match[2])]
+        except (KeyError, IndexError):
+            there = ", ".join(list(mapping_of(value))[:10]) or json_kind(value)
+            raise ValueError(f"it holds no '{path}' (at '{match[0]}' there is: {there})") from None
     return value
 
 

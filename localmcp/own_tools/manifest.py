@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from localmcp.errors import InvalidInput
-from localmcp.own_tools.problems import Mistake, Place
+from localmcp.own_tools.problems import Mistake
 from localmcp.schemas import Json, check_arguments, did_you_mean, shorten_value, values_from_texts
 from localmcp.tools import Answer, Tool, ToolMark
 
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
 
 Filled = Annotated[str, Field(pattern=r"\S")]
 """Text that is not blank."""
-_TYPES: dict[str, type | tuple[type, ...]] = {
-    "string": str, "integer": int, "number": (int, float), "boolean": bool, "array": list, "object": dict,
-}  # fmt: skip
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _PLACEHOLDER = re.compile(r"\{\{(?P<literal>[A-Za-z_]\w*)\}\}|\{(?P<name>[A-Za-z_]\w*)\}", re.ASCII)
 """`{name}` in an argument, a URL or a body; `{{name}}` represents `{name}` itself."""
@@ -40,20 +37,6 @@ class Table(BaseModel):
 def mistake(message: str, *place: str) -> PydanticCustomError:
     """Return the error of a value that does not go together with others; `place` leads there from its table."""
     return PydanticCustomError("mistake", "{message}", {"message": message, "place": place})
-
-
-def mistakes_of(error: ValidationError, known: Iterable[str]) -> list[Mistake]:
-    """Return what is wrong with a table, each mistake with its place; `known` are the keys that there are."""
-    mistakes: list[Mistake] = []
-    for slip in error.errors(include_url=False):
-        place: Place = (*map(str, slip["loc"]), *slip.get("ctx", {}).get("place", ()))
-        named = ".".join(place)
-        if slip["type"] == "extra_forbidden":
-            hint = did_you_mean(place[-1], known)
-            mistakes.append(Mistake(place, f"{named} is not a known key.", hint or None))
-        else:
-            mistakes.append(Mistake(place, f"{named}: {slip['msg']}"))
-    return mistakes
 
 
 # ---------------------------------------------------------------- parameters
@@ -83,13 +66,11 @@ class Parameter(Table):
             re.compile(self.pattern)
         except re.error as error:
             raise mistake(f"no regular expression: {error}", "pattern") from error
-        for key, values in (("enum", self.enum or []), ("default", [] if self.default is None else [self.default])):
-            for value in values:
-                is_wrong = isinstance(value, bool) != (self.type == "boolean")
-                if is_wrong or not isinstance(value, _TYPES[self.type]):
-                    raise mistake(f"{shorten_value(value)} is not of the type {self.type}", key)
-        if self.enum and self.default is not None and self.default not in self.enum:
-            raise mistake("not one of the values of enum", "default")
+        if self.default is not None:
+            try:
+                check_arguments("", {"properties": {"default": self.schema_of_value}}, {"default": self.default})
+            except InvalidInput as error:
+                raise mistake(error.message.splitlines()[1].removeprefix("- default: "), "default") from error
         return self
 
     @property
@@ -241,15 +222,8 @@ class ManifestTool(Tool):
         return {**schema, "additionalProperties": False}
 
     def call(self, arguments: Json) -> Answer:
-        return self.manifest.run(self.name, self._accepted(arguments), self.here)
-
-    def _accepted(self, arguments: Json) -> Json:
-        """Return the arguments with the defaults filled in; null is "not given" where the parameter may be missing.
-
-        Raises:
-            InvalidInput: lists everything that does not fit.
-        """
         parameters = self.manifest.parameters
+        # Null is "not given" where the parameter may be missing.
         supplied = {
             name: value
             for name, value in arguments.items()
@@ -262,4 +236,5 @@ class ManifestTool(Tool):
             # `$` of JSON Schema lets a line break through at the end.
             if pattern and not re.fullmatch(pattern, str(value)):
                 raise InvalidInput(f"{name}: {shorten_value(value)} does not fit the pattern {pattern}")
-        return {**{name: p.default for name, p in parameters.items() if p.default is not None}, **supplied}
+        defaults = {name: p.default for name, p in parameters.items() if p.default is not None}
+        return self.manifest.run(self.name, {**defaults, **supplied}, self.here)

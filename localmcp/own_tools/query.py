@@ -26,13 +26,6 @@ from localmcp.tools import Answer, current_scope
 
 OUR_FILE = "localmcp"
 """As `database`: the localmcp file in use."""
-SECRET_TABLES = frozenset({"api_keys", "calls"})
-"""Of a localmcp file: hashes of keys, and what other callers asked for."""
-_SCHEMA_TABLES = ("sqlite_schema", "sqlite_master")
-MOST_CHARACTERS = 400_000
-"""Of one answer; the rest is cut and the answer says so."""
-MOST_VALUE = 16_000_000
-"""Bytes of any value that a statement makes on its way."""
 
 
 class QueryManifest(Manifest):
@@ -52,7 +45,7 @@ class QueryManifest(Manifest):
         bindings = {name: arguments.get(name) for name in self.parameters}
         with self._opened(here) as connection:
             columns, rows, truncated = read_rows(
-                connection, self.sql, bindings, most_rows=self.max_rows, most_characters=MOST_CHARACTERS
+                connection, self.sql, bindings, most_rows=self.max_rows, most_characters=400_000
             )
         value = {"columns": columns, "rows": rows, "rowCount": len(rows), "truncated": truncated}
         return Answer(value, compact_json(value))
@@ -91,7 +84,8 @@ class QueryManifest(Manifest):
             with closing(apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)) as connection:
                 harden(connection)
                 connection.set_busy_timeout(int(self.timeout * 1000))
-                connection.limit(apsw.SQLITE_LIMIT_LENGTH, MOST_VALUE)
+                # Bytes of any value that a statement makes on its way.
+                connection.limit(apsw.SQLITE_LIMIT_LENGTH, 16_000_000)
                 is_ours = connection.pragma("application_id") == APPLICATION_ID
                 if is_ours and current_scope().collections is not None:
                     raise AccessDenied("This query reads every collection, and the caller may only see some.")
@@ -106,5 +100,9 @@ class QueryManifest(Manifest):
 
 
 def _is_open_table(table: str) -> bool:
-    """Return whether a table of a localmcp file may be read; SQLite's own may hold samples of the secret ones."""
-    return table not in SECRET_TABLES and (not table.startswith("sqlite_") or table in _SCHEMA_TABLES)
+    """Return whether a table of a localmcp file may be read.
+
+    Not the hashes of keys and what other callers asked for, nor SQLite's own tables, which may hold samples of these.
+    """
+    is_schema = table in ("sqlite_schema", "sqlite_master")
+    return table not in ("api_keys", "calls") and (is_schema or not table.startswith("sqlite_"))

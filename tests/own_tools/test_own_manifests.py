@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +11,7 @@ import pytest
 from tool_manifests import open_workspace, problems_of, tool_names, write_tool
 
 from localmcp.config import config_directory
-from localmcp.errors import InvalidInput, UnknownTool
+from localmcp.errors import InvalidInput
 from localmcp.tools import Scope
 from localmcp.workspace import Workspace
 
@@ -59,34 +58,20 @@ def test_files_are_picked_up_changed_and_dropped_at_the_next_listing(workspace: 
     assert tool_names(workspace) == set()
 
 
-def test_manifests_may_lie_in_folders_and_hidden_files_are_left_out(workspace: Workspace) -> None:
-    for place in ("work", ".git"):
-        folder = config_directory() / "tools" / place
-        folder.mkdir(parents=True)
-        (folder / f"in_{place.strip('.')}.toml").write_text(GREET, encoding="utf-8")
-    write_tool(".swap", GREET)
-    assert tool_names(workspace) == {"in_work"}
-
-
 @pytest.mark.parametrize(
     ("text", "said"),
     [
         ("kind = ", ":1: error: It cannot be read: Invalid value"),
         ('kind = "comand"\n', ":1: error: kind = 'comand' is not known. Did you mean 'command'?"),
-        ('kind = ["command"]', ":1: error: kind = ['command'] is not known."),
         ('program = "x"', ": error: kind = None is not known. It must be one of command, query, http, python."),
         (GREET + 'descripton = "x"', ":8: error: parameters.name.descripton is not a known key. Did you mean"),
         (GREET.replace("program", "programm"), ":4: error: programm is not a known key. Did you mean 'program'?"),
-        (GREET.replace("required = true", 'type = "text"'), ":7: error: parameters.name.type: Input should be 's"),
         (GREET.replace("{name}", "{nam}"), ":5: error: arguments: {nam} is not a parameter. Did you mean 'name'?"),
         (GREET.replace("required = true", ""), ":5: error: arguments: {name} may be missing in a call"),
-        (GREET.replace("required = true", "required = 1"), ":7: error: parameters.name.required: Input should be a"),
         (GREET.replace("{python}", "{name}"), ":4: error: program: it must be fixed"),
-        ("timeout = 99999" + GREET, ":1: error: timeout: Input should be less than or equal to 3600"),
         ('name = "a b"' + GREET, ":1: error: name: String should match pattern"),
         (GREET + 'pattern = "("', ":8: error: parameters.name.pattern: no regular expression"),
-        (GREET.replace("required = true", "default = 5"), ":7: error: parameters.name.default: 5 is not of the type"),
-        (GREET + 'enum = ["a", 1]', ":8: error: parameters.name.enum: 1 is not of the type string"),
+        (GREET.replace("required = true", "default = 5"), ":7: error: parameters.name.default: should be string"),
     ],
 )
 def test_a_mistake_is_told_with_its_line_and_hides_no_other_tool(
@@ -154,14 +139,6 @@ def test_a_caller_who_may_only_read_is_offered_only_read_only_tools(workspace: W
         workspace.registry.call("greet", {"name": "Ada"}, reader)
 
 
-def test_a_caller_is_offered_the_providers_its_scope_names(workspace: Workspace) -> None:
-    write_tool("greet", GREET)
-    with pytest.raises(UnknownTool):
-        workspace.registry.call("greet", {"name": "Ada"}, Scope(provider_names=frozenset({"queries"})))
-    scope = Scope(provider_names=frozenset({"commands"}))
-    assert workspace.registry.call("greet", {"name": "Ada"}, scope).text.strip() == "Hello, Ada"
-
-
 @pytest.mark.skipif(os.name != "posix", reason="file modes")
 def test_a_manifest_that_everybody_may_change_is_warned_of(workspace: Workspace) -> None:
     write_tool("greet", GREET).chmod(0o666)
@@ -188,25 +165,3 @@ def test_nothing_outside_the_configuration_directory_adds_a_tool(
     assert tool_names(workspace) == set()
     workspace.registry.call("search", {"query": "evil"})
     assert not config_directory().exists()
-
-
-def test_many_threads_listing_while_files_change_lose_no_tool(workspace: Workspace) -> None:
-    write_tool("greet", GREET)
-    failures: list[BaseException | str] = []
-
-    def list_tools(number: int) -> None:
-        try:
-            for turn in range(5):
-                write_tool(f"other_{number}_{turn}", GREET)
-                if not {"greet", f"other_{number}_{turn}"} <= tool_names(workspace):
-                    failures.append(f"{number}.{turn}")
-        except BaseException as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=list_tools, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failures == []
-    assert len(tool_names(workspace)) == 41

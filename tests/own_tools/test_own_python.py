@@ -1,9 +1,8 @@
-"""Python functions as tools: from files and modules that a manifest names, and from nowhere else."""
+"""Python functions as tools: from files that a manifest names, and from nowhere else."""
 
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -152,19 +151,6 @@ def test_a_changed_file_is_loaded_again_even_within_the_same_second(workspace: W
     assert not (folder / "__pycache__").exists()
 
 
-def test_a_file_is_loaded_once_and_under_a_name_of_its_own(workspace: Workspace, folder: Path) -> None:
-    """A file called json.py must not stand in for the module of that name."""
-    counter = folder / "count"
-    counter.write_text("")
-    count = f"from pathlib import Path\ncount = Path({str(counter)!r})\ncount.write_text(count.read_text() + 'x')\n"
-    put(folder, "json", count + function("say", "one"))
-    before = sys.modules["json"]
-    for _ in range(3):
-        assert workspace.registry.call("say").text == "one"
-    assert counter.read_text() == "x"
-    assert sys.modules["json"] is before and str(folder) not in sys.path
-
-
 def test_no_file_is_loaded_unless_a_manifest_names_it(workspace: Workspace, tmp_path: Path) -> None:
     for place in (config_directory(), config_directory() / "tools"):
         place.mkdir(parents=True, exist_ok=True)
@@ -174,19 +160,7 @@ def test_no_file_is_loaded_unless_a_manifest_names_it(workspace: Workspace, tmp_
     write_tool("nothing", 'kind = "python"\n')
     problems = problems_of(workspace)
     assert any("There is no file" in problem for problem in problems)
-    assert any("name the files, or a module" in problem for problem in problems)
-
-
-def test_a_module_of_an_installed_package_is_loaded_when_it_is_named(
-    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    put(tmp_path, "weather_tools", "from json import dumps\n" + function("forecast", "rain"))
-    monkeypatch.syspath_prepend(str(tmp_path))
-    assert tool_names(workspace) == set() and "weather_tools" not in sys.modules
-    write_tool("weather", 'kind = "python"\nmodule = "weather_tools"\n')
-    assert tool_names(workspace) == {"forecast"}
-    assert workspace.registry.call("forecast").text == "rain"
-    sys.modules.pop("weather_tools")
+    assert any("files: Field required" in problem for problem in problems)
 
 
 def test_what_a_tool_prints_is_not_among_the_data_of_a_command(

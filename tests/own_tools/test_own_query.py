@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tool_manifests import open_workspace, problems_of, tool_names, write_tool
 
-from localmcp.errors import AccessDenied, InvalidInput, LocalMCPError, Unavailable
+from localmcp.errors import AccessDenied, InvalidInput, Unavailable
 from localmcp.tools import Answer, Scope
 from localmcp.workspace import Workspace
 
@@ -86,16 +86,6 @@ def test_parameters_are_bound_never_pasted(workspace: Workspace, books: Path) ->
     assert ask(workspace, sql, books, more, title="' or 1=1 --").value["rows"] == []
 
 
-def test_values_that_json_lacks_are_told_in_words(workspace: Workspace, books: Path) -> None:
-    rows = ask(workspace, "select cover, 9e999, null, 1.5 from books where id = 1", books).value["rows"]
-    assert rows == [["<2 bytes>", "inf", None, 1.5]]
-
-
-def test_the_full_text_index_can_be_asked(workspace: Workspace) -> None:
-    sql = "select c.text from chunks_fts join chunks c on c.id = chunks_fts.rowid where chunks_fts match 'hive'"
-    assert ask(workspace, sql).value["rows"] == [["Bees live in hives."]]
-
-
 # ---------------------------------------------------------------- what a statement may not do
 
 
@@ -154,10 +144,6 @@ def test_keys_and_calls_of_a_localmcp_file_are_out_of_reach_by_its_path_too(work
             ask(workspace, sql.format("api_keys"), workspace.database.path)
 
 
-def test_in_another_file_a_table_of_that_name_is_just_a_table(workspace: Workspace, books: Path) -> None:
-    assert ask(workspace, "select number from calls", books).value["rows"] == [["555-1234"]]
-
-
 def test_a_statement_without_end_is_stopped(workspace: Workspace) -> None:
     endless = "with recursive n (x) as (select 1 union all select x + 1 from n) select count(*) from n"
     with pytest.raises(Unavailable, match=r"took longer than 0\.3 s"):
@@ -175,13 +161,6 @@ def test_the_file_is_never_made(workspace: Workspace, tmp_path: Path) -> None:
         ask(workspace, "select 1", missing)
     assert not missing.exists()
     assert any("warning: The database" in each for each in problems_of(workspace))
-
-
-def test_what_is_no_database_is_told(workspace: Workspace, tmp_path: Path) -> None:
-    file = tmp_path / "text.sqlite"
-    file.write_text("This is not a database, whatever its name says." * 100, encoding="utf-8")
-    with pytest.raises(LocalMCPError, match=r"text\.sqlite cannot be read"):
-        ask(workspace, "select 1 from x", file)
 
 
 # ---------------------------------------------------------------- who may ask
