@@ -7,6 +7,8 @@ import logging
 import re
 from typing import Any
 
+from localmcp.masking import mask_text
+
 _DELETE = 0x7F
 _PICTURES = 0x2400
 """Unicode has a picture of each C0 control from here on: ␀ to ␟."""
@@ -70,10 +72,10 @@ def _hidden_code(sign: str) -> int:
 
 
 class VisibleFormatter(logging.Formatter):
-    """Log lines for a terminal: a record is one line, and a traceback keeps its lines."""
+    """Log lines for a terminal, without secrets: a record is one line, and a traceback keeps its lines."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:
-        return visible(super().formatMessage(record))
+        return visible(mask_text(super().formatMessage(record)))
 
     def formatException(self, ei: Any) -> str:
-        return visible(super().formatException(ei), newlines=True)
+        return visible(mask_text(super().formatException(ei)), newlines=True)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal
 
-from localmcp.api.results import Context, Document, Hit, Quickstart, Results, Rule, Source, make_hit, make_source
+from localmcp.api.results import Context, Document, Hit, Quickstart, Results, Rule, Source
 from localmcp.errors import LocalMCPError, ModelUnavailable, NotFound
 from localmcp.schemas import Json
 from localmcp.tools import Scope
@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from localmcp.library.jobs import ProgressCallback, Report
 
 Mode = Literal["hybrid", "semantic", "keyword"]
-
-CALLER = "python"
-SOURCES_AT_ONCE = 500
 
 
 class KnowledgeFile:
@@ -66,10 +63,8 @@ class KnowledgeFile:
         Raises:
             InvalidInput: the title represents another text already, and `replace` is false.
         """
-        added = self.workspace.library.add_text(
-            text, title, collection=collection, metadata=metadata, replace=replace
-        )  # fmt: skip
-        return added.uuid
+        add_text = self.workspace.library.add_text
+        return add_text(text, title, collection=collection, metadata=metadata, replace=replace).uuid
 
     def refresh(self) -> Report:
         """Look at everything that was added again: new, changed, moved and deleted files.
@@ -130,7 +125,7 @@ class KnowledgeFile:
         repairs: list[Json] = answer.get("repairs", [])
         notices = [f"'{r['word']}' is in no passage; searched for '{r['replacement']}'." for r in repairs]
         notices = [*answer.get("notices", []), *notices]
-        return Results([make_hit(result) for result in answer["results"]], raw=answer, notices=notices)
+        return Results([Hit.from_answer(result) for result in answer["results"]], raw=answer, notices=notices)
 
     def context(self, hit: Hit | str, window: int = 2) -> Context:
         """Return the passages before and after a hit, `window` (0..50) on each side.
@@ -140,9 +135,8 @@ class KnowledgeFile:
         """
         answer = self.call("get_context", chunkId=hit if isinstance(hit, str) else hit.id, window=window)
         passages = tuple(str(chunk["content"]) for chunk in answer["chunks"])
-        return Context(
-            answer["sourceTitle"], answer["concatenatedContent"], passages, answer["citation"]["label"], answer
-        )  # fmt: skip
+        title, text, place = answer["sourceTitle"], answer["concatenatedContent"], answer["citation"]["label"]
+        return Context(title, text, passages, place, answer)
 
     def document(self, source: Source | Hit | str) -> Document:
         """Return a whole document: by a hit or source, or by id, path or title.
@@ -164,8 +158,8 @@ class KnowledgeFile:
         """Return every document, newest first."""
         listed: list[Source] = []
         while True:
-            answer = self.call("list_sources", collection=collection, limit=SOURCES_AT_ONCE, offset=len(listed))
-            listed += [make_source(source) for source in answer["sources"]]
+            answer = self.call("list_sources", collection=collection, limit=500, offset=len(listed))
+            listed += [Source.from_answer(source) for source in answer["sources"]]
             if len(listed) >= answer["total"] or not answer["sources"]:
                 return Results(listed, raw={"total": answer["total"]})
 
@@ -175,15 +169,16 @@ class KnowledgeFile:
         Raises:
             LocalMCPError: the task is empty, or the model cannot be loaded.
         """
-        answer = self.call(
-            "getRelevantRules", taskDescription=task, maxResults=limit, files=list(files) if files else None
-        )  # fmt: skip
+        paths = list(files) if files else None
+        answer = self.call("getRelevantRules", taskDescription=task, maxResults=limit, files=paths)
+        always: list[Json] = [
+            {**rule, "category": "always", "relevance_score": 1.0} for rule in answer.get("always", [])
+        ]
         rules = [
             Rule(rule["rule_text"], rule["category"], rule["relevance_score"], rule["id"], rule)
-            for rule in answer["rules"]
+            for rule in (*answer["rules"], *always)
         ]
-        standing = [Rule(rule["rule_text"], "always", 1.0, rule["id"], rule) for rule in answer.get("always", [])]
-        return Results([*rules, *standing], raw=answer, notices=answer.get("notices", []))
+        return Results(rules, raw=answer, notices=answer.get("notices", []))
 
     def quickstarts(self, text: str, limit: int = 10) -> Results[Quickstart]:
         """Return the short guides that fit by name, title or description, with typos forgiven."""
@@ -203,7 +198,7 @@ class KnowledgeFile:
             LocalMCPError: the tool reports an error.
         """
         filled_in = {name: value for name, value in arguments.items() if value is not None}
-        answer = self.workspace.registry.call(tool, filled_in, Scope(caller=CALLER))
+        answer = self.workspace.registry.call(tool, filled_in, Scope(caller="python"))
         if not answer.is_error:
             return answer.value or {"content": list(answer.content or ())}
         value = answer.value

@@ -44,6 +44,25 @@ class Hit:
     source_id: str = field(repr=False)
     raw: Json = _raw()
 
+    @classmethod
+    def from_answer(cls, raw: Json) -> Hit:
+        return cls(
+            title=raw["sourceTitle"],
+            text=raw["content"],
+            score=raw["combinedScore"],
+            semantic=raw["semanticScore"],
+            keyword=raw["keywordScore"],
+            match=raw["matchType"],
+            place=raw["citation"]["label"],
+            path=raw["citation"].get("path"),
+            collection=raw["collection"],
+            freshness=raw["freshness"],
+            metadata=raw["metadata"],
+            id=raw["chunkId"],
+            source_id=raw["sourceId"],
+            raw=raw,
+        )
+
     def cells(self) -> dict[str, str]:
         passage = cut_to(" ".join(self.text.split()), 160)
         return {"score": f"{self.score:.0f}", "title": self.title, "passage": passage, "place": self.place}
@@ -65,6 +84,21 @@ class Source:
     metadata: Mapping[str, Any] = field(repr=False)
     id: str = field(repr=False)
     raw: Json = _raw()
+
+    @classmethod
+    def from_answer(cls, raw: Json) -> Source:
+        return cls(
+            title=raw["title"],
+            path=raw.get("path"),
+            collection=raw["collection"],
+            kind=raw["sourceType"],
+            chunks=raw["chunkCount"],
+            updated=raw["updatedAt"],
+            freshness=raw["freshness"],
+            metadata=raw["metadata"],
+            id=raw["id"],
+            raw=raw,
+        )
 
     def cells(self) -> dict[str, str]:
         counted = {"title": self.title, "collection": self.collection, "passages": str(self.chunks)}
@@ -161,37 +195,3 @@ class Results(list[Item], Generic[Item]):
         rows += [[f"<td>{html.escape(cell)}</td>" for cell in result.cells().values()] for result in self]
         notices = "".join(f"<p>{html.escape(notice)}</p>" for notice in self.notices)
         return "<table>" + "".join(f"<tr>{''.join(row)}</tr>" for row in rows) + f"</table>{notices}"
-
-
-def make_hit(raw: Json) -> Hit:
-    return Hit(
-        title=raw["sourceTitle"],
-        text=raw["content"],
-        score=raw["combinedScore"],
-        semantic=raw["semanticScore"],
-        keyword=raw["keywordScore"],
-        match=raw["matchType"],
-        place=raw["citation"]["label"],
-        path=raw["citation"].get("path"),
-        collection=raw["collection"],
-        freshness=raw["freshness"],
-        metadata=raw["metadata"],
-        id=raw["chunkId"],
-        source_id=raw["sourceId"],
-        raw=raw,
-    )
-
-
-def make_source(raw: Json) -> Source:
-    return Source(
-        title=raw["title"],
-        path=raw.get("path"),
-        collection=raw["collection"],
-        kind=raw["sourceType"],
-        chunks=raw["chunkCount"],
-        updated=raw["updatedAt"],
-        freshness=raw["freshness"],
-        metadata=raw["metadata"],
-        id=raw["id"],
-        raw=raw,
-    )

@@ -15,8 +15,6 @@ from localmcp.storage.times import utc_moment
 from localmcp.tools import Json, Scope
 from localmcp.tools.profiles import RIGHTS
 
-WARNING = "Save this API key now. It will not be shown again."
-
 
 @dataclass(frozen=True, slots=True)
 class KeyInfo:
@@ -85,7 +83,8 @@ class NewKey:
 
     def as_json(self) -> Json:
         """Return the original's answer to `generate`."""
-        return {"success": True, "apiKey": self.key, "keyInfo": self.info.as_json(), "warning": WARNING}
+        warning = "Save this API key now. It will not be shown again."
+        return {"success": True, "apiKey": self.key, "keyInfo": self.info.as_json(), "warning": warning}
 
 
 def read_keys(connection: apsw.Connection, where: str, bindings: tuple[Any, ...]) -> list[tuple[KeyInfo, str]]:
@@ -99,18 +98,19 @@ def read_keys(connection: apsw.Connection, where: str, bindings: tuple[Any, ...]
         """,
         bindings,
     )
-    there: set[tuple[Any, ...]] = set()
+    existing: set[tuple[Any, ...]] = set()
     if any(row[4] is not None for row in rows):
-        there = set(fetch_all(connection, "select id, name from collections"))
+        existing = set(fetch_all(connection, "select id, name from collections"))
     keys: list[tuple[KeyInfo, str]] = []
-    for identifier, name, prefix, scopes, bound, tools, providers, *times, is_active, uses, key_hash in rows:
-        # A key is bound to id and name, so that a new collection of that name is not opened.
+    for key_id, name, prefix, scopes, bound_to, tools, providers, *times, is_active, uses, key_hash in rows:
         collections = None
-        if bound is not None:
-            pairs = [(each.get("id"), each.get("name")) for each in map(mapping_of, _parsed(bound))]
-            collections = tuple(str(pair[1]) for pair in pairs if isinstance(pair[0], int) and pair in there)
-        opens = (_strings(scopes) or (), collections, _strings(tools), _strings(providers))
-        values: list[Any] = [identifier, name, prefix, *opens, *times, is_active == 1, uses]
+        if bound_to is not None:
+            # A key is bound to id and name, so that a new collection of that name is not opened.
+            bindings_of_key = [mapping_of(binding) for binding in _parsed(bound_to)]
+            pairs = [(binding.get("id"), binding.get("name")) for binding in bindings_of_key]
+            collections = tuple(str(pair[1]) for pair in pairs if isinstance(pair[0], int) and pair in existing)
+        limits = (_strings(scopes) or (), collections, _strings(tools), _strings(providers))
+        values: list[Any] = [key_id, name, prefix, *limits, *times, is_active == 1, uses]
         keys.append((KeyInfo(*values), key_hash))
     return keys
 

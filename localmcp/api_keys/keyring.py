@@ -1,4 +1,7 @@
-"""The keys of one file: made, shown once, kept as bcrypt hashes, and verified on every request (S3-10, S3-11)."""
+"""The keys of one file: made, shown once, kept as bcrypt hashes, and verified on every request (S3-10, S3-11).
+
+A key never has more than its maker.
+"""
 
 from __future__ import annotations
 
@@ -11,35 +14,23 @@ import threading
 import uuid
 from collections import Counter
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from functools import cached_property
 
 import apsw
 
-from localmcp.api_keys.grants import (
-    bind,
-    checked_expiry,
-    checked_name,
-    checked_names,
-    checked_scopes,
-    excess,
-    is_visible,
-    managing_scope,
-)
 from localmcp.api_keys.key_info import KeyInfo, NewKey, read_keys
 from localmcp.errors import AccessDenied, InvalidInput, NotFound
-from localmcp.index.collections import choose_collections
+from localmcp.index.collections import choose_collections, visible_collections
+from localmcp.schemas import shorten_value
 from localmcp.storage.database import Database, insert_row
-from localmcp.storage.times import utc_now
+from localmcp.storage.times import utc_moment, utc_now, utc_text
 from localmcp.storage.write_behind import WriteBehind
-from localmcp.tools import Json
+from localmcp.tools import Json, Scope, current_scope
+from localmcp.tools.profiles import RIGHTS
 
 PREFIX_LENGTH = 12
 BCRYPT_COST = 10
-REMEMBERED = 1000
-"""Keys whose bcrypt check has succeeded and need not be made again."""
-
-_LETTERS = string.ascii_letters + string.digits
-_KEY = re.compile(r"mcp_[A-Za-z0-9]{32}")
 
 
 class ApiKeys:
@@ -82,21 +73,24 @@ class ApiKeys:
             NotFound: no such collection.
             AccessDenied: the caller may not manage keys, or would give away more than it has.
         """
-        own = managing_scope()
-        key = "mcp_" + "".join(secrets.choice(_LETTERS) for _ in range(32))
+        own = _managing_scope()
+        name = name.strip()
+        if len(name) > 100 or not name.isprintable():
+            raise InvalidInput(f"name: {shorten_value(name)} cannot be a name; use at most 100 printable characters.")
+        key = "mcp_" + "".join(secrets.choice(string.ascii_letters + string.digits) for _ in range(32))
         row: Json = {
             "id": str(uuid.uuid4()),
             "prefix": key[:PREFIX_LENGTH],
-            "name": checked_name(name),
-            "scopes": json.dumps(checked_scopes(scopes, own)),
-            "tools": checked_names("tools", tools, own.tools),
-            "providers": checked_names("providers", providers, own.provider_names),
-            "expires_at": checked_expiry(expires_at, own),
+            "name": name,
+            "scopes": json.dumps(_checked_scopes(scopes, own)),
+            "tools": _checked_names("tools", tools, own.tools),
+            "providers": _checked_names("providers", providers, own.provider_names),
+            "expires_at": _checked_expiry(expires_at, own),
             "created_at": utc_now(),
         }
         row["key_hash"] = _hash(key)
         with self._database.write() as connection:
-            row["collections"] = bind(connection, collections)
+            row["collections"] = _bind(connection, collections)
             insert_row(connection, "api_keys", row)
             info = read_keys(connection, "id = ?", (row["id"],))[0][0]
         return NewKey(key, info)
@@ -108,13 +102,13 @@ class ApiKeys:
             NotFound: no such collection.
             AccessDenied: the caller may not manage keys.
         """
-        own = managing_scope()
+        own = _managing_scope()
         if not self._database.path.exists():
             return []
         self._uses.flush()
         with self._database.read() as connection:
             name = choose_collections(connection, [collection])[0].name if collection is not None else None
-            keys = [info for info, _ in read_keys(connection, "true", ()) if is_visible(info, own)]
+            keys = [info for info, _ in read_keys(connection, "true", ()) if _is_visible(info, own)]
         return [key for key in keys if name is None or key.collections is None or name in key.collections]
 
     def find(self, text: str) -> KeyInfo:
@@ -155,15 +149,23 @@ class ApiKeys:
         return self._change(key_id, "delete from api_keys where id = ?")
 
     def _change(self, key_id: str, sql: str) -> KeyInfo:
-        own = managing_scope()
+        own = _managing_scope()
         if not self._database.path.exists():
             raise NotFound(f"No API key '{key_id}'.")
         with self._database.write() as connection:
             before = read_keys(connection, "id = ?", (key_id,))
-            if not before or not is_visible(before[0][0], own):
+            if not before or not _is_visible(before[0][0], own):
                 raise NotFound(f"No API key '{key_id}'.", hint="List them with: localmcp keys list")
-            if beyond := excess(before[0][0], own):
-                raise AccessDenied(f"The key '{key_id}' has more than the key of this caller: {', '.join(beyond)}.")
+            theirs, end = before[0][0].scope(), before[0][0].expires_at
+            more = {
+                "scopes": not theirs.rights <= own.rights,
+                "tools": not _within(theirs.tools, own.tools),
+                "providers": not _within(theirs.provider_names, own.provider_names),
+                "time": _ends_later(end, own.expires_at),
+            }
+            if any(more.values()):
+                parts = ", ".join(part for part, is_more in more.items() if is_more)
+                raise AccessDenied(f"The key '{key_id}' has more than the key of this caller: {parts}.")
             connection.execute(sql, (key_id,))
             after = read_keys(connection, "id = ?", (key_id,))
         return (after or before)[0][0]
@@ -182,10 +184,7 @@ class ApiKeys:
         """
         if not key:
             raise AccessDenied("An API key is required.", hint="Make one with: localmcp keys create")
-        if not _KEY.fullmatch(key):
-            raise AccessDenied("Invalid API key.")
-        digest = self._digest(key)
-        info = self._look_up(key, digest)
+        info = self._look_up(key) if re.fullmatch(r"mcp_[A-Za-z0-9]{32}", key) else None
         if info is None:
             raise AccessDenied("Invalid API key.")
         if info.status != "active":
@@ -212,8 +211,9 @@ class ApiKeys:
         """Write the uses that wait."""
         self._uses.close()
 
-    def _look_up(self, key: str, digest: bytes) -> KeyInfo | None:
+    def _look_up(self, key: str) -> KeyInfo | None:
         """Return the row of a key; bcrypt is asked, unless it was before and the row has the same hash."""
+        digest = self._digest(key)
         key_id, checked_hash = self._verified.get(digest, ("", ""))
         for info, key_hash in self._trusted_rows("id = ?", key_id) if key_id else ():
             if key_hash == checked_hash:
@@ -225,7 +225,7 @@ class ApiKeys:
         for info, key_hash in rows:
             if _matches(key, key_hash):
                 with self._lock:
-                    if len(self._verified) >= REMEMBERED:
+                    if len(self._verified) >= 1000:
                         del self._verified[next(iter(self._verified))]
                     self._verified[digest] = (info.id, key_hash)
                 return info
@@ -266,3 +266,130 @@ def _matches(key: str, key_hash: str) -> bool:
     except ValueError:
         # Not a bcrypt hash: nobody's key.
         return False
+
+
+# ---------------------------------------------------------------- what a new key may have
+
+
+def _managing_scope() -> Scope:
+    """Return the scope of whoever manages keys.
+
+    Raises:
+        AccessDenied: a caller without the right `admin`.
+    """
+    scope = current_scope()
+    if "admin" not in scope.rights:
+        raise AccessDenied("API keys are managed with an admin key, or by `localmcp keys`.")
+    return scope
+
+
+def _is_visible(info: KeyInfo, own: Scope) -> bool:
+    """Return whether the caller sees every collection that the key opens."""
+    return own.collections is None or (bool(info.collections) and own.collections.issuperset(info.collections or ()))
+
+
+def _within(theirs: frozenset[str] | None, own: frozenset[str] | None) -> bool:
+    """Return whether one limit is within another; None = no limit."""
+    return own is None or (theirs is not None and theirs <= own)
+
+
+def _ends_later(end: str | None, own_end: str | None) -> bool:
+    if own_end is None:
+        return False
+    try:
+        return end is None or utc_moment(end) > utc_moment(own_end)
+    except (TypeError, ValueError, OverflowError):
+        return True
+
+
+def _bind(connection: apsw.Connection, names: Iterable[str] | None) -> str | None:
+    """Return the collections as JSON for the key's row: id and name, so that a new one of that name is not opened.
+
+    `rules` means the developer's rules, unless documents are called so.
+
+    Raises:
+        NotFound: no such collection.
+        InvalidInput: no list, or an empty one.
+    """
+    if names is None and current_scope().collections is None:
+        return None
+    if isinstance(names, str):
+        raise InvalidInput("collections: a list of names is needed, not one text.")
+    chosen = visible_collections(connection)
+    if names is not None:
+        asked, documents = list(names), {collection.name.casefold() for collection in chosen}
+        names_of_rules = {"rules", "developer rules"} - documents
+        rules = [name for name in asked if name.casefold() in names_of_rules]
+        of_rules = visible_collections(connection, "rules") if rules else []
+        if rules and not of_rules:
+            raise NotFound("There are no rules yet that a key could open.", hint="Add one first: localmcp rules add")
+        chosen = [*choose_collections(connection, [name for name in asked if name not in rules]), *of_rules]
+    if not chosen:
+        raise InvalidInput("collections: name at least one, or leave it out for all.")
+    return json.dumps([{"id": collection.id, "name": collection.name} for collection in chosen], ensure_ascii=False)
+
+
+def _checked_scopes(scopes: Iterable[str], own: Scope) -> list[str]:
+    """Return the scopes in the order of `RIGHTS`, each once.
+
+    Raises:
+        InvalidInput: none, or an unknown one.
+        AccessDenied: the caller has less.
+    """
+    names = [scopes] if isinstance(scopes, str) else list(scopes)
+    wrong = [item for item in names if item not in list(RIGHTS)]
+    if wrong or not names:
+        raise InvalidInput(
+            f"scopes: {shorten_value(wrong[0] if wrong else names)} is no scope; use read, write or admin."
+        )
+    beyond = [item for item in names if not own.rights.issuperset(RIGHTS[item])]
+    if beyond:
+        raise AccessDenied(f"scopes: the key of this caller does not have {', '.join(beyond)}.")
+    return [right for right in RIGHTS if right in names]
+
+
+def _checked_names(field: str, names: Iterable[str] | None, own: frozenset[str] | None) -> str | None:
+    """Return the names of `tools` or `providers` that a key may have, as JSON; None = all.
+
+    Args:
+        names: None = as many as the caller has.
+        own: those of the caller; None = all.
+
+    Raises:
+        InvalidInput: no list, an empty one, or what cannot be a name.
+        AccessDenied: one that the caller may not use.
+    """
+    if isinstance(names, str):
+        raise InvalidInput(f"{field}: a list of names is needed, not one text.")
+    unique = None if names is None else list(dict.fromkeys(map(str, names)))
+    if unique == []:
+        raise InvalidInput(f"{field}: name at least one, or leave it out for all.")
+    form = r"[A-Za-z0-9_-]{1,64}" if field == "tools" else r"[A-Za-z0-9_.:-]{1,100}"
+    for name in unique or ():
+        if not re.fullmatch(form, name):
+            raise InvalidInput(f"{field}: {shorten_value(name)} cannot be a name.")
+        if own is not None and name not in own:
+            raise AccessDenied(f"{field}: the key of this caller does not open {name}.")
+    allowed = unique if unique is not None or own is None else sorted(own)
+    return None if allowed is None else json.dumps(allowed)
+
+
+def _checked_expiry(text: str | None, own: Scope) -> str | None:
+    """Return the end of a key as it is kept: UTC, in milliseconds; the caller's own end for None.
+
+    Raises:
+        InvalidInput: it is no time, or has passed.
+        AccessDenied: it is after the caller's own end.
+    """
+    if text is None:
+        return own.expires_at
+    try:
+        moment = utc_moment(text)
+    except (TypeError, ValueError, OverflowError) as error:
+        form = "write it like 2027-01-31 or 2027-01-31T12:00Z"
+        raise InvalidInput(f"expires_at: {shorten_value(text)} is no date; {form}.") from error
+    if moment <= datetime.now(UTC):
+        raise InvalidInput(f"expires_at: {text} has passed.")
+    if _ends_later(text, own.expires_at):
+        raise AccessDenied(f"expires_at: the key of this caller ends at {own.expires_at}, before {text}.")
+    return utc_text(moment)

@@ -58,8 +58,7 @@ def serve_http(session: Session, port: int | None, host: str | None, allow_remot
         Unavailable: the address cannot be listened on.
     """
     from localmcp.server.http.app import is_loopback
-    from localmcp.server.http.log_lines import set_up_logging
-    from localmcp.server.http.serving import Address, run
+    from localmcp.server.http.serving import Address, run, set_up_logging
     from localmcp.workspace import Workspace
 
     settings = session.settings

@@ -1,8 +1,9 @@
-"""One client's configuration file: planning a change, and writing it without losing anything."""
+"""The configuration files of clients: which there are, planning a change, and writing it without losing anything."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 from collections.abc import Iterable, Mapping
@@ -13,9 +14,80 @@ from typing import Any, Literal, cast
 
 from localmcp.connect.entry import block_for, entry_for
 from localmcp.errors import ConfigurationError, InvalidInput, LocalMCPError
-from localmcp.files import write_atomically
-from localmcp.hub.client_configuration import ClientFile, is_localmcp, read_document
-from localmcp.schemas import Json, json_kind, mapping_of
+from localmcp.files import expand_home, write_atomically
+from localmcp.hub.client_configuration import (
+    CODEX_SERVERS,
+    CONTEXT_SERVERS,
+    MCP_SERVERS,
+    SERVERS,
+    TABLES,
+    ClientFile,
+    client_files,
+    client_names,
+    is_localmcp,
+    read_document,
+    servers_in,
+)
+from localmcp.schemas import Json, did_you_mean, json_kind, mapping_of
+
+FILE = "file"
+"""The client of a file that belongs to no known client."""
+
+
+def find_targets(client_or_file: str) -> list[ClientFile]:
+    """Return the files to change for the name of a client, or of a file.
+
+    Of a client, those in folders that exist (there may be two builds of it), else the likeliest one.
+
+    Raises:
+        InvalidInput: neither a client nor a path to a file.
+    """
+    if client_or_file in client_names():
+        files = client_files(client_or_file)
+        return [file for file in files if is_present(file)] or files[:1]
+    path = expand_home(client_or_file).absolute()
+    is_path = os.sep in client_or_file or path.suffix in (".json", ".jsonc", ".toml") or path.is_file()
+    if not is_path or path.is_dir():
+        hint = f"Clients: {', '.join(client_names())}. A file ends with .json or .toml."
+        hint = f"{did_you_mean(client_or_file, client_names())} {hint}".strip()
+        raise InvalidInput(f"'{client_or_file}' is neither a client that is known nor a file.", hint=hint)
+    for client_file in client_files():
+        if client_file.path == path:
+            return [client_file]
+    # Claude Code reads `.mcp.json` from any working folder.
+    client = "claude-code" if path.name == ".mcp.json" else FILE
+    # Under which key it has its servers: as its content, else its path, says.
+    document = read_document(path) if path.is_file() and path.suffix != ".toml" else {}
+    by_folder = {".vscode": SERVERS, "User": SERVERS, "zed": CONTEXT_SERVERS, ".zed": CONTEXT_SERVERS}
+    usual = CODEX_SERVERS if path.suffix == ".toml" else by_folder.get(path.parent.name, MCP_SERVERS)
+    return [ClientFile(client, path, next((table for table in TABLES if table in document), usual))]
+
+
+def is_present(target: ClientFile) -> bool:
+    """Return whether the client seems to be installed: its file is there, or the folder that only it makes."""
+    folder = target.path.parent
+    # The build from Microsoft's store makes this folder only at its first start, but its package is there.
+    return target.path.is_file() or (folder.is_dir() and folder != Path.home()) or "LocalCache" in folder.parts
+
+
+def present_clients() -> list[ClientFile]:
+    """Return the files of every client that seems to be installed here."""
+    return [client_file for client_file in client_files() if is_present(client_file)]
+
+
+def read_present_clients() -> tuple[dict[Path, Json], list[str]]:
+    """Return file -> servers of every client on this machine, and the errors of unreadable files."""
+    theirs: dict[Path, Json] = {}
+    problems: list[str] = []
+    for path in (client.path for client in present_clients() if client.path.is_file()):
+        try:
+            theirs[path] = servers_in(read_document(path), path)
+        except LocalMCPError as error:
+            problems.append(error.message)
+    return theirs, problems
+
+
+# ---------------------------------------------------------------- planning and writing a change
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@ import asyncio
 import json
 import logging
 import os
-import re
 import sys
 import threading
 import time
@@ -57,31 +56,14 @@ LISTS = {
 """What a server offers: key of the answer -> request."""
 MOST_PAGES, MOST_ROUNDS = 100, 10
 """Pages of a list, and how often one call may ask the person."""
-CLOSING_SECONDS = 8.0
-"""To end: more than the SDK's own steps take together (6.5 s). When they are cut short, the server stays, and the loop
-waits for it without end."""
 MOST_TIMEOUTS = 2
 """Requests in a row without an answer, after which a server counts as stuck and is ended."""
 MAX_ANSWER = 5 * 1024 * 1024
 """Characters of one answer as JSON: no model reads more, and every copy of it takes memory."""
-MAX_EVENT = 64 * 1024 * 1024
 MAX_LOG = 1_000_000
 """Bytes after which a new run of a server begins a new log; a log of twice that gets no more."""
-MOST_SHOWN = 2_000
-"""Characters of a message of the server in an error of ours."""
-_OTHER_ERA = (types.METHOD_NOT_FOUND, types.INVALID_REQUEST, types.INVALID_PARAMS, types.UNSUPPORTED_PROTOCOL_VERSION)
 _UNDERSTOOD = (types.INVALID_PARAMS, types.METHOD_NOT_FOUND, types.MISSING_REQUIRED_CLIENT_CAPABILITY)
-_BROKEN_OFF = re.compile(r"Connection closed|SSE stream (failed|ended)|server answered a request with 202")
-
-# Variables that programs need to work at all, besides those that the SDK passes on. Keys and tokens in localmcp's own
-# environment are not passed on.
-_INHERITED = (
-    "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS",
-    "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy", "no_proxy",
-    "COMSPEC", "WINDIR", "TMP", "PROGRAMFILES", "PROGRAMDATA",
-)  # fmt: skip
-# Applications started from the desktop do not have the PATH of a shell.
-_USUAL_PLACES = ("/opt/homebrew/bin", "/usr/local/bin", "~/.local/bin", "~/.cargo/bin", "~/.bun/bin", "~/.deno/bin")
+_OTHER_ERA = (types.METHOD_NOT_FOUND, types.INVALID_REQUEST, types.INVALID_PARAMS, types.UNSUPPORTED_PROTOCOL_VERSION)
 
 
 class ServerLog:
@@ -138,7 +120,7 @@ class ServerLog:
 
     def shown(self, text: str) -> str:
         """Return a message of the server for people and models: short, no secrets or control characters."""
-        return visible(self._masked(text[: 2 * MOST_SHOWN]), newlines=True)[:MOST_SHOWN]
+        return visible(self._masked(text[:4_000]), newlines=True)[:2_000]
 
     def _masked(self, text: str) -> str:
         for secret in self._secrets:
@@ -147,10 +129,20 @@ class ServerLog:
 
 
 def child_environment(added: Mapping[str, str]) -> dict[str, str]:
-    """Return what a server sees besides what the SDK passes on: the machine's settings and those of its entry."""
-    environment = {name: os.environ[name] for name in _INHERITED if name in os.environ}
+    """Return what a server sees besides what the SDK passes on: the machine's settings and those of its entry.
+
+    Keys and tokens in localmcp's own environment are not passed on.
+    """
+    inherited = (
+        "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS",
+        "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy", "no_proxy",
+        "COMSPEC", "WINDIR", "TMP", "PROGRAMFILES", "PROGRAMDATA",
+    )  # fmt: skip
+    environment = {name: os.environ[name] for name in inherited if name in os.environ}
     if sys.platform != "win32":
-        places = [*os.environ.get("PATH", os.defpath).split(os.pathsep), *map(os.path.expanduser, _USUAL_PLACES)]
+        # Applications started from the desktop do not have the PATH of a shell.
+        more = "/opt/homebrew/bin /usr/local/bin ~/.local/bin ~/.cargo/bin ~/.bun/bin ~/.deno/bin".split()
+        places = [*os.environ.get("PATH", os.defpath).split(os.pathsep), *map(os.path.expanduser, more)]
         environment["PATH"] = os.pathsep.join(dict.fromkeys(places))
     return {**environment, **added}
 
@@ -214,7 +206,6 @@ class Connection:
         self._life_scope = anyio.CancelScope()
         self._timeouts = 0
         """Requests without an answer since the last answer."""
-        self._session_lost = False
         self._refusal: Unavailable | None = None
         """Why requests can no longer be signed."""
 
@@ -249,14 +240,15 @@ class Connection:
             raise
 
     async def close(self) -> None:
-        """End the connection, and the server if we started it. Never fails, and takes CLOSING_SECONDS at most."""
+        """End the connection, and the server if we started it. Never fails, and takes 8 s at most."""
         self._leave.set()
         if self._life is None:
             return
         if not self._opened.done():
             # It waits for an answer of the server, not for `_leave`.
             self._life_scope.cancel()
-        await asyncio.wait({self._life}, timeout=CLOSING_SECONDS)
+        # More than the SDK's own steps take together (6.5 s): cut short, they would leave the server.
+        await asyncio.wait({self._life}, timeout=8.0)
 
     async def _live(self, launch: Launch) -> None:
         try:
@@ -279,7 +271,7 @@ class Connection:
     async def _enter(self, stack: AsyncExitStack, launch: Launch) -> None:
         if launch.url:
             client = await stack.enter_async_context(self._http_client(launch))
-            transport = streamable_http_client(launch.url, http_client=client, max_sse_event_size=MAX_EVENT)
+            transport = streamable_http_client(launch.url, http_client=client, max_sse_event_size=64 << 20)
             incoming, outgoing = await stack.enter_async_context(transport)
         else:
             program = stdio.StdioServerParameters(
@@ -421,7 +413,15 @@ class Connection:
                 if answer.get("resultType") != "input_required" or answers is not None:
                     return answer
                 requests = mapping_of(answer.get("inputRequests"))
-                responses = {key: await self._answer_input(mapping_of(value)) for key, value in requests.items()}
+                responses: Json = {}
+                for key, question in requests.items():
+                    ask, is_question = person_asker(), question.get("method") == "elicitation/create"
+                    if ask is None or not is_question:
+                        what = "asked the person a question" if is_question else "asked for something"
+                        raise MissingCapability(
+                            f"The MCP server '{self.entry.name}' {what}, which this client cannot show."
+                        )
+                    responses[key] = await asyncio.wrap_future(ask(mapping_of(question.get("params"))))
                 params = {**params, "inputResponses": responses or None, "requestState": answer.get("requestState")}
         except (MCPError, TimeoutError, ValueError, anyio.ClosedResourceError, RuntimeError) as error:
             raise await self._explain(what, error, seconds) from error
@@ -432,13 +432,13 @@ class Connection:
             if report is not None:
                 report(progress, total, message or "")
 
+        watch = forward if report is not None else None
         request = types.client_request_adapter.validate_python({"method": method, "params": params})
         # The SDK's time-out begins when the request is written, and a server that does not read can prevent that.
         async with asyncio.timeout(seconds) as clock:
             call = _RunningCall(clock, seconds, person_asker(), current_scope().caller)
             self._calls.append(call)
             try:
-                watch = None if report is None else forward
                 result = await self._session.send_request(request, _Whole, progress_callback=watch)
             finally:
                 self._calls.remove(call)
@@ -446,16 +446,6 @@ class Connection:
         return result.model_extra or {}
 
     # ------------------------------------------------------------ questions to the person
-
-    async def _answer_input(self, request: Json) -> Json:
-        """Return the person's answer to a question in an unfinished result."""
-        if request.get("method") != "elicitation/create":
-            raise Unavailable(f"The MCP server '{self.entry.name}' asked for what is not passed on: {request}.")
-        ask = person_asker()
-        if ask is None:
-            problem = "asked the person a question, which this client cannot show"
-            raise MissingCapability(f"The MCP server '{self.entry.name}' {problem}.")
-        return await asyncio.wrap_future(ask(mapping_of(request.get("params"))))
 
     async def _ask_for_server(
         self, context: ClientRequestContext, params: types.ElicitRequestParams
@@ -496,12 +486,10 @@ class Connection:
                 self._leave.set()
             hint = f"It may need more: set its `{'startTimeout' if what in LISTS.values() else 'timeout'}`."
             return await self._unavailable(f"did not answer {what} within {round(seconds, 1):g} seconds", hint)
-        if self._session_lost and not what.startswith("the call"):
-            # Another request has ended this connection. A call may have done its work and is not repeated.
-            return SessionLost(f"The MCP server '{self.entry.name}' has forgotten the session of {what}.")
+        # The code of a closed connection, -32000, is also how most servers refuse a call.
+        ends = ("Connection closed", "SSE stream failed", "SSE stream ended", "server answered a request with 202")
         if isinstance(error, MCPError) and not (
-            # Its code, -32000, is also how most servers refuse a call.
-            error.code == types.CONNECTION_CLOSED and _BROKEN_OFF.match(error.message)
+            error.code == types.CONNECTION_CLOSED and error.message.startswith(ends)
         ):
             return self._explain_refusal(what, error)
         if isinstance(error, httpx2.HTTPError):
@@ -527,7 +515,6 @@ class Connection:
         message = f"The MCP server '{self.entry.name}' refused {what}: {reason}{status}"
         if self._status in (400, 404) and error.code not in (*_UNDERSTOOD, types.UNSUPPORTED_PROTOCOL_VERSION):
             # A server that was started again refuses our old session: with 404, says the protocol, many with 400.
-            self._session_lost = True
             self._leave.set()
             return SessionLost(message)
         if error.code == types.MISSING_REQUIRED_CLIENT_CAPABILITY:

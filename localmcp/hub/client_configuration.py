@@ -33,14 +33,6 @@ _RENAMED = {
     "httpUrl": "url", "serverUrl": "url", "http_headers": "headers",
     "startup_timeout_sec": "startTimeout", "tool_timeout_sec": "timeout",
 }  # fmt: skip
-_FILTERS = {
-    "enabled_tools": "include", "includeTools": "include",
-    "disabled_tools": "exclude", "excludeTools": "exclude", "disabledTools": "exclude",
-}  # fmt: skip
-_OURSELVES = re.compile(r"localmcp(\[[^\]]*\])?([=@<>~!].*)?")
-"""The package, with extras and a version as `uvx` takes them."""
-_STRING_OR_COMMENT = re.compile(r'"(?:\\.|[^"\\])*"|//[^\n]*|/\*.*?\*/', re.S)
-_STRING_OR_LAST_COMMA = re.compile(r'"(?:\\.|[^"\\])*"|,(?=\s*[}\]])')
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,25 +130,22 @@ def servers_in(document: Json, path: Path) -> dict[str, Any]:
         if not isinstance(table, dict | None):
             raise ConfigurationError(f"{path}: the table of servers must be an object, not {json_kind(table)}.")
         for name, entry in cast("Json", table or {}).items():
-            renamed = _in_our_words(cast(Json, entry)) if isinstance(entry, dict) else entry
-            servers_by_name.setdefault(name, renamed)
+            if isinstance(entry, dict):
+                entry = {_RENAMED.get(key, key): value for key, value in cast(Json, entry).items()}
+                if bearer := entry.pop("bearer_token_env_var", None):
+                    # Codex reads its key from a variable.
+                    entry["headers"] = {"Authorization": f"Bearer ${{{bearer}}}", **mapping_of(entry.get("headers"))}
+                # Tools that the client leaves out are left out here too.
+                old_names = {
+                    "include": ("enabled_tools", "includeTools", "tools"),
+                    "exclude": ("disabled_tools", "excludeTools", "disabledTools"),
+                }
+                filters: Json = {
+                    new: entry.pop(old) for new in old_names for old in old_names[new] if list_of(entry.get(old))
+                }
+                entry |= {"tools": filters} if filters else {}
+            servers_by_name.setdefault(name, entry)
     return servers_by_name
-
-
-def _in_our_words(entry: Json) -> Json:
-    """Return the entry with the keys that only some clients use renamed."""
-    entry = {(_RENAMED.get(key, key)): value for key, value in entry.items()}
-    # Codex reads headers from variables.
-    bearer, named = entry.pop("bearer_token_env_var", None), mapping_of(entry.pop("env_http_headers", None))
-    headers = {name: f"${{{variable}}}" for name, variable in named.items()}
-    headers |= {"Authorization": f"Bearer ${{{bearer}}}"} if bearer else {}
-    if headers:
-        entry["headers"] = headers | mapping_of(entry.get("headers"))
-    # Tools that the client leaves out are left out here too.
-    filters: Json = {new: entry.pop(old) for old, new in _FILTERS.items() if isinstance(entry.get(old), list)}
-    if isinstance(entry.get("tools"), list):
-        filters["include"] = entry.pop("tools")
-    return {**entry, "tools": filters} if filters and "tools" not in entry else entry
 
 
 def read_document(path: Path) -> Json:
@@ -167,7 +156,7 @@ def read_document(path: Path) -> Json:
     """
     try:
         text = path.read_text(encoding="utf-8-sig")
-        value: Any = tomllib.loads(text) if path.suffix == ".toml" else _loads_patiently(text)
+        value: Any = tomllib.loads(text) if path.suffix == ".toml" else _load_patiently(text)
     except (OSError, ValueError, RecursionError) as error:
         reason = reason_of(error) if isinstance(error, OSError | UnicodeDecodeError) else error
         raise ConfigurationError(f"{path} cannot be read: {reason}.", hint="Fix or move the file.") from error
@@ -176,15 +165,14 @@ def read_document(path: Path) -> Json:
     return cast(Json, value)
 
 
-def _loads_patiently(text: str) -> Any:
+def _load_patiently(text: str) -> Any:
     try:
         return json.loads(text) if text.strip() else {}
     except ValueError:
-        # Comments become spaces of the same length, so that the line and column of an error stay true.
-        plain = _STRING_OR_COMMENT.sub(
-            lambda match: re.sub(r"[^\n]", " ", match[0]) if match[0][0] == "/" else match[0], text
-        )
-        return json.loads(_STRING_OR_LAST_COMMA.sub(lambda match: " " if match[0] == "," else match[0], plain))
+        # Comments and last commas become spaces, so that the line and column of an error stay true.
+        for pattern in (r'"(?:\\.|[^"\\])*"|//[^\n]*|/\*.*?\*/', r'"(?:\\.|[^"\\])*"|,(?=\s*[}\]])'):
+            text = re.sub(pattern, lambda m: m[0] if m[0][0] == '"' else re.sub(r"[^\n]", " ", m[0]), text, flags=re.S)
+        return json.loads(text)
 
 
 def is_localmcp(entry: Json) -> bool:
@@ -195,4 +183,6 @@ def is_localmcp(entry: Json) -> bool:
     """
     command = str(entry.get("command") or "")
     program = PurePath(command.replace("\\", "/")).name.removesuffix(".exe")
-    return any(_OURSELVES.fullmatch(str(word)) for word in (program, *list_of(entry.get("args"))))
+    # The package, with extras and a version as `uvx` takes them.
+    ours = re.compile(r"localmcp(\[[^\]]*\])?([=@<>~!].*)?")
+    return any(ours.fullmatch(str(word)) for word in (program, *list_of(entry.get("args"))))

@@ -9,7 +9,6 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, cast
@@ -25,15 +24,8 @@ from localmcp.humanize import choices
 from localmcp.masking import keys_in_path, mask_arguments, mask_urls, names_secret
 from localmcp.schemas import Json, did_you_mean
 
-MOST_SECONDS = 999.0
-"""From 1000 on a time-out is read as milliseconds, which is what other clients write."""
-
-_STARTING_KEYS = ("command", "args", "env", "cwd", "url", "headers", "type")
 _HTTP = ("http", "streamable-http", "streamable_http", "streamablehttp")
-_VARIABLE = re.compile(r"\$\{(?:env:)?([^}]*?)(?::-([^}]*))?\}")
-_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9-]+")
 _MOST_NAMESPACE = 24
-SHORTEST_SECRET = 6
 
 
 class SessionLost(Unavailable):
@@ -74,8 +66,9 @@ class OAuthClient(_Part):
     callbackPort: int = Field(default=0, ge=0, le=65535)
 
 
+# From 1000 on a time-out is read as milliseconds, which is what other clients write.
 Seconds = Annotated[
-    float, Field(gt=0), AfterValidator(lambda value: min(value / 1000 if value > MOST_SECONDS else value, MOST_SECONDS))
+    float, Field(gt=0), AfterValidator(lambda value: min(value / 1000 if value > 999.0 else value, 999.0))
 ]
 
 
@@ -129,7 +122,8 @@ class ServerEntry(_Part):
     @property
     def digest(self) -> str:
         """32 hex digits of the keys that decide which server answers, so not of tool filters or time-outs."""
-        starting_fields = {key: self.raw[key] for key in _STARTING_KEYS if key in self.raw}
+        keys = ("command", "args", "env", "cwd", "url", "headers", "type")
+        starting_fields = {key: self.raw[key] for key in keys if key in self.raw}
         return hashlib.sha256(json.dumps(starting_fields, sort_keys=True).encode()).hexdigest()[:32]
 
     @property
@@ -166,7 +160,7 @@ def parse_entry(name: str, raw: Any) -> ServerEntry:
 
 def normalise_namespace(name: str) -> str:
     """`My Server!` -> `My_Server`: letters, digits, `-`, single `_`, 1 to 24 characters."""
-    plain = _NOT_IN_NAMES.sub("_", name).strip("_-")
+    plain = re.sub(r"[^A-Za-z0-9-]+", "_", name).strip("_-")
     if not plain or len(plain) > _MOST_NAMESPACE:
         plain = f"{plain[: _MOST_NAMESPACE - 7]}_{short_digest(name)}".strip("_")
     return plain
@@ -219,7 +213,7 @@ class Launch:
         quoted = [value for name, value in named if names_secret(name)]
         quoted += [parts.username or "", parts.password or "", *keys_in_path(parts.path)]
         values |= {form for value in quoted for form in (value, unquote(value))}
-        return tuple(sorted((value for value in values if len(value) >= SHORTEST_SECRET), key=len, reverse=True))
+        return tuple(sorted((value for value in values if len(value) >= 6), key=len, reverse=True))
 
 
 def prepare(entry: ServerEntry) -> Launch:
@@ -228,37 +222,37 @@ def prepare(entry: ServerEntry) -> Launch:
     Raises:
         ConfigurationError: a variable without a default is not set, or the url is no address; names its place.
     """
-    filled = partial(_filled, entry.name)
-    url = filled("url", entry.url)
-    try:
-        urlsplit(url)
-    except ValueError as error:
-        raise ConfigurationError(
-            f"The url of the MCP server '{entry.name}' is no address: {error}.", hint=f"Correct it in {servers_file()}."
-        ) from error
-    return Launch(
+
+    def filled(key: str, text: str) -> str:
+        def value_of(match: re.Match[str]) -> str:
+            name, default = match[1], match[2]
+            value = str(Path.home()) if name == "userHome" else os.environ.get(name) or default
+            if value is None:
+                # So does `${input:token}`, for which only VS Code asks the person.
+                place = f"{key} in {servers_file()}"
+                raise ConfigurationError(
+                    f"The MCP server '{entry.name}' needs the variable {name}, which is not set ({place}).",
+                    hint="Set it where localmcp is started, or write the value into the file.",
+                )
+            return value
+
+        return re.sub(r"\$\{(?:env:)?([^}]*?)(?::-([^}]*))?\}", value_of, text)
+
+    launch = Launch(
         command=os.path.expanduser(filled("command", entry.command)),
         args=tuple(filled("args", argument) for argument in entry.args),
         env={name: filled(f"env.{name}", value) for name, value in entry.env.items()},
         cwd=os.path.expanduser(filled("cwd", entry.cwd)) or None,
-        url=url,
+        url=filled("url", entry.url),
         headers={name: filled(f"headers.{name}", value) for name, value in entry.headers.items()},
     )
-
-
-def _filled(server: str, key: str, text: str) -> str:
-    def variable(match: re.Match[str]) -> str:
-        name, default = match[1], match[2]
-        value = str(Path.home()) if name == "userHome" else os.environ.get(name) or default
-        if value is None:
-            # So does `${input:token}`, for which only VS Code asks the person.
-            raise ConfigurationError(
-                f"The MCP server '{server}' needs the variable {name}, which is not set ({key} in {servers_file()}).",
-                hint="Set it where localmcp is started, or write the value into the file.",
-            )
-        return value
-
-    return _VARIABLE.sub(variable, text)
+    try:
+        urlsplit(launch.url)
+    except ValueError as error:
+        raise ConfigurationError(
+            f"The url of the MCP server '{entry.name}' is no address: {error}.", hint=f"Correct it in {servers_file()}."
+        ) from error
+    return launch
 
 
 # ---------------------------------------------------------------- the file

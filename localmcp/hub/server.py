@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import difflib
+import json
 import logging
 import re
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from functools import cached_property
-from math import ceil
 from typing import TYPE_CHECKING, Any, TypeVar, cast
+from urllib.parse import quote
 
 from localmcp.config import servers_file
 from localmcp.errors import AccessDenied, ConfigurationError, LocalMCPError, Unavailable
-from localmcp.hub.approval import definitions, difference
+from localmcp.files import read_json_object, write_atomically
 from localmcp.hub.entries import LoginNeeded, ServerEntry, SessionLost, prepare, short_digest
-from localmcp.hub.offers import shown_address
-from localmcp.schemas import Json, check_arguments, mapping_of, values_from_texts
+from localmcp.schemas import Json, check_arguments, list_of, mapping_of, values_from_texts
 from localmcp.tools import Answer, ReportProgress, Tool, ToolMark, progress_listener
 from localmcp.visible_text import visible
 
@@ -30,16 +31,20 @@ log = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 
+SERVER_ADDRESS = "localmcp://server/"
+"""Begins our addresses of servers' resources."""
 SEPARATOR = "__"
-LONGEST_PAUSE = 60.0
+PAUSE_SECONDS = 5.0
+"""How long a server that did not start is left alone."""
 MOST_LETTERS = 64
 """Some clients reject all tools of a server if one name is longer."""
-MOST_DESCRIPTION = 10_000
-"""Characters of a tool's description that are shown; known servers use up to 8,000."""
-OFFERS = {"resources": "resources", "resourceTemplates": "resources", "prompts": "prompts"}
-"""Kind of a list, besides tools -> how the protocol calls a change of it."""
-_NEEDED = {"resources": "uri", "resourceTemplates": "uriTemplate", "prompts": "name"}
-_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]+")
+OFFERS = {"resources": "uri", "resourceTemplates": "uriTemplate", "prompts": "name"}
+"""What else a server may list -> the key that each entry needs."""
+
+
+def shown_address(namespace: str, uri: str) -> str:
+    """Return our address of a server's resource."""
+    return f"{SERVER_ADDRESS}{namespace}/{quote(uri, safe='')}"
 
 
 class RemoteTool(Tool):
@@ -95,7 +100,7 @@ class RemoteTool(Tool):
 
 def _shown(text: Any) -> str:
     """Return a server's text for people and models: hidden characters visible, and not too long."""
-    return visible(text[:MOST_DESCRIPTION], newlines=True) if isinstance(text, str) else ""
+    return visible(text[:10_000], newlines=True) if isinstance(text, str) else ""
 
 
 def _with_shown_descriptions(schema: Any) -> Any:
@@ -109,27 +114,13 @@ def _with_shown_descriptions(schema: Any) -> Any:
     }
 
 
-def usable_tool(tool: Json) -> Json | None:
-    """Return the tool with an object as its schema, and in each property, as search and clients expect.
-
-    None if it has no name, or can only be called by clients that know tasks.
-    """
-    name, needs_task = tool.get("name"), mapping_of(tool.get("execution")).get("taskSupport") == "required"
-    if not isinstance(name, str) or not name or needs_task:
-        return None
-    schema = mapping_of(tool.get("inputSchema"))
-    # `true` and `{}` mean the same in JSON Schema.
-    properties = {key: mapping_of(value) for key, value in mapping_of(schema.get("properties")).items()}
-    return {**tool, "inputSchema": {**schema, "type": "object", "properties": properties}}
-
-
 def exposed_names(namespace: str, names: Iterable[str]) -> dict[str, str]:
     """Return shown name -> the server's own name: `ns__tool`, with letters and a length that every client accepts.
 
     Of two names that become one, the one that needed no change keeps it, and the other gets a digest.
     """
     exposed: dict[str, str] = {}
-    plain = {name: _NOT_IN_NAMES.sub("_", name) or "_" for name in names}
+    plain = {name: re.sub(r"[^A-Za-z0-9_-]+", "_", name) or "_" for name in names}
     for name in sorted(plain, key=lambda name: (plain[name] != name, name)):
         shown = f"{namespace}{SEPARATOR}{plain[name]}"
         if len(shown) > MOST_LETTERS or shown in exposed:
@@ -168,7 +159,10 @@ def as_answer(result: Json, namespace: str) -> Answer:
 class McpServer:
     """A server of the person's `mcp.json`: its entry, its tools and other offers, and the connection to it.
 
-    Thread-safe; what is asynchronous runs in the hub's event loop.
+    What it offered last is kept between runs, and its tools as they were when the person approved them: connecting it
+    approves its first list. What a description or schema says later may be instructions that nobody has read ("rug
+    pull"), so a tool that has changed or was added since is refused. Thread-safe; what is asynchronous runs in the
+    hub's event loop.
     """
 
     def __init__(self, entry: ServerEntry, hub: McpServers) -> None:
@@ -183,6 +177,7 @@ class McpServer:
         self.failure: LocalMCPError | None = None
         """Why the last start failed; None when it did not."""
         self._hub = hub
+        self._kept_file, self._approved_file = (folder / f"{entry.digest}.json" for folder in hub.folders)
         self._lock = threading.RLock()
         self._lists: dict[str, list[Json]] | None = None
         """What it listed last, kind -> entries; None before the cache was read."""
@@ -196,8 +191,7 @@ class McpServer:
         self._stale: set[str] = set()
         """Lists to ask for again."""
         self._relisting: asyncio.Task[None] | None = None
-        self._failures, self._failed_at, self._last_failure = 0, 0.0, ""
-        """Starts that failed and connections that broke since the last answer; when, and how."""
+        self._failed_at = 0.0
 
     @property
     def usable(self) -> bool:
@@ -264,7 +258,7 @@ class McpServer:
         async def list_all(connection: Connection) -> dict[str, list[Json]]:
             return await connection.list_offers(("tools", *OFFERS))
 
-        self.learn(self._hub.run(self._use, list_all))
+        self._learn(self._hub.run(self._use, list_all))
         return len(self._tools)
 
     def _check_usable(self) -> None:
@@ -273,13 +267,8 @@ class McpServer:
 
     # ------------------------------------------------------------ the connection, in the hub's event loop
 
-    @property
-    def alive(self) -> bool:
-        """Whether a call would find it running."""
-        return self._connection is not None and self._connection.alive
-
     async def start(self) -> None:
-        """Start it unless it runs or pauses after failures; a failure is only noted."""
+        """Start it unless it runs or failed a moment ago; a failure is only noted."""
         try:
             await self._connect()
         except LocalMCPError as error:
@@ -287,29 +276,18 @@ class McpServer:
 
     async def _use(self, request: Callable[[Connection], Awaitable[Result]], is_repeated: bool = False) -> Result:
         """Send a request, and again if the server had forgotten the session, or other tokens are to be used."""
-        connection = None
         try:
-            connection = await self._connect()
-            result = await request(connection)
+            return await request(await self._connect())
         except SessionLost:
             if is_repeated:
                 raise
             return await self._use(request, True)
-        except Unavailable as error:
-            # Of all the requests that an end interrupts, the first counts.
-            if connection is not None and not connection.alive and connection is self._connection:
-                self._connection = None
-                self._note_failure(error)
-            raise
-        self._failures = 0
-        return result
 
     async def _connect(self) -> Connection:
         """Return the live connection; if there is none, one caller opens it for all.
 
         Raises:
-            LocalMCPError: as `Connection.open`, or the server pauses after failures: none after the first, then 1, 2,
-                4, ... 60 seconds.
+            LocalMCPError: as `Connection.open`, or what it was a moment ago.
         """
         from localmcp.hub.client import Connection
 
@@ -321,24 +299,20 @@ class McpServer:
                 raise Unavailable("localmcp is closing.")
             if self.retired:
                 raise Unavailable(f"The MCP server '{self.entry.name}' is no longer in {servers_file()}.")
-            longest = min(2.0 ** (self._failures - 2), LONGEST_PAUSE) if self._failures > 1 else 0.0
-            if (pause := self._failed_at + longest - time.monotonic()) > 0:
-                problem = f"failed {self._failures} times and is started again in {ceil(pause)} s at the earliest"
-                hint = f"The last time: {self._last_failure}"
-                raise Unavailable(f"The MCP server '{self.entry.name}' {problem}.", hint=hint)
+            if self.failure is not None and time.monotonic() - self._failed_at < PAUSE_SECONDS:
+                raise self.failure
             connection = self._connection = Connection(self.entry, self._hub.log_of(self.entry), self._relist)
             try:
                 await connection.open()
-                self.learn(await connection.list_offers(["tools"]))
+                self._learn(await connection.list_offers(["tools"]))
             except BaseException as error:
                 await connection.close()
                 if isinstance(error, LocalMCPError) and not isinstance(error, SessionLost):
                     is_repeated = self.failure is not None and self.failure.message == error.message
                     log.log(logging.INFO if is_repeated else logging.WARNING, "%s", error)
-                    # The person may sign in at any moment.
-                    self._failures -= isinstance(error, LoginNeeded)
-                    self._note_failure(error)
                     self.failure = error
+                    # The person may sign in at any moment.
+                    self._failed_at = 0.0 if isinstance(error, LoginNeeded) else time.monotonic()
                     self.listed.set()
                 raise
             # No call waits for its resources and prompts.
@@ -352,10 +326,6 @@ class McpServer:
         if self._connection is not None:
             await self._connection.close()
 
-    def _note_failure(self, error: LocalMCPError) -> None:
-        self._failures, self._failed_at = self._failures + 1, time.monotonic()
-        self._last_failure = f"{error.message} {error.hint or ''}".strip()
-
     def _relist(self, kinds: set[str]) -> None:
         """List again what has changed; several notices in a row cause one more listing at most."""
         self._stale |= kinds
@@ -366,7 +336,7 @@ class McpServer:
         while self._stale and self._connection is not None and self._connection.alive:
             kinds, self._stale = self._stale, set()
             try:
-                self.learn(await self._connection.list_offers(kinds))
+                self._learn(await self._connection.list_offers(kinds))
             except LocalMCPError as error:
                 log.warning("the changed %s of '%s' cannot be listed: %s", ", ".join(kinds), self.entry.name, error)
 
@@ -376,37 +346,40 @@ class McpServer:
         """Return what it listed last, in this or another run."""
         with self._lock:
             if self._lists is None:
-                self._lists = self._hub.kept.load(self.entry.digest)
+                kept = read_json_object(self._kept_file)
+                self._lists = {kind: [mapping_of(item) for item in list_of(items)] for kind, items in kept.items()}
                 if "tools" in self._lists:
-                    self._name_tools(self._lists["tools"])
+                    self._name_tools()
                     self.listed.set()
             return self._lists
 
-    def learn(self, offers: dict[str, list[Json]]) -> None:
+    def _learn(self, offers: dict[str, list[Json]]) -> None:
         """Take what the server has listed in place of what was known of these kinds."""
-        if "tools" in offers:
-            usable = (usable_tool(tool) for tool in offers["tools"])
-            offers = {**offers, "tools": [tool for tool in usable if tool is not None]}
         with self._lock:
             old = self._load()
             changed = {kind for kind, items in offers.items() if items != old.get(kind, [])}
             self._lists = {**old, **offers}
             if "tools" in offers:
-                self._name_tools(offers["tools"])
+                self._name_tools()
                 self._asked, self.failure = True, None
         if changed or not self.listed.is_set():
-            self._hub.kept.save(self.entry.digest, self._lists)
+            try:
+                write_atomically(self._kept_file, json.dumps(self._lists))
+            except OSError as error:
+                log.info("what an MCP server offers cannot be kept: %s", error)
         if "tools" in offers:
             self.listed.set()
-        self._hub.tell_changes(changed)
+        self._hub.tell_changes(self, changed)
 
-    def _name_tools(self, raws: list[Json]) -> None:
+    def _name_tools(self) -> None:
         """Name the tools that pass the filters, and note those that are not as the person approved them.
 
         A tool that did not change stays the same object, so that the ranking keeps what it computed for it.
         """
-        old = self._tools
-        by_name = {tool["name"]: tool for tool in raws if self.entry.offers(tool["name"])}
+        old, by_name = self._tools, dict[str, Json]()
+        for tool in self._usable_tools():
+            if self.entry.offers(tool["name"]):
+                by_name[tool["name"]] = tool
         named = {name: by_name[own] for name, own in exposed_names(self.entry.namespace, by_name).items()}
         self._tools = {
             name: old[name] if name in old and old[name].raw == raw else RemoteTool(self, name, raw)
@@ -414,8 +387,50 @@ class McpServer:
         }
         self._compare()
 
+    def _usable_tools(self) -> list[Json]:
+        """Return the tools with an object as their schema, and in each property, as search and clients expect.
+
+        Those without a name, and those that only clients that know tasks can call, are left out.
+        """
+        tools: list[Json] = []
+        for tool in (self._lists or {}).get("tools", []):
+            needs_task = mapping_of(tool.get("execution")).get("taskSupport") == "required"
+            if isinstance(tool.get("name"), str) and tool["name"] and not needs_task:
+                schema = mapping_of(tool.get("inputSchema"))
+                # `true` and `{}` mean the same in JSON Schema.
+                properties = {key: mapping_of(value) for key, value in mapping_of(schema.get("properties")).items()}
+                tools.append({**tool, "inputSchema": {**schema, "type": "object", "properties": properties}})
+        return tools
+
+    # ------------------------------------------------------------ what the person has approved
+
+    def _definitions(self) -> dict[str, Json]:
+        """Return, by its own name, what a model reads of each tool."""
+        keys = ("title", "description", "inputSchema", "annotations")
+        return {tool["name"]: {key: tool[key] for key in keys if key in tool} for tool in self._usable_tools()}
+
     def _compare(self) -> None:
-        self.unapproved = self._hub.kept.unapproved(self.entry.digest, (self._lists or {}).get("tools", []))
+        """Note what differs from the approved; the first list is approved. Of a damaged file every tool was added."""
+        if not self._approved_file.exists():
+            self.unapproved = {}
+            try:
+                self.approve()
+            except OSError as error:
+                log.warning("changes of tools cannot be noticed: %s", error)
+            return
+        approved, current = read_json_object(self._approved_file), self._definitions()
+        self.unapproved = {name: approved.get(name, {}) for name in current if approved.get(name) != current[name]}
+
+    def approve(self) -> None:
+        """Accept the definitions as they are now.
+
+        Raises:
+            OSError: the state directory cannot be written.
+        """
+        with self._lock:
+            self._load()
+            write_atomically(self._approved_file, json.dumps(self._definitions()))
+            self.unapproved = {}
 
     def check_approved(self, tool: str) -> None:
         """Refuse a tool that is not as the person approved it; the approval may have come from another process.
@@ -437,35 +452,34 @@ class McpServer:
         )
 
     def changes(self) -> dict[str, list[str]]:
-        """Return the difference to what was approved, for each tool that has changed or was added: name -> lines."""
-        tools = self.tools()
-        current = definitions(tool.raw for tool in tools)
-        return {
-            tool.name: difference(tool.name, self.unapproved[tool.raw["name"]], current[tool.raw["name"]])
-            for tool in tools
-            if tool.raw["name"] in self.unapproved
-        }
+        """Return a unified diff to what was approved, for each tool that has changed or was added: name -> lines."""
+        tools, current, changes = self.tools(), self._definitions(), dict[str, list[str]]()
+        for tool in tools:
+            approved = self.unapproved.get(tool.raw["name"])
+            if approved is not None:
+                before, after = (
+                    json.dumps(entry, ensure_ascii=False, indent=1, sort_keys=True).splitlines()
+                    for entry in (approved, current[tool.raw["name"]])
+                )
+                names = (f"{tool.name} (approved)", f"{tool.name} (now)")
+                changes[tool.name] = [*difflib.unified_diff(before, after, *names, n=1, lineterm="")]
+        return changes
 
-    def approve(self) -> None:
-        """Accept the definitions as they are now.
+    def forget(self) -> None:
+        """Remove what is kept of this entry."""
+        for file in (self._kept_file, self._approved_file):
+            file.unlink(missing_ok=True)
 
-        Raises:
-            OSError: the state directory cannot be written.
-        """
-        with self._lock:
-            self._hub.kept.approve(self.entry.digest, self._load().get("tools", []))
-            self._compare()
+    # ------------------------------------------------------------ its other offers, and how it is doing
 
     def offered(self, kind: str) -> list[Json]:
         """Return its known `resources`, `resourceTemplates` or `prompts`, without starting it."""
-        return [offer for offer in self._load().get(kind, []) if isinstance(offer.get(_NEEDED[kind]), str)]
+        return [offer for offer in self._load().get(kind, []) if isinstance(offer.get(OFFERS[kind]), str)]
 
     def prompts(self) -> dict[str, Json]:
         """Return its known prompts by the names that clients see."""
         raws = {raw["name"]: raw for raw in self.offered("prompts")}
         return {shown: raws[name] for shown, name in exposed_names(self.entry.namespace, raws).items()}
-
-    # ------------------------------------------------------------ how it is doing
 
     @property
     def is_off(self) -> bool:
@@ -482,7 +496,9 @@ class McpServer:
             return "disabled" if self.entry.is_off else "unusable"
         if self.failure is not None:
             return "failed"
-        return "running" if self.alive else ("starting" if self._opening.locked() else "not running")
+        if self._connection is not None and self._connection.alive:
+            return "running"
+        return "starting" if self._opening.locked() else "not running"
 
     @property
     def known_tools(self) -> int | None:

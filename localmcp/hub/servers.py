@@ -1,9 +1,14 @@
-"""All servers of the user's `mcp.json`: the one provider of their tools, and the event loop that they live in."""
+"""All servers of the user's `mcp.json`: the one provider of their tools, and the event loop that they live in.
+
+Their resources and prompts are under their namespaces. They are listed from what is cached, and read from the server. A
+resource `file:///a` of the server `shop` is `localmcp://server/shop/file%3A%2F%2F%2Fa`, a prompt `greet` is
+`shop__greet`. A template `file:///{path}` is `localmcp://server/shop/=file:///{path}`: what follows `=` is not quoted,
+so that clients can fill in the variables.
+"""
 
 from __future__ import annotations
 
 import logging
-import os
 import re
 import threading
 import time
@@ -11,13 +16,13 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import unquote
 
 from localmcp.config import servers_file
 from localmcp.errors import CallGivenUp, ConfigurationError, LocalMCPError, NotFound, Unavailable
 from localmcp.files import Signature, signature_at
-from localmcp.hub.approval import KeptLists
-from localmcp.hub.offers import ServerOffers
 from localmcp.humanize import choices
+from localmcp.schemas import Json
 from localmcp.tools import Registry, Tool, call_cancellation, current_scope
 
 if TYPE_CHECKING:
@@ -33,12 +38,10 @@ Result = TypeVar("Result")
 
 FIRST_LISTING_SECONDS = 1.5
 """How long the first search waits, in all, for servers whose tools are not yet known."""
-MOST_LOG_BYTES = 8000
-"""Of the end of a log that is looked at."""
 MOST_WORDS = 40
 """Of the list of servers."""
-_ENDING = "Find their tools with tool_search by capability, verb and object; run them with execute_tool."
-_MARKUP = re.compile(r"[^\w' -]+")
+PAGE = 50
+"""Entries of a page of resources or prompts."""
 
 
 class McpServers:
@@ -57,10 +60,12 @@ class McpServers:
             state: the folder of the state directory for the servers' logs; beside it is what was approved.
             registry: gets this as a provider, and the servers' resources and prompts.
         """
-        self.kept = KeptLists(cache, state.parent / "approved-tools")
-        self.listeners: list[Callable[[str], None]] = []
-        """Called with `tools`, `resources` or `prompts` when that list of a server has changed; from another thread, so
-        they must be quick."""
+        self.folders = cache, state.parent / "approved-tools"
+        """Of what servers offered last, and of the tools that the person approved: what only saves time may be deleted.
+        Processes may share them."""
+        self.listeners: list[Callable[[str, str], None]] = []
+        """Called with `tools`, `resources` or `prompts` and the provider when that list of a server has changed; from
+        another thread, so they must be quick."""
         self.problem: ConfigurationError | None = None
         """Why the file cannot be used at all; the servers that it had before stay."""
         self._logs = state
@@ -74,7 +79,7 @@ class McpServers:
         self._has_waited = False
         if registry is not None:
             registry.add_provider(self)
-            registry.offers.append(ServerOffers(self))
+            registry.offers.append(self)
 
     @property
     def servers(self) -> dict[str, McpServer]:
@@ -207,11 +212,11 @@ class McpServers:
         from localmcp.hub.auth import forget_login
         from localmcp.hub.entries import write_entries
 
-        removed = [self.server(name).entry for name in names]
+        removed = [self.server(name) for name in names]
         path = write_entries(dict.fromkeys(names))
-        for entry in removed:
-            self.kept.forget(entry.digest)
-            forget_login(entry)
+        for server in removed:
+            server.forget()
+            forget_login(server.entry)
         return path
 
     def log_of(self, entry: ServerEntry) -> Path:
@@ -221,9 +226,7 @@ class McpServers:
     def log_end(self, server: McpServer) -> list[str]:
         """Return the last 12 lines that a server wrote to its log, in any process; none if it wrote nothing."""
         try:
-            with self.log_of(server.entry).open("rb") as file:
-                file.seek(max(file.seek(0, os.SEEK_END) - MOST_LOG_BYTES, 0))
-                return file.read().decode(errors="replace").splitlines()[-12:]
+            return self.log_of(server.entry).read_text(encoding="utf-8", errors="replace").splitlines()[-12:]
         except OSError:
             return []
 
@@ -235,31 +238,93 @@ class McpServers:
             characters: at most so many without the ending; the last servers are only counted.
         """
 
-        def plain(text: str, most: int) -> str:
-            """Return the first words without markup, links and further sentences of others."""
-            words = _MARKUP.sub(" ", text.splitlines()[0] if text else "").split()
-            return " ".join(word[:24] for word in words[:most])
-
         scope = current_scope()
-        servers: list[str] = []
+        shown: list[str] = []
         for server in self.reachable():
             if scope.tools is None or any(tool.name in scope.tools for tool in server.tools()):
-                name = plain(server.entry.name, 3).replace(" ", "-") or "unnamed"
-                purpose = plain(server.entry.description, 8)
-                servers.append(f"{name} ({purpose})" if purpose else name)
-        if not servers:
+                name = _plain_words(server.entry.name, 3).replace(" ", "-") or "unnamed"
+                purpose = _plain_words(server.entry.description, 8)
+                shown.append(f"{name} ({purpose})" if purpose else name)
+        if not shown:
             return ""
-        text = ""
-        for count in range(len(servers), -1, -1):
-            more = [f"{len(servers) - count} more"] if count < len(servers) else []
-            text = f"Connected servers: {'; '.join([*servers[:count], *more])}."
-            if len(text) <= characters and len(text.split()) <= MOST_WORDS:
-                break
-        return f"{text} {_ENDING}" if ending and scope.names("tool_search", "execute_tool") else text
+        text, count = "", len(shown)
+        while count >= 0 and (not text or len(text) > characters or len(text.split()) > MOST_WORDS):
+            more = [f"{len(shown) - count} more"] if count < len(shown) else []
+            text = f"Connected servers: {'; '.join([*shown[:count], *more])}."
+            count -= 1
+        if ending and scope.names("tool_search", "execute_tool"):
+            text += " Find their tools with tool_search by capability, verb and object; run them with execute_tool."
+        return text
 
     def starting(self) -> list[str]:
         """Return the names of the servers that the caller may use and whose tools are not known yet."""
         return [server.entry.name for server in self.reachable() if server.known_tools is None and not server.failure]
+
+    # ------------------------------------------------------------ resources and prompts
+
+    def _offering(self) -> list[McpServer]:
+        # A caller that may use only some tools gets nothing else of other servers.
+        return self.reachable() if current_scope().tools is None else []
+
+    def resources(self, offset: int) -> tuple[list[Json], int | None]:
+        """Return a page of resources, and the offset of the next page."""
+        from localmcp.hub.server import shown_address
+
+        listed = [(server.entry.namespace, raw) for server in self._offering() for raw in server.offered("resources")]
+        return _page([{**raw, "uri": shown_address(namespace, raw["uri"])} for namespace, raw in listed], offset)
+
+    def templates(self) -> list[Json]:
+        """Return the templates of all servers."""
+        from localmcp.hub.server import SERVER_ADDRESS
+
+        return [
+            {**raw, "uriTemplate": f"{SERVER_ADDRESS}{server.entry.namespace}/={raw['uriTemplate']}"}
+            for server in self._offering()
+            for raw in server.offered("resourceTemplates")
+        ]
+
+    def read(self, uri: str) -> Json | None:
+        """Return the contents of a resource, or a result in which the server asks the person; None: not of a server.
+
+        Reading, prompts and completion start the server, and raise a LocalMCPError where it does not start or refuses.
+        """
+        server, own_uri = self._locate({"uri": uri})
+        if server is None:
+            return None
+        result = server.ask("resources/read", {"uri": own_uri})
+        contents = [{**content, "uri": uri} for content in result.get("contents", [])]
+        return result if "inputRequests" in result else {"contents": contents}
+
+    def prompts(self, offset: int) -> tuple[list[Json], int | None]:
+        """Return a page of prompts, and the offset of the next page."""
+        named = [(name, raw) for server in self._offering() for name, raw in server.prompts().items()]
+        return _page([{**raw, "name": name} for name, raw in named], offset)
+
+    def prompt(self, name: str, arguments: dict[str, str]) -> Json | None:
+        """Return description and messages of a prompt, or a result in which the server asks; None: not of a server."""
+        server, own_name = self._locate({"name": name})
+        return server and server.ask("prompts/get", {"name": own_name, "arguments": arguments})
+
+    def complete(self, ref: Json, argument: str, value: str) -> Json | None:
+        """Return what the server proposes for an argument of its prompt or template, and how much more there is."""
+        server, own = self._locate(ref)
+        if server is None:
+            return None
+        own_ref = {"type": ref["type"], "uri" if "uri" in ref else "name": own}
+        asked = {"ref": own_ref, "argument": {"name": argument, "value": value}}
+        return server.ask("completion/complete", asked).get("completion")
+
+    def _locate(self, ref: Json) -> tuple[McpServer | None, str]:
+        """Return the server that has a resource (`uri`) or prompt (`name`), and its own address or name of it."""
+        from localmcp.hub.server import SERVER_ADDRESS
+
+        namespace, _, address = str(ref.get("uri")).removeprefix(SERVER_ADDRESS).partition("/")
+        for server in self._offering():
+            if "uri" in ref and str(ref["uri"]).startswith(SERVER_ADDRESS) and server.entry.namespace == namespace:
+                return server, address[1:] if address.startswith("=") else unquote(address)
+            if "name" in ref and (raw := server.prompts().get(ref["name"])) is not None:
+                return server, raw["name"]
+        return None, ""
 
     # ------------------------------------------------------------ the event loop
 
@@ -297,13 +362,11 @@ class McpServers:
                 self._portal = self._running.enter_context(start_blocking_portal(name="localmcp-mcp-servers"))
             return self._portal
 
-    def tell_changes(self, kinds: set[str]) -> None:
+    def tell_changes(self, server: McpServer, kinds: set[str]) -> None:
         """Tell the listeners that a server lists other entries of these kinds."""
-        from localmcp.hub.server import OFFERS
-
-        for shown in {OFFERS.get(kind, kind) for kind in kinds}:
+        for shown in {"resources" if kind == "resourceTemplates" else kind for kind in kinds}:
             for listener in self.listeners:
-                listener(shown)
+                listener(shown, server.name)
 
     def close(self) -> None:
         """End every server that was started."""
@@ -316,3 +379,14 @@ class McpServers:
         with self._running:
             self._portal.start_task_soon(self._portal.stop, True)
         self._portal = None
+
+
+def _plain_words(text: str, most: int) -> str:
+    """Return the first words of others' text, without markup, links and further sentences."""
+    words = re.sub(r"[^\w' -]+", " ", text.splitlines()[0] if text else "").split()
+    return " ".join(word[:24] for word in words[:most])
+
+
+def _page(items: list[Json], offset: int) -> tuple[list[Json], int | None]:
+    following = offset + PAGE if offset + PAGE < len(items) else None
+    return items[offset : offset + PAGE], following

@@ -14,7 +14,6 @@ from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.lowlevel.server import Server
 
 from localmcp.errors import InvalidInput, LocalMCPError
-from localmcp.humanize import quoted
 from localmcp.schemas import Json, without_surrogates
 from localmcp.server.mcp import describe_tool, tool_result
 from localmcp.tool_search.discovery import EXECUTE_TOOL, TOOL_SEARCH, Discovery
@@ -44,18 +43,7 @@ def attach(hidden: Registry, discovery: Discovery, server: object) -> None:
     if any(isinstance(part, _HiddenTools) for part in attached.middleware):
         hint = "Add the one to the other as a provider: registry.add_provider(other)."
         raise InvalidInput("Another registry is attached to this server.", hint=hint)
-    if isinstance(attached, Server) and attached.get_request_handler("tools/list") is None:
-        attached.add_request_handler("tools/list", types.PaginatedRequestParams, _list_nothing)
-        attached.add_request_handler("tools/call", types.CallToolRequestParams, _call_nothing)
     attached.middleware.append(_HiddenTools(hidden, discovery))
-
-
-async def _list_nothing(ctx: Context, params: types.PaginatedRequestParams) -> types.ListToolsResult:
-    return types.ListToolsResult(tools=[])
-
-
-async def _call_nothing(ctx: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
-    raise MCPError(code=types.INVALID_PARAMS, message=f"Unknown tool: {quoted(params.name)}")
 
 
 class _HiddenTools:
@@ -78,24 +66,21 @@ class _HiddenTools:
         arguments: Any = params.get("arguments") or {}
         if ctx.method != "tools/call" or not isinstance(name, str) or not isinstance(arguments, dict):
             return await call_next(ctx)
-        if name not in OURS:
-            if not await self._is_hidden(ctx, call_next, name):
-                return await call_next(ctx)
-            return await anyio.to_thread.run_sync(
-                _run, self._tools[EXECUTE_TOOL], {"name": name, "arguments": cast(Json, arguments)}
-            )
-        return await anyio.to_thread.run_sync(_run, self._tools[name], cast(Json, arguments))
-
-    async def _is_hidden(self, ctx: Context, call_next: CallNext, name: str) -> bool:
+        if name in OURS:
+            return await anyio.to_thread.run_sync(_run, self._tools[name], cast(Json, arguments))
         try:
-            if await anyio.to_thread.run_sync(self._hidden.find, name) is None:
-                return False
+            hidden = await anyio.to_thread.run_sync(self._hidden.find, name)
         except Exception:
-            # The call asks the provider again, and reports the error.
-            log.debug("a provider could not say whether it has %s", name, exc_info=True)
-        about = {key: value for key, value in (ctx.params or {}).items() if key == "_meta"}
-        theirs = cast(Json, await call_next(replace(ctx, method="tools/list", params=about)))
-        return name not in {tool["name"] for tool in theirs["tools"]}
+            # A provider could not say: the call asks it again, and reports the error.
+            hidden = name
+        if hidden is not None:
+            # The server's own tool of that name comes first.
+            about = {key: value for key, value in params.items() if key == "_meta"}
+            theirs = cast(Json, await call_next(replace(ctx, method="tools/list", params=about)))
+            if name not in {tool["name"] for tool in theirs["tools"]}:
+                arguments = {"name": name, "arguments": cast(Json, arguments)}
+                return await anyio.to_thread.run_sync(_run, self._tools[EXECUTE_TOOL], arguments)
+        return await call_next(ctx)
 
 
 def _run(meta_tool: MethodTool, arguments: Json) -> types.CallToolResult:

@@ -26,6 +26,7 @@ from mcp.server.subscriptions import (
     ListenHandler,
     PromptsListChanged,
     ResourcesListChanged,
+    ServerEvent,
     ToolsListChanged,
 )
 from mcp.shared.message import ServerMessageMetadata
@@ -35,8 +36,9 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from localmcp.activity import CallOrigin, call_origin
 from localmcp.errors import LocalMCPError, MissingCapability, UnknownTool
 from localmcp.humanize import quoted
+from localmcp.masking import mask_text
 from localmcp.schemas import without_surrogates
-from localmcp.server.handshake import FALLBACK_INSTRUCTIONS
+from localmcp.server.program import FALLBACK_INSTRUCTIONS
 from localmcp.server.resources import OwnOffer
 from localmcp.tools import (
     Answer,
@@ -56,19 +58,15 @@ from localmcp.tools import (
 from localmcp.version import __version__
 
 if TYPE_CHECKING:
-    from localmcp.hub.offers import ServerOffers
+    from localmcp.hub.servers import McpServers
     from localmcp.workspace import Workspace
 
-    Offer = OwnOffer | ServerOffers
+    Offer = OwnOffer | McpServers
 
 log = logging.getLogger(__name__)
 
 PARALLEL_CALLS, PARALLEL_REMOTE_CALLS = 8, 32
 """Calls that run at a time, of our tools and of connected servers': one that hangs leaves ours free."""
-PROGRESS_SECONDS = 0.1
-"""Between two messages of progress."""
-ANSWER_SECONDS = 300.0
-"""How long the person may take to answer; afterwards the question counts as dismissed."""
 MAX_RESULT = 1_000_000
 """Bytes of one result on the wire; clients drop larger ones."""
 TEXT_READERS = re.compile(r"claude-code|codex|visual studio code|vscode|copilot|cursor|opencode|kimi", re.IGNORECASE)
@@ -77,12 +75,28 @@ TEXT_READERS = re.compile(r"claude-code|codex|visual studio code|vscode|copilot|
 same; a program that calls tools gets both."""
 LISTS = {"tools": ToolsListChanged(), "prompts": PromptsListChanged(), "resources": ResourcesListChanged()}
 
-_TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_CURSOR = re.compile(r"([0-9]{1,6}):([0-9]{1,12})")
-
 Context = ServerRequestContext[Any]
 Paging = types.PaginatedRequestParams | None
 Result = TypeVar("Result")
+
+
+class _ScopedBus(InMemorySubscriptionBus):
+    """Subscribers hear only of lists that their own scope, that of the request which subscribes, may see."""
+
+    def __init__(self, scope: Callable[[], Scope]) -> None:
+        super().__init__()
+        self._scope = scope
+        self.provider = ""
+        """Whose list has changed."""
+
+    def subscribe(self, listener: Callable[[ServerEvent], None]) -> Callable[[], None]:
+        scope = self._scope()
+        return super().subscribe(lambda event: listener(event) if _may_hear(scope, self.provider) else None)
+
+
+def _may_hear(scope: Scope, provider: str) -> bool:
+    """Return whether a caller hears that a list of this provider has changed; one that is bound to tools hears none."""
+    return scope.tools is None and (scope.provider_names is None or provider in scope.provider_names)
 
 
 class ToolServer(Server[Any]):
@@ -106,7 +120,7 @@ class ToolServer(Server[Any]):
         self._scope = scope if callable(scope) else lambda: scope
         self._calls = anyio.CapacityLimiter(PARALLEL_CALLS)
         self._remote_calls = anyio.CapacityLimiter(PARALLEL_REMOTE_CALLS)
-        self._bus = InMemorySubscriptionBus()
+        self._bus = _ScopedBus(self._scope)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._session: ServerSession | None = None
         """The client of the handshake era that is told of changes; over HTTP a session ends with its request."""
@@ -145,15 +159,20 @@ class ToolServer(Server[Any]):
             log.warning("what the file holds cannot be told", exc_info=True)
             return FALLBACK_INSTRUCTIONS
 
-    def publish_change(self, changed: str) -> None:
-        """Tell clients that a list (`tools`, `prompts` or `resources`) has changed; may be called from any thread."""
-        if self._loop is not None and not self._loop.is_closed():
-            asyncio.run_coroutine_threadsafe(self._publish(changed), self._loop)
+    def publish_change(self, changed: str, provider: str = "") -> None:
+        """Tell the clients that may use the provider that a list (`tools`, `prompts` or `resources`) has changed.
 
-    async def _publish(self, changed: str) -> None:
-        await self._bus.publish(LISTS[changed])
-        if self._session is not None:
-            await self._session.send_notification(event_to_notification(LISTS[changed], {}))
+        May be called from any thread.
+        """
+
+        async def publish() -> None:
+            self._bus.provider = provider
+            await self._bus.publish(LISTS[changed])
+            if self._session is not None and _may_hear(self._scope(), provider):
+                await self._session.send_notification(event_to_notification(LISTS[changed], {}))
+
+        if self._loop is not None and not self._loop.is_closed():
+            asyncio.run_coroutine_threadsafe(publish(), self._loop)
 
     # ------------------------------------------------------------ tools
 
@@ -260,17 +279,11 @@ class ToolServer(Server[Any]):
         return model.model_validate(result)
 
     async def _on_complete(self, ctx: Context, params: types.CompleteRequestParams) -> types.CompleteResult:
-        """Hand the question to the connected server that it is about; at most 100 values, as the protocol allows."""
-        ref: Json = params.ref.model_dump(by_alias=True, exclude_none=True)
-        name, value = params.argument.name, params.argument.value
-        # A connected server that this request starts learns at its handshake whether the person can be asked.
-        with asking(ctx, params):
-            proposed: Json | None = await self._answer(
-                "completion/complete", lambda: self._first(lambda offer: offer.complete(ref, name, value))
-            )
-        completion = types.Completion.model_validate(proposed or {"values": []})
-        if len(completion.values) > 100:
-            completion = types.Completion(values=completion.values[:100], has_more=True)
+        ref, asked = params.ref.model_dump(by_alias=True, exclude_none=True), params.argument
+        work = partial(self._first, lambda offer: offer.complete(ref, asked.name, asked.value))
+        completion = types.Completion.model_validate(await self._answer("completion/complete", work) or {"values": []})
+        # As many as the protocol allows.
+        del completion.values[100:]
         return types.CompleteResult(completion=completion)
 
     def _offers(self) -> list[Offer]:
@@ -283,7 +296,7 @@ class ToolServer(Server[Any]):
     def _page(self, kind: str, params: Paging) -> tuple[list[Json], str | None]:
         """Return a page: the offers from the cursor on, up to one that has more; a cursor is `OFFER:OFFSET`."""
         cursor = params.cursor if params else None
-        place = _CURSOR.fullmatch("0:0" if cursor is None else cursor)
+        place = re.fullmatch(r"([0-9]{1,6}):([0-9]{1,12})", "0:0" if cursor is None else cursor)
         if place is None:
             raise MCPError(types.INVALID_PARAMS, "Invalid cursor: leave it out to begin at the first page.")
         number, offset = map(int, place.groups())
@@ -348,7 +361,8 @@ def ask_by_request(ctx: Context) -> AskPerson:
         request = types.ElicitRequest.model_validate({"method": "elicitation/create", "params": params})
         related = ServerMessageMetadata(related_request_id=ctx.request_id)
         try:
-            result = await ctx.session.send_request(request, types.ElicitResult, ANSWER_SECONDS, related)
+            # A person who does not answer within five minutes has dismissed the question.
+            result = await ctx.session.send_request(request, types.ElicitResult, 300.0, related)
         except MCPError as error:
             if error.code != types.REQUEST_TIMEOUT:
                 raise
@@ -376,7 +390,7 @@ class Progress:
     def __call__(self, done: float, total: float | None, message: str) -> None:
         """Send how far the call is, unless a message was sent a moment ago."""
         with self._lock:
-            if self.is_over or time.monotonic() - self._sent_at < PROGRESS_SECONDS:
+            if self.is_over or time.monotonic() - self._sent_at < 0.1:
                 return
             self._sent_at = time.monotonic()
             # The protocol wants numbers that only grow, but a second phase begins at 0 again.
@@ -399,7 +413,7 @@ def describe_tool(tool: Tool) -> types.Tool | None:
     except Exception:
         log.exception("%s has no usable schema and is not listed", tool.name)
         return None
-    if not _TOOL_NAME.fullmatch(tool.name) or schema.get("type") != "object":
+    if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", tool.name) or schema.get("type") != "object":
         log.warning("%r is not listed: its name or the root of its schema is not allowed", tool.name)
         return None
     if isinstance(tool, MethodTool):
@@ -460,7 +474,7 @@ def failed_result(text: str) -> Json:
 def log_incident(name: str) -> str:
     """Log the exception that is being handled, and return what the client is told instead."""
     incident = secrets.token_hex(4)
-    log.exception("%s failed (incident %s)", name, incident)
+    log.exception("%s failed (incident %s)", mask_text(name), incident)
     return f"{name} failed unexpectedly (incident {incident}). The server's log tells more."
 
 

@@ -15,10 +15,14 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def pass_on_changes(workspace: Workspace, publish: Callable[[str], None]) -> None:
+def pass_on_changes(workspace: Workspace, publish: Callable[[str, str], None]) -> None:
     """Tell clients of changes through `publish`, but not of changes of tools that tools/list does not show."""
-    registry = workspace.registry
-    workspace.on_lists_changed(lambda kind: publish(kind) if kind != "tools" or registry.show_all else None)
+
+    def pass_on(kind: str, provider: str) -> None:
+        if kind != "tools" or workspace.registry.show_all:
+            publish(kind, provider)
+
+    workspace.on_lists_changed(pass_on)
 
 
 def close_within(seconds: float, close: Callable[[], object]) -> None:

@@ -1,7 +1,7 @@
 """Documents as resources, quick starts and rules as prompts.
 
 Everything is answered by the tools that exist for it, in the caller's scope: a key that may not call `get_document`
-reads no resource. Connected servers, whose `ServerOffers` has the same methods, are asked after ours.
+reads no resource. Connected servers (`McpServers`), which have the same methods, are asked after ours.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from localmcp.tools import Json, Registry
 TEMPLATE = DOCUMENT_URI + "{sourceId}{?offset}"
 PAGE = 50
 """Entries of one page of a list."""
-MOST_DIGITS = 20
 RULES_PROMPT: Json = {
     "name": "rules_for_task",
     "title": "Rules for a task",
@@ -75,7 +74,7 @@ class OwnOffer:
         if not uri.startswith(DOCUMENT_URI):
             return None
         offset = parse_qs(urlsplit(uri).query).get("offset", ["0"])[0]
-        if not offset.isdecimal() or len(offset) > MOST_DIGITS:
+        if not offset.isdecimal() or len(offset) > 20:
             raise InvalidInput(f"offset: {shorten_value(offset)} is not a whole number, or too large.")
         document = self._call("get_document", sourceId=without_scheme(uri), offset=int(offset))
         contents: list[Json] = [{"uri": uri, "mimeType": "text/plain", "text": document["source"]["content"]}]
@@ -125,7 +124,6 @@ class OwnOffer:
 
     def complete(self, ref: Json, argument: str, value: str) -> Json | None:
         """Return None: only connected servers propose values."""
-        return None
 
 
 def _message(description: str, text: str) -> Json:

@@ -24,9 +24,9 @@ from mcp.shared.message import SessionMessage
 from localmcp.errors import ConfigurationError, LocalMCPError
 from localmcp.files import write_atomically
 from localmcp.schemas import without_surrogates
-from localmcp.server.handshake import MAX_INSTRUCTIONS, Wire, database_key, instructions_file, read_kept
 from localmcp.server.mcp import ToolServer
 from localmcp.server.opening import OpenOnce, close_within, pass_on_changes
+from localmcp.server.program import MAX_INSTRUCTIONS, Wire, database_key, instructions_file, read_kept
 from localmcp.tools import CallRecord, Scope, use_scope
 
 if TYPE_CHECKING:
@@ -38,15 +38,6 @@ SCOPE = Scope(caller="stdio", trusted=False, lean=True)
 GRACE_SECONDS = 10.0
 """How long running calls may take to finish after the client has closed stdin, such as a first search, which loads the
 model. A script that pipes messages in wants the answers; clients in a hurry send a signal after 2 s."""
-SETTLING_SECONDS = 0.5
-"""How long the last replies may take to be written; a client that no longer reads must not delay the end."""
-CLOSING_SECONDS = 2.0
-MOST_KEPT = 20
-"""Databases whose instructions are kept."""
-
-_PARSE_ERROR = types.JSONRPCError(
-    jsonrpc="2.0", id=None, error=types.ErrorData(code=types.PARSE_ERROR, message="Parse error: no JSON-RPC message")
-)
 
 
 class Session:
@@ -72,6 +63,7 @@ class Session:
         self._server = ToolServer(self._workspace, self._scope, instructions=wire.instructions)
         self._repeated = wire.answered
         self._running: set[str | int] = set()
+        """Ids of the requests without a reply."""
         self._called = threading.Event()
         self._ending = threading.Lock()
 
@@ -89,12 +81,12 @@ class Session:
         raise AssertionError("never")
 
     def end(self, code: int) -> None:
-        """Close the workspace, waiting at most CLOSING_SECONDS, and end the process; from any thread.
+        """Close the workspace, waiting 2 s at most, and end the process; from any thread.
 
         Neither a thread that waits for input nor one of an abandoned call can be stopped in any other way.
         """
         if self._ending.acquire(blocking=False):
-            close_within(CLOSING_SECONDS, self._close)
+            close_within(2.0, self._close)
             sys.stderr.flush()
             os._exit(code)
 
@@ -135,7 +127,8 @@ class Session:
                 text = without_surrogates(workspace.instructions())[:MAX_INSTRUCTIONS]
             path, key = Path(instructions_file()), database_key(self._database)
             others = [(name, kept) for name, kept in read_kept().items() if name != key]
-            write_atomically(path, json.dumps(dict([*others[1 - MOST_KEPT :], (key, text)])))
+            # Of twenty databases.
+            write_atomically(path, json.dumps(dict([*others[-19:], (key, text)])))
         except (OSError, LocalMCPError) as error:
             log.info("the instructions are not remembered: %s", error)
 
@@ -157,8 +150,8 @@ class Session:
                 group.start_soon(self._pass_replies, answered, outgoing)
                 group.start_soon(self._server.run, requests, replies, options)
                 await self._pass_requests(incoming, into, replies.clone())
-                # The SDK cancels what still runs, and tells the client.
-                asyncio.get_running_loop().call_later(SETTLING_SECONDS, self.end, 0)
+                # The SDK cancels what still runs. A client that no longer reads must not delay the end.
+                asyncio.get_running_loop().call_later(0.5, self.end, 0)
 
     async def _pass_requests(
         self,
@@ -171,21 +164,20 @@ class Session:
             async for item in incoming:
                 if isinstance(item, Exception):
                     # The SDK would leave the client waiting for an answer.
-                    await replies.send(SessionMessage(_PARSE_ERROR))
+                    error = types.ErrorData(code=types.PARSE_ERROR, message="Parse error: no JSON-RPC message")
+                    await replies.send(SessionMessage(types.JSONRPCError(jsonrpc="2.0", id=None, error=error)))
                     continue
-                self._note_request(item.message)
+                message = item.message
+                if isinstance(message, types.JSONRPCRequest) and message.method != "subscriptions/listen":
+                    # Subscriptions stay open.
+                    self._running.add(message.id)
+                elif isinstance(message, types.JSONRPCNotification) and message.method == "notifications/cancelled":
+                    cancelled = (message.params or {}).get("requestId")
+                    self._running -= {request_id for request_id in self._running if request_id == cancelled}
                 await into.send(item)
             with anyio.move_on_after(GRACE_SECONDS):
                 while self._running:
                     await anyio.sleep(0.01)
-
-    def _note_request(self, message: types.JSONRPCMessage) -> None:
-        """Keep the ids of the requests without a reply; subscriptions do not count, since they stay open."""
-        if isinstance(message, types.JSONRPCRequest) and message.method != "subscriptions/listen":
-            self._running.add(message.id)
-        elif isinstance(message, types.JSONRPCNotification) and message.method == "notifications/cancelled":
-            cancelled = (message.params or {}).get("requestId")
-            self._running -= {request_id for request_id in self._running if request_id == cancelled}
 
     async def _pass_replies(self, answered: MemoryObjectReceiveStream[SessionMessage], outgoing: Any) -> None:
         """Hand the server's messages to the client, but for its reply to the request that has one already."""

@@ -14,15 +14,13 @@ from typing import Any
 
 from localmcp.errors import AccessDenied, InvalidInput, LocalMCPError, UnknownTool
 from localmcp.humanize import quoted
-from localmcp.schemas import Json, nearest
+from localmcp.masking import mask_text
+from localmcp.schemas import Json, did_you_mean, nearest
 from localmcp.tools.base import Answer, Provider, Tool
 from localmcp.tools.method_tool import tools_of
 from localmcp.tools.scope import Scope, current_scope, use_scope
 
 log = logging.getLogger(__name__)
-
-LONGEST_NAME = 500
-"""Characters of a name that no tool has which are compared with those of tools."""
 
 _WORD = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z]+")
 _running: ContextVar[str | None] = ContextVar("localmcp_running", default=None)
@@ -60,7 +58,7 @@ class Registry:
         self.explain: Callable[[Exception], LocalMCPError | None] = lambda _: None
         """Returns our own error for an unexpected one, such as a full disk; None for a bug."""
         self.offers: list[Any] = []
-        """Resources and prompts of connected servers (`ServerOffers`)."""
+        """Resources and prompts of connected servers (`McpServers`)."""
         self.suggest: Callable[[str], list[str]] = lambda _: []
         """Names of the tools that do what some words say, best first."""
         self.refusal: LocalMCPError | None = None
@@ -143,7 +141,7 @@ class Registry:
         try:
             tool = self.find(name)
         except Exception:
-            log.warning("a tool provider could not look up %s and is skipped", name, exc_info=True)
+            log.warning("a tool provider could not look up %s and is skipped", mask_text(name), exc_info=True)
             tool = next((tool for tool in self.tools() if tool.name == name), None)
         if tool is None:
             raise self.unknown(name)
@@ -170,25 +168,20 @@ class Registry:
         then the one that is spelled like it, then those that do what its words say. Two actions on one thing
         (`get_document`, `delete_document`) are not alike.
         """
-        names = [tool.name for tool in self.tools()]
-        written = name[:LONGEST_NAME]
+        names, written = [tool.name for tool in self.tools()], name[:200]
         spelled, words = "__" + re.sub(r"[.:/]", "__", written), _WORD.findall(written)
+        meant = [name for name in names if spelled.endswith(f"__{name}") or name.endswith(spelled)]
         near = nearest(written, names, least=80)
-        found = [name for name in names if spelled.endswith(f"__{name}") or name.endswith(spelled)]
-        if not found and near and words and nearest(words[0], _WORD.findall(near)[:1]):
-            found = [near]
-        if not found:
-            near = nearest(written, names)
-            try:
-                found = self.suggest(" ".join(words))
-            except LocalMCPError:
-                log.info("no tool could be suggested for %s", written, exc_info=True)
-        found = found or ([near] if near else [])
-        is_alike = len(found) == 1 and (
-            found[0].endswith(spelled) or written.endswith(found[0]) or nearest(written, found)
-        )
-        hint = f"Did you mean '{found[0]}'?" if is_alike else f"Nearest tools: {', '.join(found)}."
-        return UnknownTool(f"Unknown tool: {quoted(name)}", hint=hint if found else None)
+        if not meant and near and words and nearest(words[0], _WORD.findall(near)[:1]):
+            meant = [near]
+        if len(meant) == 1:
+            return UnknownTool(f"Unknown tool: {quoted(name)}", hint=f"Did you mean '{meant[0]}'?")
+        try:
+            meant = meant or self.suggest(" ".join(words))
+        except LocalMCPError as error:
+            log.info("no tool could be suggested: %s", error)
+        hint = f"Nearest tools: {', '.join(meant)}." if meant else did_you_mean(written, names)
+        return UnknownTool(f"Unknown tool: {quoted(name)}", hint=hint or None)
 
     def call(self, name: str, arguments: Json | None = None, scope: Scope | None = None) -> Answer:
         """Run the tool `name` in `scope` (the current one by default): the one entry of all interfaces.

@@ -35,8 +35,7 @@ NAME = "localmcp"
 
 
 def _assistants(_run: Run) -> Json | str:
-    from localmcp.connect.configuration import describe_client
-    from localmcp.connect.targets import present_clients
+    from localmcp.connect.configuration import describe_client, present_clients
 
     clients = list(map(describe_client, present_clients()))
     return {"clients": clients} if clients else "None was found on this machine."
@@ -44,9 +43,8 @@ def _assistants(_run: Run) -> Json | str:
 
 def _connect(run: Run) -> Json:
     """Start the server once as the assistant will, then write its configuration."""
-    from localmcp.connect.configuration import plan_connection, write_changes
+    from localmcp.connect.configuration import find_targets, plan_connection, write_changes
     from localmcp.connect.entry import make_launch
-    from localmcp.connect.targets import find_targets
     from localmcp.connect.trial import ask_for_tools
 
     launch = make_launch(str(run.session.path))

@@ -22,6 +22,7 @@ from typing import Any
 from mcp.server import MCPServer
 
 from localmcp import ToolNotFound, ToolRegistry, with_request_providers
+from localmcp.server.tool_registry import ToolDefinition
 
 # ---------------------------------------------------------------- tools for everybody
 
@@ -88,15 +89,19 @@ def build_registry() -> ToolRegistry:
     registry.register_tool(documents.find_documents, "document", "search", "text")
     # The same with a definition of its own, where type hints do not say enough.
     registry.register_tool(
-        {
-            "name": "send_email",
-            "description": "Send an email to a recipient",
-            "parameters": {
-                "to": {"type": "string", "description": "Recipient email", "required": True},
-                "subject": {"type": "string", "description": "Email subject", "required": True},
-                "body": {"type": "string", "description": "Email body", "required": True},
+        ToolDefinition(
+            "send_email",
+            "Send an email to a recipient",
+            {
+                "type": "object",
+                "properties": {
+                    "to": {"type": "string", "description": "Recipient email"},
+                    "subject": {"type": "string", "description": "Email subject"},
+                    "body": {"type": "string", "description": "Email body"},
+                },
+                "required": ["to", "subject", "body"],
             },
-        },
+        ),
         mailbox.send_email,
         "email",
         "communication",
@@ -116,16 +121,17 @@ class UserNotes:
     def __init__(self, user: str) -> None:
         self.user = user
 
-    def list_tools(self) -> list[dict[str, Any]]:
+    def list_tools(self) -> list[ToolDefinition]:
+        text = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
+        nothing = {"type": "object", "properties": {}}
+        keywords = ("notes", "remember")
         return [
-            {"name": "add_note", "description": f"Add a note for {self.user}", "keywords": ["notes", "remember"]},
-            {"name": "my_notes", "description": f"List the notes of {self.user}", "keywords": ["notes", "remember"]},
+            ToolDefinition("add_note", f"Add a note for {self.user}", text, keywords),
+            ToolDefinition("my_notes", f"List the notes of {self.user}", nothing, keywords),
         ]
 
-    def get_tool(self, name: str) -> dict[str, Any] | None:
-        parameters = {"add_note": {"text": {"type": "string", "required": True}}, "my_notes": {}}
-        listed = {each["name"]: each for each in self.list_tools()}
-        return {**listed[name], "parameters": parameters[name]} if name in listed else None
+    def get_tool(self, name: str) -> ToolDefinition | None:
+        return next((tool for tool in self.list_tools() if tool.name == name), None)
 
     def call_tool(self, name: str, arguments: dict[str, Any]) -> Any:
         if name == "add_note":

@@ -5,9 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
-import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -146,7 +144,7 @@ def test_the_whole_key_opens_and_notes_its_use(keys: ApiKeys) -> None:
     assert info.last_used_at >= info.created_at
 
 
-@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(text=st.text(max_size=200))
 def test_what_is_no_key_is_refused_whatever_it_is(keys: ApiKeys, text: str) -> None:
     with pytest.raises(AccessDenied):
@@ -167,29 +165,6 @@ def test_an_unknown_key_costs_as_much_as_one_with_a_known_beginning(
     assert [each[:7] for each in checks] == [b"$2b$10$"] * 2
 
 
-def test_among_a_thousand_keys_one_is_checked_and_that_once(
-    database: Database, keys: ApiKeys, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made = keys.create()
-    change(
-        database,
-        """
-        insert into api_keys (id, prefix, key_hash, scopes, created_at)
-        with recursive n (i) as (select 1 union all select i + 1 from n where i < 1000)
-        select 'key' || i, printf('mcp_%08d', i), (select key_hash from api_keys), '["read"]', '' from n
-        """,
-    )
-    checks: list[bytes] = []
-    check = bcrypt.checkpw
-    monkeypatch.setattr(bcrypt, "checkpw", lambda key, hashed: checks.append(hashed) or check(key, hashed))
-    for _ in range(100):
-        assert keys.verify(made.key).id == made.info.id
-    assert len(checks) == 1
-    with database.read() as connection:
-        plan = connection.execute("explain query plan select * from api_keys where prefix = ?", ("",)).fetchall()
-    assert "api_keys_by_prefix" in str(plan)
-
-
 def test_a_revoked_key_is_refused_at_once_and_stays_listed(keys: ApiKeys) -> None:
     made = keys.create()
     keys.verify(made.key)
@@ -200,23 +175,16 @@ def test_a_revoked_key_is_refused_at_once_and_stays_listed(keys: ApiKeys) -> Non
     assert keys.revoke(made.info.id).is_active is False
 
 
-def test_a_deleted_key_is_refused_at_once_and_gone(keys: ApiKeys) -> None:
-    made = keys.create()
-    keys.verify(made.key)
-    assert keys.delete(made.info.id).id == made.info.id
-    with pytest.raises(AccessDenied, match="Invalid API key"):
-        keys.verify(made.key)
-    assert keys.list() == []
-
-
 @pytest.mark.parametrize("word", ["revoke", "delete"])
-def test_a_revoke_in_another_process_counts_at_once(database: Database, keys: ApiKeys, word: str) -> None:
+def test_a_revoke_through_another_connection_counts_at_once(database: Database, keys: ApiKeys, word: str) -> None:
     made = keys.create()
     keys.verify(made.key)
-    command = [sys.executable, "-m", "localmcp", "--db", str(database.path), "keys", word, made.info.id]
-    subprocess.run(command, check=True, capture_output=True, cwd=ROOT)
+    other = ApiKeys(Database(database.path))
+    getattr(other, word)(made.info.id)
     with pytest.raises(AccessDenied):
         keys.verify(made.key)
+    assert [each.status for each in keys.list()] == (["revoked"] if word == "revoke" else [])
+    other.close()
 
 
 def test_a_key_ends_when_it_expires(database: Database, keys: ApiKeys) -> None:
@@ -278,26 +246,6 @@ def test_asking_for_keys_makes_no_file(database: Database, keys: ApiKeys) -> Non
         keys.revoke("x")
     assert keys.list() == []
     assert not database.path.exists()
-
-
-def test_many_threads_verify_at_once_and_every_use_is_counted(database: Database, keys: ApiKeys) -> None:
-    made = [keys.create() for _ in range(3)]
-    failures: list[Exception] = []
-
-    def use(key: str) -> None:
-        try:
-            for _ in range(50):
-                keys.verify(key)
-        except Exception as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=use, args=(each.key,)) for each in made for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(timeout=60)
-    assert failures == []
-    assert [each.uses for each in keys.list()] == [200] * 3
 
 
 # ---------------------------------------------------------------- finding and listing

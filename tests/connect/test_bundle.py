@@ -5,8 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
-import subprocess
 import sys
 import tomllib
 import zipfile
@@ -19,12 +17,11 @@ import pytest
 from localmcp import __version__
 from localmcp.config import load_settings
 from localmcp.connect.trial import ask_for_tools
-from localmcp.errors import ConfigurationError, InvalidInput
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / ".ci"))
 
-from bundle import build, main, make_manifest  # noqa: E402
+from bundle import main, make_manifest  # noqa: E402
 
 MEGABYTE = 1_000_000
 
@@ -129,11 +126,6 @@ def test_a_field_that_nobody_filled_in_counts_as_unset(
     assert load_settings() == before
 
 
-def test_the_same_sources_make_the_same_bytes(dist: Path, tmp_path: Path) -> None:
-    again, _ = build(tmp_path, source=ROOT)
-    assert again.read_bytes() == (dist / again.name).read_bytes()
-
-
 def test_the_bundle_holds_what_is_needed_and_nothing_of_this_machine(unpacked: Path) -> None:
     names = {each.relative_to(unpacked).as_posix() for each in unpacked.rglob("*") if each.is_file()}
     assert {"manifest.json", "pyproject.toml", "README.md", "LICENSE", "localmcp/data/LICENSE-model"} <= names
@@ -154,37 +146,6 @@ def test_what_was_unpacked_serves_the_tools_that_the_manifest_names(unpacked: Pa
         "env": {"PYTHONPATH": str(unpacked), "PYTHONDONTWRITEBYTECODE": "1", **own},
     }
     assert ask_for_tools("localmcp", entry) == [each["name"] for each in manifest["tools"]]
-
-
-def test_the_official_packer_accepts_it(dist: Path, unpacked: Path, tmp_path: Path) -> None:
-    packer = os.environ.get("MCPB") or shutil.which("mcpb")
-    if packer is None:
-        pytest.skip("the packer is not installed: npm install @anthropic-ai/mcpb, then MCPB=.../node_modules/.bin/mcpb")
-
-    def run(*words: str) -> str:
-        done = subprocess.run([packer, *words], capture_output=True, text=True, cwd=tmp_path)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
-
-    assert "passes" in run("validate", str(unpacked / "manifest.json"))
-    run("pack", str(unpacked), str(tmp_path / "again.mcpb"))
-    run("unpack", str(dist / f"localmcp-{__version__}.mcpb"), str(tmp_path / "theirs"))
-    with (
-        zipfile.ZipFile(tmp_path / "again.mcpb") as theirs,
-        zipfile.ZipFile(dist / f"localmcp-{__version__}.mcpb") as ours,
-    ):
-        assert {name: theirs.read(name) for name in theirs.namelist()} == {
-            name: ours.read(name) for name in ours.namelist()
-        }
-    assert (tmp_path / "theirs" / "manifest.json").read_bytes() == (unpacked / "manifest.json").read_bytes()
-
-
-def test_what_is_no_clone_and_no_owner_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="no clone"):
-        build(tmp_path / "out", source=tmp_path)
-    with pytest.raises(InvalidInput, match="owner"):
-        build(tmp_path / "out", source=ROOT, owner="a/b")
-    assert not (tmp_path / "out").exists()
 
 
 def test_the_tools_of_the_manifest_are_told_in_a_sentence() -> None:

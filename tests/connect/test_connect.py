@@ -17,13 +17,10 @@ from clients import Run, run_command, write
 from localmcp.cli.program import execute
 from localmcp.cli.session import Session
 from localmcp.config import config_directory, servers_file
-from localmcp.connect.configuration import Change, plan_connection, plan_removal, write_changes
-from localmcp.connect.targets import find_targets
+from localmcp.connect.configuration import Change, find_targets, plan_connection, plan_removal, write_changes
 from localmcp.errors import ConfigurationError, InvalidInput
 from localmcp.hub import client_configuration
-from localmcp.hub.client import Connection
 from localmcp.hub.client_configuration import ClientFile, client_names, read_document
-from localmcp.hub.entries import parse_entry
 
 TIME = {"command": "uvx", "args": ["mcp-server-time"]}
 
@@ -90,36 +87,6 @@ def test_claude_desktop_is_connected_and_the_server_answers(home: Path, run: Run
     assert not (home / "work.localmcp").exists()
 
 
-def test_a_second_run_says_that_it_is_connected_and_leaves_the_file_alone(home: Path, run: Run, say: Any) -> None:
-    path = write(home / ".cursor/mcp.json", {"mcpServers": {}})
-    assert run("cursor", "--no-start")[1]["files"][0]["action"] == "added"
-    before = (path.read_bytes(), path.stat().st_mtime_ns, sorted(path.parent.iterdir()))
-    code, told = run("cursor", "--no-start")
-    assert (code, told["files"][0]["action"], told["files"][0]["backup"]) == (0, "unchanged", None)
-    assert (path.read_bytes(), path.stat().st_mtime_ns, sorted(path.parent.iterdir())) == before
-    assert "unchanged" in say("cursor", "--no-start")[1]
-
-
-def test_the_entry_that_was_written_answers_a_real_search(home: Path, run: Run) -> None:
-    """What the client would do with the file: start the entry, shake hands, call a tool."""
-    import asyncio
-
-    path = home / "mcp.json"
-    assert run(str(path), "--db", str(home / "a.localmcp"), "--no-start")[0] == 0
-    entry = parse_entry("localmcp", {**read(path)["mcpServers"]["localmcp"], "cwd": str(home)})
-
-    async def use() -> dict[str, Any]:
-        connection = Connection(entry, home / "server.log")
-        await connection.open()
-        try:
-            return await connection.call_tool("get_stats", {})
-        finally:
-            await connection.close()
-
-    assert asyncio.run(use())["structuredContent"]["totalSources"] == 0
-    assert (home / "a.localmcp").exists()
-
-
 @pytest.mark.parametrize(
     ("client", "place", "table", "kind"),
     [
@@ -150,19 +117,6 @@ def test_claude_code_loads_the_tools_at_once_unless_the_person_said_otherwise(ho
     path.write_text(path.read_text().replace('"alwaysLoad": true', '"alwaysLoad": false'))
     run("claude-code", "--no-start")
     assert json.loads(path.read_text())["mcpServers"]["localmcp"]["alwaysLoad"] is False
-
-
-def test_the_builds_that_are_there_are_all_connected(home: Path, monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
-    on("win32", monkeypatch)
-    stored = home / "AppData/Local/Packages/Claude_pzs8sxrjxfjjc"
-    stored.mkdir(parents=True)
-    (home / "AppData/Roaming/Claude").mkdir(parents=True)
-    _, told = run("claude-desktop", "--no-start")
-    assert [Path(each["path"]).parent for each in told["files"]] == [
-        stored / "LocalCache/Roaming/Claude",
-        home / "AppData/Roaming/Claude",
-    ]
-    assert all(read(Path(each["path"]))["mcpServers"] for each in told["files"])
 
 
 def test_a_client_that_is_not_installed_is_told_with_its_place_and_those_that_are(home: Path, say: Any) -> None:
@@ -256,13 +210,6 @@ def test_order_indentation_and_line_ends_of_json_stay(tmp_path: Path) -> None:
     assert path.read_bytes().decode() == text
 
 
-def test_a_mark_at_the_beginning_of_toml_stays(home: Path, run: Run) -> None:
-    path = write(home / ".codex/config.toml", '\ufeffmodel = "o3"\n')
-    assert run("codex", "--no-start")[0] == 0
-    text = path.read_text(encoding="utf-8")
-    assert text[0] == "\ufeff" and tomllib.loads(text[1:])["mcp_servers"]["localmcp"]["args"][0] == "-m"
-
-
 def test_comments_and_order_of_toml_stay(tmp_path: Path) -> None:
     text = '# mine\nmodel = "o4"  # which\n\n[mcp_servers.time]\ncommand = "uvx"\n\n[profiles.x]\na = 1\n'
     path = write(tmp_path / "config.toml", text)
@@ -318,13 +265,6 @@ def test_a_broken_file_is_refused_with_the_place_and_left_alone(home: Path, run:
     assert (path.read_text(), sorted(path.parent.iterdir())) == (text, [path])
 
 
-def test_a_broken_toml_is_refused_with_the_line(home: Path, run: Run) -> None:
-    path = write(home / ".codex/config.toml", "a = 1\nb = \n")
-    code, told = run("codex", "--no-start")
-    assert code == 4 and "line 2" in told["error"]["message"]
-    assert path.read_text() == "a = 1\nb = \n"
-
-
 def test_a_write_protected_file_is_refused(home: Path, run: Run) -> None:
     path = write(home / ".cursor/mcp.json", {"mcpServers": {}})
     path.chmod(0o444)
@@ -363,25 +303,6 @@ def test_a_file_that_is_not_there_is_made_with_its_folders(home: Path, run: Run)
     assert (code, told["files"][0]["backup"], list(read(path))) == (0, None, ["mcpServers"])
     assert run(str(write(home / "empty.json", "")), "--no-start")[0] == 0
     assert list(read(home / "empty.json")["mcpServers"]) == ["localmcp"]
-
-
-@pytest.mark.parametrize(
-    ("place", "text", "table"),
-    [
-        (".vscode/mcp.json", None, "servers"),
-        (".mcp.json", None, "mcpServers"),
-        (".zed/settings.json", None, "context_servers"),
-        ("a.toml", None, "mcp_servers"),
-        ("a.json", '{"servers": {}}', "servers"),
-        ("b.json", '{"context_servers": {}}', "context_servers"),
-    ],
-)
-def test_where_the_servers_of_a_file_stand_is_known(home: Path, place: str, text: str | None, table: str) -> None:
-    path = home / "project" / place
-    if text is not None:
-        write(path, text)
-    (target,) = find_targets(str(path))
-    assert target.table == table
 
 
 # ---------------------------------------------------------------- settings go along

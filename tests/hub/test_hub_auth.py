@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -181,15 +181,3 @@ def test_login_and_logout_are_commands(
     assert execute(Session(), ["servers", "login", "vault", "--no-browser", "--timeout", "1"]) == 3
     printed = capsys.readouterr().err
     assert f"Sign in at: {lasting.base}/" in printed and "Nobody signed in" in printed
-
-
-def test_login_that_opens_a_server_whose_tools_cannot_be_read_says_both(
-    farm: Farm, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("click.launch", browser())
-    with closing(Signed(3600, "--once")) as server:
-        farm.write(vault=server.entry)
-        assert execute(Session(), ["servers", "login", "vault"]) == 3
-    printed = capsys.readouterr()
-    assert "signed in  yes" in printed.out and "asks you to sign in (HTTP 401)" in printed.out
-    assert "localmcp servers login vault" in printed.out

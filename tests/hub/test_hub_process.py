@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -21,8 +20,6 @@ from mcp.types import ImageContent, TextContent
 
 from localmcp.config import servers_file
 
-INSTALL_SECONDS = 240
-CLOCK = ["--no-deps", "mcp-server-time==2026.10.19", "tzlocal", "tzdata"]
 """What else it needs is beside localmcp already."""
 
 
@@ -31,30 +28,6 @@ def farm(tmp_path: Path) -> Iterator[Farm]:
     farm = Farm(tmp_path)
     yield farm
     farm.close()
-
-
-@pytest.fixture(scope="session")
-def clock(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A server from the package index, with what it needs in a folder of its own; installed once."""
-    cache = getattr(request.config, "cache", None)
-    base = cache.mkdir("mcp-servers") if cache else tmp_path_factory.mktemp("mcp-servers")
-    folder = base / f"time-{sys.version_info[0]}.{sys.version_info[1]}"
-    if folder.exists():
-        return folder
-    beside = folder.with_name(f"{folder.name}.{os.getpid()}")
-    # Most of what it brings is never imported, so that compiling it would be half of the work.
-    options = ["--quiet", "--disable-pip-version-check", "--no-input", "--no-compile", "--target", str(beside)]
-    command = [sys.executable, "-m", "pip", "install", *options, *CLOCK]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=INSTALL_SECONDS)
-    if done.returncode != 0:
-        shutil.rmtree(beside, ignore_errors=True)
-        pytest.skip(f"pip cannot install the server here: {done.stderr.strip()[-200:]}")
-    try:
-        beside.rename(folder)
-    except OSError:
-        # Another worker was faster.
-        shutil.rmtree(beside, ignore_errors=True)
-    return folder
 
 
 def serving(farm: Farm, *arguments: str) -> StdioServerParameters:
@@ -71,17 +44,6 @@ def first_text(result: Any) -> str:
 
 async def execute(client: Client, name: str, **arguments: Any) -> Any:
     return await client.call_tool("execute_tool", {"name": name, "arguments": arguments})
-
-
-async def test_a_server_from_the_package_index_is_found_and_run(farm: Farm, clock: Path) -> None:
-    program = "import mcp_server_time; mcp_server_time.main()"
-    entry = {"command": sys.executable, "args": ["-c", program, "--local-timezone", "UTC"]}
-    farm.write(clock={**entry, "env": {"PYTHONPATH": str(clock)}})
-    async with Client(serving(farm)) as client:
-        assert (await names_found(client, "convert time between zones"))[0] == "clock__convert_time"
-        asked = {"source_timezone": "Europe/Rome", "time": "12:00", "target_timezone": "Asia/Tokyo"}
-        converted = await execute(client, "clock__convert_time", **asked)
-        assert converted.structured_content["target"]["timezone"] == "Asia/Tokyo"
 
 
 # ---------------------------------------------------------------- through `localmcp serve`

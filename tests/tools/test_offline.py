@@ -171,12 +171,6 @@ def test_the_commands_of_a_day_open_no_socket(environment: dict[str, str], notes
     assert left_at_home(environment) == []
 
 
-def test_no_library_leaves_an_identifier_in_the_home_directory(environment: dict[str, str]) -> None:
-    """onnxruntime makes a device id and a database of what it will report, unless it is told not to."""
-    run(environment, "-c", "from localmcp.models import open_embedder; open_embedder('default').embed_query('bees')")
-    assert left_at_home(environment) == []
-
-
 def test_every_other_feature_opens_no_socket(environment: dict[str, str], notes: Path, log: Path) -> None:
     environment["LOCALMCP_MODEL"] = "hash"
     samples = ROOT / "sample_data"
@@ -223,22 +217,6 @@ def test_every_other_feature_opens_no_socket(environment: dict[str, str], notes:
     ]
     told = run(environment, "-c", DAY, json.dumps([["--db", "a.localmcp", *words] for words in commands]))
     assert "share-a-file" in told and "remove_source" in told
-    assert not log.exists(), log.read_text(encoding="utf-8")
-    assert left_at_home(environment) == []
-
-
-def test_the_python_interface_opens_no_socket(environment: dict[str, str], notes: Path, log: Path) -> None:
-    environment["LOCALMCP_MODEL"] = "hash"
-    script = """
-        import sys
-        import localmcp
-
-        with localmcp.open("a.localmcp") as kb:
-            kb.add(sys.argv[1])
-            assert kb.search("what do bees eat in winter")[0].title == "Bees"
-            assert kb.call("addNumbers", a=2, b=3)
-    """
-    run(environment, "-c", textwrap.dedent(script), str(notes))
     assert not log.exists(), log.read_text(encoding="utf-8")
     assert left_at_home(environment) == []
 

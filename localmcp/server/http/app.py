@@ -8,6 +8,7 @@ from collections import defaultdict
 from functools import partial
 from ipaddress import ip_address
 
+import anyio
 import anyio.to_thread
 from mcp.server.transport_security import TransportSecurityMiddleware, TransportSecuritySettings
 from mcp.types import INTERNAL_ERROR
@@ -19,13 +20,14 @@ from starlette.routing import Route, Router
 from starlette.types import Message, Receive, Scope, Send
 
 from localmcp.activity import CallOrigin, call_origin
+from localmcp.api_keys.key_info import KeyInfo
 from localmcp.config import Settings
+from localmcp.errors import AccessDenied, LocalMCPError
 from localmcp.http import LOOPBACK
-from localmcp.server.http.authentication import NOBODY, Authentication, request_scope
-from localmcp.server.http.endpoints import Calls, ManagementEndpoints, ToolEndpoints
-from localmcp.server.http.log_lines import LONGEST, say
+from localmcp.server.http.endpoints import NOBODY, Endpoints, request_scope
 from localmcp.server.http.mcp import McpEndpoints, replayed
 from localmcp.server.http.replies import (
+    LONGEST,
     MANAGEMENT,
     MCP_PATHS,
     QUERY_PATHS,
@@ -33,6 +35,8 @@ from localmcp.server.http.replies import (
     Refused,
     has_many_values,
     refusal_reply,
+    refused_for,
+    say,
 )
 from localmcp.server.mcp import log_incident
 from localmcp.server.opening import OpenOnce
@@ -42,8 +46,10 @@ MOST_BODY, SMALL_BODY = 1 << 20, 1 << 16
 """Bytes of a request: while one is parsed, no other is answered."""
 MOST_VALUES = 20_000
 """Of a request's JSON: one MB of text is parsed at once, one of numbers takes half a second."""
-NOTHING_LEFT = "RAG configuration is incomplete: the collection of this API key no longer exists"
-"""S3-12: what the key was bound to has been dropped or renamed."""
+PARALLEL_CHECKS = 2
+"""A key that was verified before costs a read of some microseconds. The first check of a key, and every check of a
+wrong one, costs a bcrypt (60 ms of one core)."""
+MOST_WAITING = 64
 SECURITY_HEADERS = {
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
@@ -52,15 +58,68 @@ SECURITY_HEADERS = {
     "cross-origin-resource-policy": "same-site",
     "cache-control": "no-store",
 }
-PREFLIGHT = {
-    "access-control-allow-methods": "GET, POST, DELETE",
-    "access-control-allow-headers": ("Authorization, Content-Type, Accept, MCP-Protocol-Version, Mcp-Method, Mcp-Name"),
-    "access-control-max-age": "600",
-}
+
+
+class Authentication:
+    """Checks the key of every request, so that a key revoked a moment ago is refused."""
+
+    def __init__(self, open_workspace: OpenOnce) -> None:
+        self._open_workspace = open_workspace
+        self._checks = anyio.CapacityLimiter(PARALLEL_CHECKS)
+        self._first_checks = anyio.CapacityLimiter(PARALLEL_CHECKS)
+        self._guesses = anyio.CapacityLimiter(1)
+        """Keys that begin as none of ours wait here, so that whoever guesses holds up only other guesses."""
+
+    async def admit(self, request: Request) -> KeyInfo:
+        """Return the key that the request carries; from here on `request_scope` is its scope.
+
+        Raises:
+            Refused: 401; 429 when too many keys wait to be checked; 500 when the file that holds them cannot be read.
+        """
+        key = _bearer_token(request)
+        in_thread = anyio.to_thread.run_sync
+        try:
+            keys = (await in_thread(self._open_workspace, limiter=self._checks)).api_keys
+            limiter = self._checks
+            if not keys.has_verified(key):
+                begins_like_ours = await in_thread(keys.has_beginning_of, key, limiter=self._checks)
+                limiter = self._first_checks if begins_like_ours else self._guesses
+            if limiter is not self._checks and limiter.statistics().tasks_waiting >= MOST_WAITING:
+                raise Refused(429, "Too many requests", code=SERVER_ERROR, headers={"retry-after": "1"})
+            info = await in_thread(keys.verify, key, limiter=limiter)
+        except AccessDenied as error:
+            # Only the holder of a key learns that it was revoked or has expired.
+            raise _unauthorized(request, "Invalid API key", error.message) from error
+        except LocalMCPError as error:
+            raise refused_for(error) from error
+        request_scope.set(info.scope())
+        return info
+
+
+def _bearer_token(request: Request) -> str:
+    """Return the key in the one Authorization header.
+
+    Raises:
+        Refused: 401: no such header, several, or another scheme.
+    """
+    headers = request.headers.getlist("authorization")
+    scheme, _, key = headers[0].partition(" ") if len(headers) == 1 else ("", "", "")
+    if scheme.lower() != "bearer" or not key.strip():
+        raise _unauthorized(request, "Missing or invalid Authorization header")
+    if len(key) > 200 or not key.isascii():
+        raise _unauthorized(request, "Invalid API key")
+    return key.strip()
+
+
+def _unauthorized(request: Request, message: str, details: str | None = None) -> Refused:
+    """Return the 401 of every path."""
+    say("Unauthorized", path=request.url.path, reason=message)
+    headers = {"www-authenticate": 'Bearer realm="localmcp"'}
+    return Refused(401, f"Unauthorized: {message}", code=SERVER_ERROR, details=details, headers=headers)
 
 
 class HttpApp:
-    """The application: one port for MCP, the original's endpoints and key management."""
+    """The application: one port for MCP, the original's endpoints and key endpoints."""
 
     def __init__(self, open_workspace: OpenOnce, settings: Settings, host: str) -> None:
         """`host`: the address it listens on."""
@@ -68,20 +127,20 @@ class HttpApp:
         self._authentication = Authentication(open_workspace)
         self._large_bodies: defaultdict[str, asyncio.Semaphore] = defaultdict(partial(asyncio.Semaphore, 1))
         """By key."""
-        calls = Calls(open_workspace)
-        self._mcp, tools, management = McpEndpoints(calls), ToolEndpoints(calls), ManagementEndpoints(calls)
+        endpoints = Endpoints(open_workspace)
+        self._mcp = McpEndpoints(endpoints)
         self.publish_change = self._mcp.server.publish_change
         routes = [
             *(Route(path, self._mcp.post, methods=["POST"]) for path in MCP_PATHS),
             Route("/api/mcp", self._mcp.open_stream, methods=["GET"]),
-            *(Route(path, tools.ask, methods=["POST"]) for path in QUERY_PATHS),
-            Route("/tools", tools.list_tools, methods=["GET"]),
-            Route("/tools/{name}", tools.call_tool, methods=["POST"]),
-            Route(HEALTH, tools.health, methods=["GET"]),
-            Route("/api/mcp/keys/generate", management.generate, methods=["POST"]),
-            Route("/api/mcp/keys/list", management.list_keys, methods=["GET"]),
-            Route("/api/mcp/keys/revoke", management.end_key, methods=["POST", "DELETE"]),
-            Route("/api/mcp/logs", management.logs, methods=["GET"]),
+            *(Route(path, endpoints.ask, methods=["POST"]) for path in QUERY_PATHS),
+            Route("/tools", endpoints.list_tools, methods=["GET"]),
+            Route("/tools/{name}", endpoints.call_tool, methods=["POST"]),
+            Route(HEALTH, endpoints.health, methods=["GET"]),
+            Route("/api/mcp/keys/generate", endpoints.generate, methods=["POST"]),
+            Route("/api/mcp/keys/list", endpoints.list_keys, methods=["GET"]),
+            Route("/api/mcp/keys/revoke", endpoints.end_key, methods=["POST", "DELETE"]),
+            Route("/api/mcp/logs", endpoints.logs, methods=["GET"]),
         ]
         self._router = Router(routes, redirect_slashes=False, lifespan=self._mcp.lifespan)
 
@@ -155,7 +214,15 @@ class HttpApp:
         request.state.origin = request.headers.get("origin")
         if request.method == "OPTIONS" and "access-control-request-method" in request.headers:
             # A browser asks what a page may send; it shows no key yet.
-            return Response(status_code=204, headers=PREFLIGHT)
+            allowed = "Authorization, Content-Type, Accept, MCP-Protocol-Version, Mcp-Method, Mcp-Name"
+            return Response(
+                status_code=204,
+                headers={
+                    "access-control-allow-methods": "GET, POST, DELETE",
+                    "access-control-allow-headers": allowed,
+                    "access-control-max-age": "600",
+                },
+            )
         if path == HEALTH:
             return None
         say("HTTP Transport request received", method=request.method, path=path)
@@ -167,7 +234,9 @@ class HttpApp:
         agent, referer = headers.get("user-agent", "")[:LONGEST], headers.get("referer", "")[:LONGEST]
         call_origin.set(CallOrigin(address, agent or None, referer or None, method))
         if key.collections == () and not path.startswith(MANAGEMENT):
-            raise Refused(400, NOTHING_LEFT, code=SERVER_ERROR)
+            # S3-12: what the key was bound to has been dropped or renamed.
+            gone = "RAG configuration is incomplete: the collection of this API key no longer exists"
+            raise Refused(400, gone, code=SERVER_ERROR)
         return None
 
     async def _read_body(self, request: Request) -> bytes:

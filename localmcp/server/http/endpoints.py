@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextvars import ContextVar
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -15,9 +16,7 @@ from starlette.responses import Response
 
 from localmcp.errors import AccessDenied, InvalidInput, LocalMCPError, NotFound, UnknownTool
 from localmcp.index.collections import choose_collections
-from localmcp.server.http.authentication import request_scope
-from localmcp.server.http.log_lines import LONGEST, say
-from localmcp.server.http.replies import SERVER_ERROR, Refused, json_reply, parse_object, refused_for
+from localmcp.server.http.replies import LONGEST, SERVER_ERROR, Refused, json_reply, parse_object, refused_for, say
 from localmcp.server.mcp import log_incident
 from localmcp.server.opening import OpenOnce
 from localmcp.tool_search.ask import ERROR_STATUS, QUERY_EMPTY
@@ -33,14 +32,21 @@ PARALLEL_CALLS = 16
 CALL_SECONDS = 300.0
 """After this a call is given up; tools that take long answer within 20 s with the id of a job."""
 RAG_UNKNOWN = "RAG not found or access denied"
-KEY_UNKNOWN = "API key not found or access denied"
-MOST_LOGS = 500
+_NOTHING = frozenset[str]()
+NOBODY = Scope(
+    caller="nobody", trusted=False, collections=_NOTHING, tools=_NOTHING, provider_names=_NOTHING, rights=_NOTHING
+)
+request_scope: ContextVar[Scope] = ContextVar("localmcp_request_scope", default=NOBODY)
+"""The scope of the request that is being answered; outside of a request, one that may do nothing."""
 
 Result = TypeVar("Result")
 
 
-class Calls:
-    """Runs tools for the endpoints that are not the protocol's, in threads and in the scope of the request's key."""
+class Endpoints:
+    """What answers beside MCP: each public method of a request answers one, in the scope of its key.
+
+    Keys and logs need a key with the scope admin; a `ragId` is the name of a collection (S3-12).
+    """
 
     def __init__(self, open_workspace: OpenOnce) -> None:
         self.open_workspace = open_workspace
@@ -89,22 +95,26 @@ class Calls:
             return True
         return now is not None and now.status == "active" and now.scope() == key.scope()
 
-
-class ToolEndpoints:
-    """Each method answers one request."""
-
-    def __init__(self, calls: Calls) -> None:
-        self._calls = calls
+    # ------------------------------------------------------------ sentences and tools by name
 
     async def ask(self, request: Request) -> Response:
         """POST `/api/quickstarts/v1/mcp`: {"query", "limit"?, "maxDistance"?} (S0-22 to S0-26, C0-12)."""
-        arguments = _question(await request.body())
+        try:
+            body = parse_object(await request.body())
+        except Refused as refused:
+            raise Refused(400, f"Invalid request body: {refused.details or refused.detail}") from refused
+        query = body.get("query") or ""
+        if not isinstance(query, str):
+            raise Refused(400, f"Invalid request body: query must be a string, not {type(query).__name__}")
+        if not query.strip():
+            raise Refused(400, QUERY_EMPTY)
+        arguments = {name: body[name] for name in ("query", "limit", "maxDistance") if name in body}
         scope = request_scope.get()
         if scope.tools is not None:
             # The key decides what may be called; this endpoint itself is no tool of its list.
             scope = replace(scope, tools=scope.tools | {"ask"})
         try:
-            response = (await self._calls.run("ask", arguments, scope=scope)).value
+            response = (await self.run("ask", arguments, scope=scope)).value
         except InvalidInput as error:
             raise Refused(400, f"Invalid request body: {error.message}") from error
         except LocalMCPError as error:
@@ -121,14 +131,21 @@ class ToolEndpoints:
                 for tool in workspace.registry.tools()
             }
 
-        return json_reply({"tools": await self._calls.in_scope(described)})
+        return json_reply({"tools": await self.in_scope(described)})
 
     async def call_tool(self, request: Request) -> Response:
         """POST `/tools/{name}`: {"input": {...}, "timeout"?: seconds} -> {success, output, stats} (C4-1)."""
-        name, (arguments, seconds) = request.path_params["name"], _tool_input(await request.body())
+        name, asked = request.path_params["name"], parse_object(await request.body())
+        arguments: Any = asked.get("input") or {}
+        seconds: Any = asked.get("timeout") or CALL_SECONDS
+        if not isinstance(arguments, dict):
+            raise Refused(400, "Invalid request body", details="input must be an object")
+        if type(seconds) not in (int, float) or seconds <= 0:
+            raise Refused(400, "Invalid request body", details="timeout must be a number of seconds above 0")
         started, status = time.perf_counter(), 200
         try:
-            body = _output(await self._calls.run(name, arguments, seconds=seconds))
+            seconds = min(float(seconds), CALL_SECONDS)
+            body = _output(await self.run(name, cast(Json, arguments), seconds=seconds))
         except UnknownTool:
             status, body = 500, Json(success=False, error=f"tool not found: {name}", code=500)
         except LocalMCPError as error:
@@ -137,14 +154,16 @@ class ToolEndpoints:
         except Refused as refused:
             # As in the original, a time-out is an answer of the tool.
             body = {"success": False, "error": refused.detail}
-        stats = {"execution_time": execution_time(time.perf_counter() - started)}
+        # As the original writes it, `1.2s`; below a second, milliseconds show: `0.012s`.
+        took = time.perf_counter() - started
+        stats = {"execution_time": f"{took:.1f}s" if took >= 1 else f"{took:.3f}s"}
         return json_reply({**body, "stats": stats}, status)
 
     async def health(self, request: Request) -> Response:
         """GET `/health`, for anybody: whether calls can be answered; nothing about the file's content."""
 
         def look() -> None:
-            with self._calls.open_workspace().database.read():
+            with self.open_workspace().database.read():
                 pass
 
         try:
@@ -153,56 +172,7 @@ class ToolEndpoints:
             return json_reply({"status": "unavailable", "version": __version__}, 503)
         return json_reply({"status": "ok", "version": __version__})
 
-
-def _question(content: bytes) -> Json:
-    try:
-        body = parse_object(content)
-    except Refused as refused:
-        raise Refused(400, f"Invalid request body: {refused.details or refused.detail}") from refused
-    query = body.get("query") or ""
-    if not isinstance(query, str):
-        raise Refused(400, f"Invalid request body: query must be a string, not {type(query).__name__}")
-    if not query.strip():
-        raise Refused(400, QUERY_EMPTY)
-    return {name: body[name] for name in ("query", "limit", "maxDistance") if name in body}
-
-
-def _tool_input(content: bytes) -> tuple[Json, float]:
-    body = parse_object(content)
-    tool_input: Any = body.get("input")
-    if tool_input is not None and not isinstance(tool_input, dict):
-        raise Refused(400, "Invalid request body", details="input must be an object")
-    seconds: Any = body.get("timeout")
-    if seconds is not None and (type(seconds) not in (int, float) or seconds <= 0):
-        raise Refused(400, "Invalid request body", details="timeout must be a number of seconds above 0")
-    return cast(Json, tool_input or {}), min(float(seconds or CALL_SECONDS), CALL_SECONDS)
-
-
-def _output(answer: Answer) -> Json:
-    """Return the tool's answer as the original's HTTP layer shows it: its `data` becomes `output`."""
-    value = answer.value
-    if not value and answer.content and not answer.is_error:
-        # A tool of a connected server that only sends blocks.
-        texts = all(block.get("type") == "text" for block in answer.content)
-        return {"success": True, "output": answer.text if texts else {"content": list(answer.content)}}
-    if value.get("success") is False or answer.is_error:
-        return {**value, "success": False, "error": str(value.get("error") or value.get("message") or answer.text)}
-    return {"success": True, "output": value["data"] if value.get("success") is True and "data" in value else value}
-
-
-def execution_time(seconds: float) -> str:
-    """Seconds as the original writes them: `1.2s`; below a second, milliseconds show: `0.012s`."""
-    return f"{seconds:.1f}s" if seconds >= 1 else f"{seconds:.3f}s"
-
-
-# ---------------------------------------------------------------- management
-
-
-class ManagementEndpoints:
-    """Each method answers one request of a key with the scope admin; a `ragId` is the name of a collection (S3-12)."""
-
-    def __init__(self, calls: Calls) -> None:
-        self._calls = calls
+    # ------------------------------------------------------------ management
 
     async def generate(self, request: Request) -> Response:
         """POST `keys/generate` {ragId, name?, scopes?, tools?, providers?, expires_at?, rules?}.
@@ -240,7 +210,7 @@ class ManagementEndpoints:
         def end(workspace: Workspace) -> object:
             return workspace.api_keys.delete(key_id) if gone else workspace.api_keys.revoke(key_id)
 
-        await self._manage(end, KEY_UNKNOWN)
+        await self._manage(end, "API key not found or access denied")
         said = "API key deleted" if gone else "API key revoked"
         say(said, id=key_id, by=request_scope.get().caller)
         return json_reply({"success": True, "message": f"{said} successfully"})
@@ -253,7 +223,7 @@ class ManagementEndpoints:
         def page(workspace: Workspace) -> LogPage:
             with workspace.database.read() as connection:
                 [collection] = choose_collections(connection, [rag])
-            return workspace.activity.logs(collection=collection.name, limit=min(limit, MOST_LOGS), offset=offset)
+            return workspace.activity.logs(collection=collection.name, limit=min(limit, 500), offset=offset)
 
         return json_reply((await self._manage(page, RAG_UNKNOWN)).as_original())
 
@@ -262,11 +232,23 @@ class ManagementEndpoints:
             how = "Make one on this machine: localmcp keys create --name NAME --scope admin"
             raise Refused(403, "This needs an API key with the scope admin", code=SERVER_ERROR, details=how)
         try:
-            return await self._calls.in_scope(work)
+            return await self.in_scope(work)
         except NotFound as error:
             raise Refused(404, unknown, details=str(error)) from error
         except LocalMCPError as error:
             raise refused_for(error) from error
+
+
+def _output(answer: Answer) -> Json:
+    """Return the tool's answer as the original's HTTP layer shows it: its `data` becomes `output`."""
+    value = answer.value
+    if not value and answer.content and not answer.is_error:
+        # A tool of a connected server that only sends blocks.
+        texts = all(block.get("type") == "text" for block in answer.content)
+        return {"success": True, "output": answer.text if texts else {"content": list(answer.content)}}
+    if value.get("success") is False or answer.is_error:
+        return {**value, "success": False, "error": str(value.get("error") or value.get("message") or answer.text)}
+    return {"success": True, "output": value["data"] if value.get("success") is True and "data" in value else value}
 
 
 def _needed(value: Any, message: str) -> str:

@@ -32,10 +32,17 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from localmcp.api_keys import KeyInfo
 from localmcp.errors import LocalMCPError
 from localmcp.schemas import mapping_of
-from localmcp.server.http.authentication import request_scope
-from localmcp.server.http.endpoints import Calls
-from localmcp.server.http.log_lines import LONGEST, say
-from localmcp.server.http.replies import SERVER_ERROR, Refused, json_bytes, json_reply, parse_json, refused_for
+from localmcp.server.http.endpoints import Endpoints, request_scope
+from localmcp.server.http.replies import (
+    LONGEST,
+    SERVER_ERROR,
+    Refused,
+    json_bytes,
+    json_reply,
+    parse_json,
+    refused_for,
+    say,
+)
 from localmcp.server.mcp import Context, ToolServer, tool_result
 from localmcp.tools import Json
 
@@ -58,7 +65,7 @@ KEY_SECONDS = 5.0
 class McpEndpoints:
     """What answers on `/mcp` and `/api/mcp`."""
 
-    def __init__(self, calls: Calls) -> None:
+    def __init__(self, calls: Endpoints) -> None:
         self._calls = calls
         self.server = ToolServer(calls.open_workspace, request_scope.get)
         self.server.middleware.append(_add_top_level_keys)

@@ -1,8 +1,9 @@
-"""Replies of the HTTP server: JSON whatever is in it, and refusals worded as the callers of each path expect them."""
+"""Replies of the HTTP server, refusals worded as the callers of each path expect them, and lines of the log (S3-14)."""
 
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -20,9 +21,15 @@ from localmcp.errors import (
     NotFound,
     UnreadableDocument,
 )
+from localmcp.masking import mask_text
 from localmcp.schemas import without_surrogates
 from localmcp.tools import Json
 
+log = logging.getLogger("localmcp.http")
+"""Writes `info` even where the program as a whole only warns: whoever starts a server wants to see that it works."""
+
+LONGEST = 200
+"""Characters of one field of a line; some come from strangers."""
 SERVER_ERROR = -32000
 """JSON-RPC code of S3-13 for authentication, configuration and the like."""
 
@@ -30,6 +37,22 @@ MCP_PATHS = ("/mcp", "/api/mcp")
 QUERY_PATHS = ("/api/quickstarts/v1/mcp", "/mcp-query")
 MANAGEMENT = "/api/mcp/"
 """Key management and the call log are below it."""
+
+
+def say(message: str, **fields: Any) -> None:
+    """Write one event: `HTTP Transport request: method=tools/call id=1`.
+
+    Fields are short facts, a key among them masked: never an argument or a document's text.
+    """
+    shown: list[str] = []
+    for name, value in fields.items():
+        value = mask_text(value[:LONGEST]) if isinstance(value, str) else value
+        quoted = json.dumps(value, default=str)
+        # In quotes if it could be misread or could look like another field.
+        is_plain = isinstance(value, str) and value and quoted[1:-1] == value and not set(value) & set(" =:,")
+        shown.append(f"{name}={value if is_plain else quoted}")
+    joint = "" if not fields else " " if ": " in message else ": "
+    log.info("%s", f"{' '.join(mask_text(message).split())}{joint}{' '.join(shown)}")
 
 
 class Refused(HTTPException):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import socket
@@ -21,20 +22,18 @@ from localmcp.config import Settings
 from localmcp.errors import LocalMCPError, Unavailable
 from localmcp.malloc_trim import keep_returning, limit_heaps
 from localmcp.server.http.app import HttpApp, is_loopback
-from localmcp.server.http.log_lines import log, say
+from localmcp.server.http.replies import log, say
 from localmcp.server.opening import OpenOnce, close_within, pass_on_changes
+from localmcp.visible_text import VisibleFormatter
 from localmcp.workspace import Workspace
 
-HEAD_BYTES = 32 * 1024
 MOST_CONNECTIONS = 4000
 OTHER_FILES = 300
 """That a process has open besides its connections; of those there are fewer where it may not have both."""
 REQUEST_SECONDS = 60
 """How long a request may take to arrive: to its last byte, from its first or from the start of the connection."""
-IDLE_SECONDS = 30
 FINISHING_SECONDS = 20
 """How long requests in flight may take to finish once the server is told to close."""
-CLOSING_SECONDS = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +47,16 @@ class Address:
     @property
     def url(self) -> str:
         return f"http://[{self.host}]:{self.port}" if ":" in self.host else f"http://{self.host}:{self.port}"
+
+
+def set_up_logging(level: str, *, quiet: bool = False) -> None:
+    """Send every log line of the process to stderr; `level` does not apply to the server's own lines."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(VisibleFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel("ERROR" if quiet else level.upper())
+    log.setLevel("ERROR" if quiet else min(logging.INFO, logging.getLevelNamesMapping()[level.upper()]))
 
 
 def run(address: Address, settings: Settings, open_workspace: Callable[[], Workspace]) -> NoReturn:
@@ -79,7 +88,7 @@ def run(address: Address, settings: Settings, open_workspace: Callable[[], Works
     asyncio.run(server.serve(sockets=[sock]))
     closed.set()
     if workspace.opened is not None:
-        close_within(CLOSING_SECONDS, workspace.opened.close)
+        close_within(3.0, workspace.opened.close)
     sys.stdout.flush()
     sys.stderr.flush()
     # Threads of abandoned calls and of native libraries would hold up an ordinary exit.
@@ -120,9 +129,9 @@ def uvicorn_config(app: HttpApp) -> uvicorn.Config:
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        timeout_keep_alive=IDLE_SECONDS,
+        timeout_keep_alive=30,
         timeout_graceful_shutdown=FINISHING_SECONDS,
-        h11_max_incomplete_event_size=HEAD_BYTES,
+        h11_max_incomplete_event_size=32 * 1024,
     )
 
 
