@@ -74,7 +74,7 @@ class ServerLog:
         self.path = path
         self.last_line = ""
         self._secrets = secrets
-        self._ended = threading.Event()
+        self.ended = threading.Event()
         with suppress(OSError):
             if self.path.stat().st_size > MAX_LOG:
                 self.path.unlink()
@@ -92,7 +92,7 @@ class ServerLog:
                     self.add(whole)
                     begun = begun[:MAX_LOG]
             self.add(begun)
-            self._ended.set()
+            self.ended.set()
 
         reading, writing = os.pipe()
         threading.Thread(target=keep, args=(reading,), name=f"log {self.path.name}", daemon=True).start()
@@ -112,11 +112,6 @@ class ServerLog:
                     file.write(f"{text}\n")
         except OSError as error:
             log.info("%s cannot be written: %s", self.path, error)
-
-    async def last_words(self) -> str:
-        """Return the last line, for an error's hint; a server that has just ended may still be heard."""
-        await asyncio.to_thread(self._ended.wait, 0.3)
-        return "" if self.last_line.startswith("---") else f"Its last words: “{self.last_line}”."
 
     def shown(self, text: str) -> str:
         """Return a message of the server for people and models: short, no secrets or control characters."""
@@ -270,7 +265,23 @@ class Connection:
 
     async def _enter(self, stack: AsyncExitStack, launch: Launch) -> None:
         if launch.url:
-            client = await stack.enter_async_context(self._http_client(launch))
+
+            async def remember_status(response: httpx2.Response) -> None:
+                self._status = response.status_code
+
+            def note_refusal(error: Unavailable) -> None:
+                self._refusal = error
+                self._leave.set()
+
+            http_client = httpx2.AsyncClient(
+                headers=dict(launch.headers),
+                timeout=httpx2.Timeout(self.entry.startTimeout, read=300.0),
+                auth=kept_login(self.entry, launch.url, note_refusal),
+                event_hooks={"response": [remember_status]},
+                # What is meant for this machine must not leave it through a proxy from the environment.
+                trust_env=urlsplit(launch.url).hostname not in LOOPBACK,
+            )
+            client = await stack.enter_async_context(http_client)
             transport = streamable_http_client(launch.url, http_client=client, max_sse_event_size=64 << 20)
             incoming, outgoing = await stack.enter_async_context(transport)
         else:
@@ -306,23 +317,6 @@ class Connection:
     @property
     def _is_modern(self) -> bool:
         return self._session.protocol_version in MODERN_PROTOCOL_VERSIONS
-
-    def _http_client(self, launch: Launch) -> httpx2.AsyncClient:
-        async def remember_status(response: httpx2.Response) -> None:
-            self._status = response.status_code
-
-        def note_refusal(error: Unavailable) -> None:
-            self._refusal = error
-            self._leave.set()
-
-        return httpx2.AsyncClient(
-            headers=dict(launch.headers),
-            timeout=httpx2.Timeout(self.entry.startTimeout, read=300.0),
-            auth=kept_login(self.entry, launch.url, note_refusal),
-            event_hooks={"response": [remember_status]},
-            # What is meant for this machine must not leave it through a proxy from the environment.
-            trust_env=urlsplit(launch.url).hostname not in LOOPBACK,
-        )
 
     # ------------------------------------------------------------ what the server says unasked
 
@@ -523,5 +517,10 @@ class Connection:
         return (InvalidInput if error.code in _UNDERSTOOD else Unavailable)(message)
 
     async def _unavailable(self, problem: str, hint: str = "") -> Unavailable:
-        words = [hint] if self.entry.url else [hint, await self._log.last_words(), f"Its log: {self._log.path}"]
+        words = [hint]
+        if not self.entry.url:
+            # A server that has just ended may still be heard.
+            await asyncio.to_thread(self._log.ended.wait, 0.3)
+            last = self._log.last_line
+            words += ["" if last.startswith("---") else f"Its last words: “{last}”.", f"Its log: {self._log.path}"]
         return Unavailable(f"The MCP server '{self.entry.name}' {problem}.", hint=" ".join(filter(None, words)) or None)

@@ -20,11 +20,7 @@ class FunctionTool(MethodTool):
     """A function that somebody else wrote. Whatever it raises passes through unchanged."""
 
     def __init__(
-        self,
-        function: Callable[..., Any],
-        *,
-        description: str | None = None,
-        keywords: Iterable[str] = (),
+        self, function: Callable[..., Any], *, description: str | None = None, keywords: Iterable[str] = ()
     ) -> None:
         """A mark of `@tool` is kept where there is one; without one, the annotations are MCP's defaults.
 

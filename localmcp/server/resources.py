@@ -90,13 +90,11 @@ class OwnOffer:
         if not page:
             return rules, None
         following = offset + len(page["quickstarts"])
-        task = {"name": "task", "description": "Number of the task to begin with", "required": False}
         quickstarts = [
             {
                 "name": quickstart["name"],
                 "title": quickstart.get("displayName") or quickstart["name"],
                 "description": quickstart.get("description") or "",
-                "arguments": [task],
             }
             for quickstart in page["quickstarts"]
         ]
@@ -104,8 +102,8 @@ class OwnOffer:
 
     def prompt(self, name: str, arguments: dict[str, str]) -> Json | None:
         """Return description and messages of a prompt."""
-        task = arguments.get("task", "").strip()
         if name == RULES_PROMPT["name"] and self._has("getRelevantRules"):
+            task = arguments.get("task", "").strip()
             answer = self._registry.call("getRelevantRules", {"taskDescription": task})
             if answer.is_error:
                 raise InvalidInput(f"task: {answer.text}")
@@ -116,10 +114,7 @@ class OwnOffer:
             shown = self._call("showQuickstart", name=name)
         except NotFound:
             return None
-        if task and not (task.isdecimal() and 1 <= int(task[:9]) <= shown.get("tasks", 0)):
-            raise InvalidInput(f"task: '{task}' is none of '{name}'; it has {shown.get('tasks', 0)}, counted from 1.")
-        begin = f" Begin with task {task}." if task else ""
-        request = f"Guide me through this quick start, one task after the other, and check each with me.{begin}"
+        request = "Guide me through this quick start, one task after the other, and check each with me."
         return _message(shown.get("displayName") or name, f"{request}\n\n{shown['markdown']}")
 
     def complete(self, ref: Json, argument: str, value: str) -> Json | None:

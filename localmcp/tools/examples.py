@@ -43,11 +43,7 @@ class Examples:
         "greetUser",
         title="Greet a user",
         keywords=("hello", "welcome", "say hi"),
-        examples=(
-            "greet {name}",
-            "say hello|hi to {name}",
-            "send greetings to {name}",
-        ),
+        examples=("greet {name}", "say hello|hi to {name}", "send greetings to {name}"),
         text=message_of,
     )
     def greet_user(self, name: Annotated[str, Param("Name of the person to greet")]) -> Said:
@@ -58,12 +54,7 @@ class Examples:
         "addNumbers",
         title="Add two numbers",
         keywords=("sum", "plus", "total", "arithmetic"),
-        examples=(
-            "add {a} and {b}",
-            "what is {a} plus {b}",
-            "{a} + {b}",
-            "sum of {a} and {b}",
-        ),
+        examples=("add {a} and {b}", "what is {a} plus {b}", "{a} + {b}", "sum of {a} and {b}"),
         text=message_of,
     )
     def add_numbers(
@@ -76,10 +67,7 @@ class Examples:
         "reverseString",
         title="Reverse a text",
         keywords=("backwards", "invert", "string"),
-        examples=(
-            "reverse the text|word|string {text}",
-            "spell|write {text} backwards",
-        ),
+        examples=("reverse the text|word|string {text}", "spell|write {text} backwards"),
         text=message_of,
     )
     def reverse_string(self, text: Annotated[str, Param("Text to reverse")]) -> Said:
@@ -99,9 +87,7 @@ class Examples:
         text=message_of,
     )
     def analyze_text(
-        self,
-        text: Annotated[str, Param("Text to analyze")],
-        count_type: Annotated[CountType, Param("What to count")],
+        self, text: Annotated[str, Param("Text to analyze")], count_type: Annotated[CountType, Param("What to count")]
     ) -> Said:
         """Counts the words, characters or lines of a text"""
         count = {"words": len(text.split()), "characters": len(text), "lines": len(text.split("\n"))}[count_type]

@@ -89,7 +89,9 @@ class McpEndpoints:
         """
         body, original = await request.body(), request.scope["path"] == ORIGINAL_PATH
         message = check_message(parse_json(body), original=original)
-        method, name = message["method"], _called(message)
+        method, name = message["method"], mapping_of(message.get("params")).get("name")
+        if not isinstance(name, str) or method != "tools/call":
+            name = ""
         request.state.label = f"{method[:LONGEST]} {name[:LONGEST]}".strip()
         say("HTTP Transport request", method=method, id=message.get("id"))
         if b"\\ud" in body.lower():
@@ -113,33 +115,30 @@ class McpEndpoints:
 
     async def _answer_original(self, request: Request, message: Json, body: bytes) -> Response:
         """Answer a client that reads failures in `error` and in the status, and a tool's answer in `result` itself."""
-        if message["method"] == "tools/call":
-            return await self._call_as_original(message)
-        reply = await _ask(_with_body(self._json.handle_request, body), request.scope)
-        answer: Json = parse_json(bytes(reply.body)) if reply.body else {}
-        if "error" not in answer:
-            return reply
-        error: Json = answer["error"]
-        if error["code"] == METHOD_NOT_FOUND:
-            error["message"] = f"Method not found: {message['method'][:LONGEST]}"
-        return json_reply(answer, STATUS.get(error["code"], max(reply.status_code, 400)))
-
-    async def _call_as_original(self, message: Json) -> Response:
+        if message["method"] != "tools/call":
+            reply = await _ask(_with_body(self._json.handle_request, body), request.scope)
+            answer: Json = parse_json(bytes(reply.body)) if reply.body else {}
+            if "error" not in answer:
+                return reply
+            failure: Json = answer["error"]
+            if failure["code"] == METHOD_NOT_FOUND:
+                failure["message"] = f"Method not found: {message['method'][:LONGEST]}"
+            return json_reply(answer, STATUS.get(failure["code"], max(reply.status_code, 400)))
         params = mapping_of(message.get("params"))
-        name, arguments = params.get("name"), params.get("arguments", {})
+        name: Any = params.get("name")
+        arguments: Any = params.get("arguments") or {}
         try:
             if not isinstance(name, str) or not name:
                 raise Refused(400, "Invalid params: name is required and must be a string", code=INVALID_PARAMS)
-            if not isinstance(arguments, dict | None):
+            if not isinstance(arguments, dict):
                 raise Refused(400, "Invalid params: arguments must be an object", code=INVALID_PARAMS)
-            answer = await self._calls.run(name, cast(Json, arguments or {}))
+            result = tool_result(name, await self._calls.run(name, cast(Json, arguments)))
         except (LocalMCPError, Refused) as error:
             refused = error if isinstance(error, Refused) else refused_for(error)
             refused.request_id = message.get("id")
             raise refused from error
-        result = types.CallToolResult.model_validate(tool_result(name, answer))
-        shown = with_top_level_keys(result.model_dump(mode="json", by_alias=True, exclude_none=True))
-        return json_reply({"jsonrpc": "2.0", "id": message.get("id"), "result": shown})
+        shown = types.CallToolResult.model_validate(result).model_dump(mode="json", by_alias=True, exclude_none=True)
+        return json_reply({"jsonrpc": "2.0", "id": message.get("id"), "result": with_top_level_keys(shown)})
 
     # ------------------------------------------------------------ streams
 
@@ -268,12 +267,6 @@ def check_message(value: Any, *, original: bool) -> Json:
     if not isinstance(message.get("params", {}), dict):
         raise Refused(400, "Invalid params: params must be an object", code=INVALID_PARAMS, request_id=valid_id)
     return message
-
-
-def _called(message: Json) -> str:
-    """Return the tool that is to be called; empty for other methods."""
-    name = mapping_of(message.get("params")).get("name")
-    return name if isinstance(name, str) and message["method"] == "tools/call" else ""
 
 
 def with_top_level_keys(result: Json) -> Json:

@@ -101,6 +101,7 @@ def listen(address: Address) -> socket.socket:
     Raises:
         Unavailable: the address is taken, or not one of this machine.
     """
+    sock = None
     try:
         family, _, _, _, socket_address = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)[0]
         # asyncio turns Nagle's algorithm off (40 ms a reply) only for sockets that name their protocol.
@@ -111,6 +112,8 @@ def listen(address: Address) -> socket.socket:
         sock.bind(socket_address)
         sock.listen(512)
     except (OSError, UnicodeError) as error:
+        if sock is not None:
+            sock.close()
         # A name such as `a..b` is none that can be looked up.
         why = getattr(error, "strerror", None) or error
         hint = "Choose another with --port or --host."
