@@ -12,9 +12,18 @@ from localmcp.cli import render
 from localmcp.cli.session import Session, command, group, pass_session
 from localmcp.cli.values import split_pair
 from localmcp.config import cache_directory, servers_file, state_directory
-from localmcp.connect.configuration import describe_client, plan_connection, plan_removal, write_changes
+from localmcp.connect.configuration import (
+    FILE,
+    describe_client,
+    find_targets,
+    is_present,
+    plan_connection,
+    plan_removal,
+    present_clients,
+    read_present_clients,
+    write_changes,
+)
 from localmcp.connect.entry import Launch, block_for, make_launch
-from localmcp.connect.configuration import FILE, find_targets, is_present, present_clients, read_present_clients
 from localmcp.errors import InvalidInput, NotFound
 from localmcp.files import expand_home
 from localmcp.hub.client_configuration import ClientFile, client_names, read_client, read_document, servers_in
