@@ -21,7 +21,7 @@ from localmcp.activity import Activity, CallOrigin, call_origin
 from localmcp.cli.program import execute
 from localmcp.cli.session import Session
 from localmcp.config import Settings
-from localmcp.errors import CallGivenUp, Interrupted, InvalidInput, LocalMCPError, UnknownTool
+from localmcp.errors import CallGivenUp, Interrupted, InvalidInput, LocalMCPError
 from localmcp.storage.database import Database, fetch_one
 from localmcp.tools import Answer, CallRecord, Scope, use_scope
 from localmcp.workspace import Workspace
@@ -118,14 +118,6 @@ def test_a_tool_run_through_another_is_kept_once_as_itself(
     assert len(workspace.activity.logs(tool=tool).entries) == 1
 
 
-def test_a_call_of_a_tool_that_is_not_there_is_an_error_too(workspace: Workspace) -> None:
-    workspace.registry.call("execute_tool", {"name": "no_such_tool"})
-    with pytest.raises(UnknownTool):
-        workspace.registry.call("neither_this")
-    found = [(each.tool, each.via, each.error_class) for each in workspace.activity.logs().entries]
-    assert found == [("neither_this", None, "UnknownTool"), ("no_such_tool", "execute_tool", "UnknownTool")]
-
-
 def test_where_a_request_came_from_is_kept(workspace: Workspace) -> None:
     token = call_origin.set(CallOrigin("127.0.0.1", "curl/8", f"http://a/?token={KEY}", "POST /tools/greetUser"))
     workspace.registry.call("greetUser", {"name": "Anna"})
@@ -180,11 +172,11 @@ def test_no_secret_reaches_the_file(workspace: Workspace) -> None:
 JSON_VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(), max_size=3000),
     lambda inner: st.lists(inner, max_size=30) | st.dictionaries(st.text(max_size=300), inner, max_size=30),
-    max_leaves=40,
+    max_leaves=20,
 )
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 @given(arguments=st.dictionaries(st.text(), JSON_VALUES), message=st.text(), tool=st.text())
 def test_whatever_is_called_is_kept_within_2_kb_as_valid_json(
     workspace: Workspace, arguments: dict[str, Any], message: str, tool: str
@@ -340,11 +332,6 @@ def test_calls_are_chosen(used: Workspace, chosen: dict[str, Any], found: int) -
     assert (len(page.entries), page.total) == (found, found)
 
 
-def test_calls_are_chosen_by_words_of_any_language(workspace: Workspace) -> None:
-    workspace.activity.note_call(record("search", {"query": "ÄPFEL und Birnen"}))
-    assert [workspace.activity.logs(words=words).total for words in ("ÄPFEL", "UND bir", "Pflaumen")] == [1, 1, 0]
-
-
 def test_pages_follow_one_another_latest_first(used: Workspace) -> None:
     ids = [each.id for offset in (0, 2, 4, 6) for each in used.activity.logs(limit=2, offset=offset).entries]
     assert ids == sorted(ids, reverse=True)
@@ -399,23 +386,6 @@ def test_the_calls_of_unbound_callers_are_logged_under_what_they_were_given(work
     ]
 
 
-def test_a_row_that_was_changed_by_hand_does_not_stop_the_reading(used: Workspace) -> None:
-    used.activity.flush()
-    with used.database.write() as connection:
-        connection.execute("update calls set collections = '{', arguments = 'x', origin = '['")
-    assert used.activity.logs(collection="notes").total == 0
-    assert used.activity.logs().total == 6
-
-
-def test_keys_are_shown_by_their_names(workspace: Workspace) -> None:
-    made = workspace.api_keys.create(name="editor")
-    workspace.registry.call("greetUser", {"name": "Anna"}, made.info.scope())
-    assert workspace.activity.logs().entries[0].key_name == "editor"
-    assert workspace.activity.stats().callers[0].key_name == "editor"
-    workspace.api_keys.delete(made.info.id)
-    assert workspace.activity.logs(key_id=made.info.id).entries[0].key_name is None
-
-
 # ---------------------------------------------------------------- the command line
 
 
@@ -436,12 +406,6 @@ def cli(used: Workspace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
         return code, said.out, said.err
 
     return run
-
-
-def test_what_is_typed_is_logged_as_cli(used: Workspace, cli: Any) -> None:
-    assert cli("call", "greetUser", '{"name": "Anna"}')[0] == 0
-    entry = used.activity.logs().entries[0]
-    assert (entry.tool, entry.caller, entry.arguments) == ("greetUser", "cli", {"name": "Anna"})
 
 
 def test_log_chooses_and_prints_json(cli: Any) -> None:

@@ -19,7 +19,7 @@ from localmcp import config
 from localmcp.config import load_settings
 from localmcp.doctor.check import Check
 from localmcp.doctor.checks import synced_by
-from localmcp.doctor.examination import examine, run_checks
+from localmcp.doctor.examination import run_checks
 from localmcp.doctor.rebuild import repair
 from localmcp.errors import FileUnavailable
 from localmcp.files import scratch_folder
@@ -62,13 +62,6 @@ def test_looking_makes_no_file_and_says_how_to_begin(tmp_path: Path) -> None:
     checks = {each.name: each for each in run_checks(load_settings(database=path, model="hash"))}
     assert (checks["file"].status, checks["file"].fix) == ("warn", "localmcp add FOLDER")
     assert not path.parent.exists()
-
-
-def test_tables_that_somebody_added_are_named(workspace: Workspace) -> None:
-    change(workspace, "create table diary (text)")
-    change(workspace, "create index by_title on sources (title)")
-    says = problems(workspace)["file"].says
-    assert "index 'by_title', table 'diary'" in says
 
 
 @pytest.mark.parametrize("content", [b"", b"garbage" * 500, b"SQLite format 3\0" + bytes(5000)])
@@ -215,14 +208,6 @@ def test_passages_without_vectors_and_files_that_changed_name_the_refresh(worksp
     assert found["vectors"].fix == found["freshness"].fix == "localmcp refresh"
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="links need a right there")
-def test_a_file_that_cannot_be_looked_at_is_not_called_gone(workspace: Workspace, tmp_path: Path) -> None:
-    (tmp_path / "docs").rename(tmp_path / "elsewhere")
-    (tmp_path / "docs").symlink_to(tmp_path / "docs")
-    found = problems(workspace)
-    assert "2 files cannot be looked at" in found["freshness"].says
-
-
 def test_another_model_than_the_files_names_the_setting_and_the_reembed(workspace: Workspace) -> None:
     path = workspace.database.path
     found = {each.name: each for each in run_checks(load_settings(database=path, model="hash:128")) if each.fix}
@@ -331,12 +316,6 @@ def test_the_command_ends_with_1_when_something_fails_and_with_0_when_it_is_repa
     assert code == 0 and "sign codes again" in said
     code, out, _ = run(capsys, "--db", path, "doctor", "--fix", "--json")
     assert json.loads(out)["repaired"] == {"backup": None, "done": []}
-
-
-def test_the_terminal_house_is_told_the_checks_and_what_takes_room(workspace: Workspace) -> None:
-    found = examine(workspace)
-    assert all(each.status in ("ok", "warn", "fail") for each in found.checks)
-    assert found.sizes and found.sizes == sorted(found.sizes, key=lambda each: -each[1])
 
 
 def test_looking_writes_nothing(workspace: Workspace) -> None:

@@ -125,6 +125,22 @@ SQL = {
 """What a stranger added -> the statements that add it."""
 
 
+HIVES = {
+    "Hives": "# Hives\n\nA hive has one queen. She lays the eggs.\n\n## Drones\n\nThey do not work.",
+    "Honey": "Honey keeps for centuries.",
+    "Wax": "Wax melts.",
+}
+
+
+def make_pack(path: Path, texts: dict[str, str], *, model: str = "hash", collection: str = "default") -> Path:
+    """Write a pack of those documents, title -> text."""
+    with Workspace(Settings(database=path.with_suffix(".source"), model=model)) as workspace:
+        for title, text in texts.items():
+            workspace.library.add_text(text, title, collection=collection, replace=True, metadata={"year": 2024})
+        write_pack(workspace.database, path, PackOptions(overwrite=True))
+    return path
+
+
 def make_base(folder: Path) -> Path:
     """Write a pack with documents, rules and a quick start."""
     target = folder / "base.localmcp"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import uuid
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import apsw
 import pytest
 from command_line import run_here as cli
 from consistency import disagreements
+from given_files import HIVES, make_pack
 
 from localmcp.config import Settings
 from localmcp.errors import FileUnavailable, InvalidInput, ModelUnavailable, NotFound
@@ -25,20 +27,14 @@ PERSON = Scope(caller="cli")
 GUIDE = {"metadata": {"name": "bees"}, "spec": {"displayName": "Keep bees", "description": "Honey", "tasks": []}}
 
 
-def make_pack(path: Path, texts: dict[str, str], *, model: str = "hash", collection: str = "default") -> Path:
-    with Workspace(Settings(database=path.with_suffix(".source"), model=model)) as workspace:
-        for title, text in texts.items():
-            workspace.library.add_text(text, title, collection=collection, replace=True, metadata={"year": 2024})
-        write_pack(workspace.database, path, PackOptions(overwrite=True))
-    return path
+@pytest.fixture(scope="module")
+def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_pack(tmp_path_factory.mktemp("packed") / "bees.localmcp", HIVES)
 
 
 @pytest.fixture
-def bees(tmp_path: Path) -> Path:
-    return make_pack(
-        tmp_path / "bees.localmcp",
-        {"Hives": "# Hives\n\nA hive has one queen.\n\n## Drones\n\nThey do not work.", "Honey": "Honey keeps."},
-    )
+def bees(packed: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copy(packed, tmp_path / "bees.localmcp"))
 
 
 @pytest.fixture
@@ -63,9 +59,9 @@ def titles(workspace: Workspace) -> list[str]:
 
 def test_documents_come_in_with_their_vectors(ours: Workspace, bees: Path) -> None:
     report = merge(ours, bees)
-    assert (report.added, report.known, report.vectors_made, report.vectors_missing) == (2, 0, 0, 0)
+    assert (report.added, report.known, report.vectors_made, report.vectors_missing) == (3, 0, 0, 0)
     assert report.vectors_reused == report.chunks > 0
-    assert titles(ours) == ["Garden", "Hives", "Honey"]
+    assert titles(ours) == ["Garden", "Hives", "Honey", "Wax"]
     hit = ours.registry.call("search", {"query": "hive queen", "mode": "semantic"}).value["results"][0]
     assert (hit["sourceTitle"], hit["metadata"]) == ("Hives", {"year": 2024})
     assert disagreements(ours.database) == []
@@ -74,8 +70,8 @@ def test_documents_come_in_with_their_vectors(ours: Workspace, bees: Path) -> No
 def test_merging_again_adds_nothing(ours: Workspace, bees: Path) -> None:
     merge(ours, bees)
     report = merge(ours, bees)
-    assert (report.added, report.known, report.conflicts) == (0, 2, [])
-    assert titles(ours) == ["Garden", "Hives", "Honey"]
+    assert (report.added, report.known, report.conflicts) == (0, 3, [])
+    assert titles(ours) == ["Garden", "Hives", "Honey", "Wax"]
 
 
 def test_a_dry_run_says_the_same_and_changes_nothing(ours: Workspace, bees: Path) -> None:
@@ -121,27 +117,6 @@ def test_vectors_of_another_model_are_made_again(ours: Workspace, tmp_path: Path
     assert disagreements(ours.database) == []
 
 
-def test_vectors_that_the_other_file_has_not_made_yet_are_made_here(ours: Workspace, tmp_path: Path) -> None:
-    with Workspace(Settings(database=tmp_path / "theirs.localmcp", model="hash")) as theirs:
-        (tmp_path / "sea.md").write_text("The harbour lies at the sea.")
-        theirs.library.add_paths([str(tmp_path / "sea.md")], collection="coast", wait=False)
-    report = merge(ours, tmp_path / "theirs.localmcp")
-    assert (report.added, report.vectors_made, report.vectors_missing) == (1, 1, 0)
-    assert disagreements(ours.database) == []
-
-
-def test_vectors_of_the_model_that_is_set_wait_where_the_collection_has_another(
-    ours: Workspace, tmp_path: Path
-) -> None:
-    theirs = make_pack(tmp_path / "other.localmcp", {"Moths": "Moths fly at night."}, model="hash:64")
-    own = ours.database.path
-    ours.close()
-    with Workspace(Settings(database=own, model="hash:64")) as workspace:
-        report = merge(workspace, theirs)
-    assert (report.vectors_reused, report.vectors_made, report.vectors_missing) == (0, 0, 1)
-    assert any("not those of the model of 'default' here; that model makes others." in n for n in report.notices)
-
-
 def test_without_a_model_documents_come_in_and_wait_for_their_vectors(tmp_path: Path) -> None:
     def fail() -> HashEmbedder:
         raise ModelUnavailable("no model here.")
@@ -183,8 +158,8 @@ def test_documents_that_do_not_add_up_are_left_out_and_told(ours: Workspace, bee
     connection.execute("update sources set sha256 = 'none' where title = 'Honey'")
     connection.close()
     report = merge(ours, bees)
-    assert report.added == 1 and len(report.skipped) == 1
-    assert titles(ours) == ["Garden", "Hives"]
+    assert report.added == 2 and len(report.skipped) == 1
+    assert titles(ours) == ["Garden", "Hives", "Wax"]
 
 
 def test_spans_and_words_are_counted_here_and_not_believed(ours: Workspace, bees: Path) -> None:
@@ -276,14 +251,6 @@ def test_of_a_quick_start_with_other_content_ones_own_is_kept(ours: Workspace, g
     assert "My bees" in json.dumps(ours.registry.call("showQuickstart", {"name": "bees"}).value)
 
 
-def test_a_rule_of_another_category_is_a_conflict_and_ones_own_is_kept(ours: Workspace, guides: Path) -> None:
-    ours.registry.call("addRule", {"rule_text": "Test the valve first.", "category": "style"}, PERSON)
-    report = merge(ours, guides)
-    assert [(each.kind, each.name) for each in report.conflicts] == [("rule", "Test the valve first.")]
-    with ours.database.read() as connection:
-        assert fetch_one(connection, "select count(*) from rules") == 2
-
-
 # ---------------------------------------------------------------- the command line
 
 
@@ -294,5 +261,5 @@ def test_the_command_tells_what_came_of_it(
     monkeypatch.setenv("LOCALMCP_DB", str(ours.database.path))
     assert cli("merge", str(bees), "--json") == 0
     result = json.loads(capsys.readouterr().out)
-    assert (result["added"], result["dryRun"], result["conflicts"]) == (2, False, [])
+    assert (result["added"], result["dryRun"], result["conflicts"]) == (3, False, [])
     assert cli("merge", "none.localmcp") == 1

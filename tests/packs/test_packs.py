@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import textwrap
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from localmcp.packs.pack import OF_COLLECTIONS, OF_THE_FILE, VECTORS, PackOption
 from localmcp.packs.verify import verify
 from localmcp.storage.connections import connect
 from localmcp.storage.database import Database, fetch_all, fetch_one
+from localmcp.storage.provenance import adopt_file
 from localmcp.storage.schema import expected_schema
 from localmcp.tools import Scope
 from localmcp.workspace import Workspace
@@ -31,10 +34,10 @@ PLANTED = (
 )  # fmt: skip
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of notes below one whose name nobody should learn."""
-    folder = tmp_path / "plantedfolder" / "notes"
+    folder = tmp_path_factory.mktemp("packs") / "plantedfolder" / "notes"
     (folder / "deep").mkdir(parents=True)
     (folder / "bees.md").write_text("# Bees\n\nA hive has one queen.\n", encoding="utf-8")
     (folder / "deep" / "bees.md").write_text("# More bees\n\nDrones do not work.\n", encoding="utf-8")
@@ -42,10 +45,10 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.fixture
-def full(tmp_path: Path, folder: Path) -> Path:
+@pytest.fixture(scope="module")
+def lived_in(folder: Path) -> Path:
     """A lived-in file with something private in every corner."""
-    path = tmp_path / "full.localmcp"
+    path = folder.parents[1] / "full.localmcp"
     with Workspace(Settings(database=path, model="hash")) as workspace:
         workspace.library.add_paths([folder])
         workspace.library.add_text("The plantedelsewhere stands here.", "Other", collection="other")
@@ -67,6 +70,23 @@ def full(tmp_path: Path, folder: Path) -> Path:
         with workspace.database.write() as connection:
             _plant(connection)
     return path
+
+
+@pytest.fixture
+def full(lived_in: Path, tmp_path: Path) -> Path:
+    """A copy that this machine takes for its own."""
+    path = Path(shutil.copy(lived_in, tmp_path / "full.localmcp"))
+    with closing(apsw.Connection(str(path))) as connection:
+        adopt_file(fetch_one(connection, "select id from file"))
+    return path
+
+
+@pytest.fixture(scope="module")
+def packed_once(lived_in: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    target = tmp_path_factory.mktemp("packed") / "out.localmcp"
+    with closing(apsw.Connection(str(lived_in))) as connection:
+        adopt_file(fetch_one(connection, "select id from file"))
+    return pack(lived_in, target)
 
 
 def _plant(connection: apsw.Connection) -> None:
@@ -135,16 +155,6 @@ def test_places_are_told_below_the_folder_that_was_added(full: Path, tmp_path: P
     metadata = fetch_one(connection, "select metadata from sources where title = 'Placed'")
     assert json.loads(metadata) == {"was": "notes/bees.md", "keep": "/api/users"}
     connection.close()
-
-
-def test_a_pack_is_not_in_wal_mode_and_has_an_id_of_its_own(full: Path, tmp_path: Path) -> None:
-    packed = pack(full, tmp_path / "out.localmcp")
-    assert packed.read_bytes()[18:20] == b"\x01\x01"
-    first, second = Database(full), Database(packed, read_only=True)
-    assert first.file_id != second.file_id
-    first.close()
-    second.close()
-    assert sorted(each.name for each in tmp_path.glob("out*")) == ["out.localmcp"]
 
 
 def test_the_manifest_says_what_is_in_it(full: Path, tmp_path: Path) -> None:
@@ -260,8 +270,10 @@ def test_a_pack_is_sound_and_so_is_a_lived_in_file(full: Path, tmp_path: Path) -
         ("insert into jobs values ('j', '', '', '', 0, null, '', null, '', '', null)", "digest"),
     ],
 )
-def test_every_change_to_the_rows_of_a_pack_is_seen(full: Path, tmp_path: Path, statement: str, said: str) -> None:
-    packed = pack(full, tmp_path / "out.localmcp")
+def test_every_change_to_the_rows_of_a_pack_is_seen(
+    packed_once: Path, tmp_path: Path, statement: str, said: str
+) -> None:
+    packed = Path(shutil.copy(packed_once, tmp_path / "out.localmcp"))
     connection = apsw.Connection(str(packed))
     connection.execute(statement)
     connection.close()

@@ -22,7 +22,7 @@ from localmcp.index.index import Index
 from localmcp.models import HashEmbedder, LazyEmbedder
 from localmcp.quickstarts.catalog import Quickstarts
 from localmcp.quickstarts.matching import MOST_FALLBACK, Text
-from localmcp.storage.database import Database, fetch_one
+from localmcp.storage.database import Database
 from localmcp.tools import Json, Registry, Scope
 
 
@@ -297,10 +297,6 @@ def test_a_file_that_cannot_be_opened_is_told_in_the_contracts_words(tmp_path: P
     assert answer.text.startswith("Error searching quickstarts: ") and answer.is_error
 
 
-def test_only_search_is_listed_to_assistants(registry: Registry) -> None:
-    assert [tool.name for tool in registry.visible()] == ["searchQuickstarts"]
-
-
 # ---------------------------------------------------------------- levenshtein decides
 
 
@@ -317,21 +313,6 @@ def test_the_files_own_levenshtein_decides(
     monkeypatch.setattr("localmcp.storage.connections.register_levenshtein", far_off)
     database.close()
     assert names(catalog_of(database).search(displayName="wshing machine")) == []
-
-
-@pytest.mark.parametrize("works", [True, False], ids=["with levenshtein", "fallback"])
-@pytest.mark.parametrize(
-    ("query", "names"), [("PIs", ["apis"]), ("API", ["apis", "graph"]), ("hA", ["graph"]), ("o", ["robot"])]
-)
-def test_one_to_three_letters_are_found_anywhere_in_a_field(
-    quickstarts: Quickstarts, monkeypatch: pytest.MonkeyPatch, query: str, names: list[str], works: bool
-) -> None:
-    fill(quickstarts, row("apis", "APIs"), row("graph", "GraphAPI"), row("robot", "Robot"))
-    if not works:
-        monkeypatch.setattr("localmcp.storage.connections.register_levenshtein", lambda connection: False)
-    answer = quickstarts.search(displayName=query)
-    results = answer.get("results") or ([answer["result"]["quickstart"]] if "result" in answer else [])
-    assert {row["name"] for row in results} <= set(names) and results[0]["name"] == names[0]
 
 
 def test_without_levenshtein_only_substrings_match_and_a_warning_is_logged(
@@ -630,34 +611,6 @@ def score(quickstarts: Quickstarts, query: str, title: str) -> int | None:
     return results[0]["score"] if results else None
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(title=TITLES, query=TITLES, spaces=st.sampled_from(["  ", "\t", " \n "]))
-def test_case_and_spacing_do_not_change_a_score(
-    quickstarts: Quickstarts, title: list[str], query: list[str], spaces: str
-) -> None:
-    plain = score(quickstarts, " ".join(query), " ".join(title))
-    assert score(quickstarts, spaces.join(query).upper() + spaces, " ".join(title)) == plain
-    assert score(quickstarts, " ".join(query), spaces + spaces.join(title).title()) == plain
-
-
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(title=TITLES, data=st.data())
-def test_one_more_typo_in_a_matched_word_never_lowers_a_fuzzy_score(
-    quickstarts: Quickstarts, title: list[str], data: st.DataObject
-) -> None:
-    words = list(title)
-    place = data.draw(st.integers(0, len(words) - 1))
-    before = None
-    for letter in data.draw(st.lists(st.sampled_from("qxyzw"), min_size=1, max_size=5)):
-        position = data.draw(st.integers(1, len(words[place]) - 1))
-        words[place] = words[place][:position] + letter + words[place][position + 1 :]
-        after = score(quickstarts, " ".join(words), " ".join(title))
-        if after is None or not 200 <= after <= 699:
-            break
-        assert before is None or after >= before
-        before = after
-
-
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(query=st.text(max_size=40), title=st.text(max_size=40), distance=st.integers(0, 1000))
 def test_any_unicode_is_survived_and_no_score_is_above_998(
@@ -686,30 +639,6 @@ def test_the_samples_follow_the_data_model_and_are_found(quickstarts: Quickstart
         assert names(quickstarts.search(displayName=each["displayName"]))[0] == each["name"]
         content: Any = quickstarts.search(name=each["name"])["result"]["quickstart"]["content"]  # pyright: ignore
         assert set(content["spec"].get("nextQuickStart", [])) <= known
-
-
-@pytest.mark.parametrize(
-    ("query", "best"),
-    [
-        ("how do I share my file with a colleague", "share-a-file"),
-        ("search without internet", "search-offline"),
-        ("connect claude desktop", "connect-claude-desktop"),
-        ("ignroe files", "leave-files-out"),
-    ],
-)
-def test_the_samples_answer_questions_about_localmcp(quickstarts: Quickstarts, query: str, best: str) -> None:
-    quickstarts.import_path(sample_directory() / "quickstarts")
-    assert names(quickstarts.search(displayName=query))[0] == best
-
-
-def test_the_generation_tells_other_processes_of_a_change(database: Database, quickstarts: Quickstarts) -> None:
-    other = catalog_of(Database(database.path))
-    fill(quickstarts, GUIDES[0])
-    assert names(other.search(name="boiler-service")) == ["boiler-service"]
-    fill(quickstarts, GUIDES[1])
-    assert names(other.search(name="boiler-errors"))[0] == "boiler-errors"
-    with database.read() as connection:
-        assert fetch_one(connection, "select quickstarts from state") == 2
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such devices")

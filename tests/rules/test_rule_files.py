@@ -17,7 +17,7 @@ from localmcp.cli.program import execute
 from localmcp.cli.session import Session
 from localmcp.config import Settings, sample_directory
 from localmcp.errors import AccessDenied, InvalidInput, NotFound
-from localmcp.rules.files import Format, read_file, read_text, rule_files_in, split_front_matter, write_rules
+from localmcp.rules.files import Format, read_file, read_text, rule_files_in, write_rules
 from localmcp.rules.rulebook import Rule, Selection, select_rules
 from localmcp.tools import Scope
 from localmcp.workspace import Workspace
@@ -115,6 +115,7 @@ def test_mdc_front_matter_gives_description_globs_and_always_apply() -> None:
         ("globs:", ()),
         ("globs: **/*", ()),
         ('applyTo: "**/*.ts,**/*.tsx"', ("**/*.ts", "**/*.tsx")),
+        ("paths: src/**/*.{ts,tsx}", ("src/**/*.{ts,tsx}",)),
     ],
 )
 def test_patterns_are_read_as_people_write_them(line: str, globs: tuple[str, ...]) -> None:
@@ -136,11 +137,6 @@ def test_a_broken_front_matter_is_reported_with_its_line_and_skipped(text: str, 
     reading = read_text(text, "a.mdc", "a.mdc")
     assert reading.drafts == []
     assert [problem["where"] for problem in reading.problems] == [where]
-
-
-def test_cursor_rules_without_a_list_give_their_paragraphs() -> None:
-    reading = read_text("Answer in German.\n\nShow the diff, not the file.\n", ".cursorrules", ".cursorrules")
-    assert texts(reading) == ["Answer in German.", "Show the diff, not the file."]
 
 
 def test_json_lines_are_taken_line_by_line_and_broken_ones_reported() -> None:
@@ -175,17 +171,6 @@ def test_any_text_is_read_without_an_accident(text: str) -> None:
     for name in ("CLAUDE.md", "a.mdc", ".cursorrules", "a.jsonl"):
         reading = read_text(text, name, name)
         assert all(draft.rule_text.strip() for draft in reading.drafts)
-
-
-def test_front_matter_is_parted_from_the_text() -> None:
-    assert split_front_matter("---\na: 1\n---\nrest\n") == ({"a": 1}, "rest\n", 3)
-    assert split_front_matter("no front matter\n") == ({}, "no front matter\n", 0)
-
-
-@pytest.mark.parametrize("front", ["paths: src/**/*.{ts,tsx}", 'paths: ["src/**/*.{ts,tsx}"]'])
-def test_a_rule_of_claude_code_keeps_its_paths(front: str) -> None:
-    (draft,) = read_text(f"---\n{front}\n---\n- Name hooks by what they return.\n", "hooks.md", "hooks.md").drafts
-    assert draft.globs == ("src/**/*.{ts,tsx}",)
 
 
 def test_the_rule_files_of_a_project_are_found(tmp_path: Path) -> None:
@@ -296,14 +281,6 @@ def test_a_rule_for_some_files_says_so_in_every_format_and_reads_back_the_same(k
     assert draft.globs == ("m/*.sql", "db/**/*.{py,sql}")
 
 
-@pytest.mark.parametrize("kind", get_args(Format))
-def test_what_is_exported_to_a_folder_is_found_by_an_import_of_the_folder(kind: Any, tmp_path: Path) -> None:
-    for name, text in write_rules(RULES, kind).items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text, encoding="utf-8")
-    assert len(rule_files_in(tmp_path)) == 1
-
-
 # ---------------------------------------------------------------- the tools
 
 
@@ -312,12 +289,6 @@ def test_importing_again_adds_nothing(workspace: Workspace) -> None:
     again = workspace.rule_exchange.import_rules(text=CLAUDE, format="claude")
     assert (first["added"], first["known"]) == (6, 0)
     assert (again["added"], again["known"]) == (0, 6)
-
-
-def test_a_rule_is_imported_once_for_each_project(workspace: Workspace) -> None:
-    for project in ("a", "b", "b"):
-        workspace.rule_exchange.import_rules(text="- Write a test for each fix.", project=project)
-    assert [rule.get("project") for rule in workspace.rules.list_rules()["rules"]] == ["b", "a"]
 
 
 def test_files_are_for_the_person_at_the_machine(workspace: Workspace, tmp_path: Path) -> None:

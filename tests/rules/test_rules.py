@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 import re
-import threading
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from chat_server import ChatServer
+from chat_server import chat as chat
 
 from localmcp.config import Settings, load_settings, sample_directory
-from localmcp.errors import ConfigurationError, InvalidInput, LocalMCPError, ModelUnavailable, NotFound
+from localmcp.errors import InvalidInput, LocalMCPError, ModelUnavailable, NotFound
 from localmcp.models import HashEmbedder, LazyEmbedder, open_embedder
 from localmcp.rules.learning import normalize, weigh
 from localmcp.rules.relevance import Task, match_globs
@@ -88,17 +88,6 @@ def test_an_empty_task_is_a_result_with_the_text_of_the_contract(ruled: Workspac
     assert answer.is_error
 
 
-@pytest.mark.parametrize(("task", "told"), [(7, "7"), (None, "null"), ({}, "{}")])
-def test_a_task_of_another_type_is_told_with_its_value(ruled: Workspace, task: Any, told: str) -> None:
-    error = ruled.registry.call("getRelevantRules", {"taskDescription": task}).value["error"]
-    assert f"taskDescription: input should be a valid string, got {told}" in error
-
-
-def test_a_missing_task_is_told_in_the_same_words(ruled: Workspace) -> None:
-    result = ruled.registry.call("getRelevantRules", {}).value
-    assert result == {"success": False, "error": "Error: taskDescription cannot be empty"}
-
-
 def test_a_task_with_a_long_run_of_spaces_is_answered(ruled: Workspace) -> None:
     # In quadratic time it took hours, during which no other call was answered.
     task = f"name the{' ' * 500_000}variable"
@@ -120,10 +109,6 @@ def test_threshold_out_of_range(ruled: Workspace, threshold: float) -> None:
     assert result == {"success": False, "error": "Error: similarityThreshold must be between -1 and 1"}
 
 
-def test_a_threshold_that_is_no_number_is_told_as_such(ruled: Workspace) -> None:
-    assert ask(ruled, similarityThreshold=True)["error"] == "similarityThreshold must be a number or string, got: bool"
-
-
 @pytest.mark.parametrize("results", [1, 3, "2", 100])
 def test_max_results_cuts(ruled: Workspace, results: Any) -> None:
     assert len(ask(ruled, maxResults=results, similarityThreshold=-1)["rules"]) == min(int(results), len(RULES))
@@ -138,12 +123,6 @@ def test_a_category_that_no_rule_has_is_named_with_those_there_are(ruled: Worksp
         assert "notices" not in ruled.registry.call(tool, {"category": "testing"}).value
     known = {"taskDescription": "bake a cake with plums", "category": "testing"}
     assert "notices" not in ruled.registry.call("getRelevantRules", known).value
-
-
-def test_the_ends_of_both_ranges_are_taken(ruled: Workspace) -> None:
-    assert ask(ruled, similarityThreshold=1)["rules"] == []
-    assert len(ask(ruled, similarityThreshold=-1, maxResults=100)["rules"]) == len(RULES)
-    assert len(ask(ruled, similarityThreshold="-1", maxResults=6)["rules"]) == len(RULES)
 
 
 def test_a_file_without_rules_gives_an_empty_list_without_a_model(tmp_path: Path) -> None:
@@ -166,10 +145,6 @@ def test_a_failing_model_is_told_in_the_words_of_the_contract(ruled: Workspace) 
     assert result["error"].startswith("Failed to generate embedding for task description: ")
 
 
-def test_a_task_beyond_reason_is_refused(ruled: Workspace) -> None:
-    assert "at most 10000" in ask(ruled, "word " * 3000)["error"]
-
-
 def test_rules_of_the_category_of_a_task_do_not_pass_more_similar_ones(workspace: Workspace) -> None:
     folder = sample_directory() / "rules"
     workspace.rule_exchange.import_paths([folder, folder / "team-rules.jsonl", folder / "checklist.md"])
@@ -179,34 +154,12 @@ def test_rules_of_the_category_of_a_task_do_not_pass_more_similar_ones(workspace
     assert scores == sorted(scores, reverse=True)
 
 
-def test_a_repeated_task_is_not_embedded_again(ruled: Workspace) -> None:
-    ask(ruled)
-    misses = ruled.embedder.misses
-    ask(ruled)
-    assert ruled.embedder.misses == misses
-
-
 def test_defaults_come_from_the_variables_of_the_contract(monkeypatch: pytest.MonkeyPatch, ruled: Workspace) -> None:
     monkeypatch.setenv("SIMILARITY_SEARCH_MAX_RESULTS", "2")
     monkeypatch.setenv("SIMILARITY_SEARCH_THRESHOLD", "-1")
     with Workspace(load_settings(database=ruled.database.path)) as workspace:
         assert len(ask(workspace)["rules"]) == 2
         assert len(ask(workspace, maxResults=4)["rules"]) == 4
-
-
-@pytest.mark.parametrize(
-    ("variable", "value"),
-    [
-        ("SIMILARITY_SEARCH_MAX_RESULTS", "five"),
-        ("SIMILARITY_SEARCH_MAX_RESULTS", "0"),
-        ("SIMILARITY_SEARCH_THRESHOLD", "high"),
-        ("SIMILARITY_SEARCH_THRESHOLD", "1.5"),
-    ],
-)
-def test_a_variable_that_cannot_be_used_is_named(monkeypatch: pytest.MonkeyPatch, variable: str, value: str) -> None:
-    monkeypatch.setenv(variable, value)
-    with pytest.raises(ConfigurationError, match=variable):
-        load_settings()
 
 
 # ---------------------------------------------------------------- similarity
@@ -422,11 +375,6 @@ def test_a_rule_that_says_nearly_the_same_is_shown_instead(ruled: Workspace) -> 
     assert ruled.rules.add_rule("  USE DESCRIPTIVE variable names ")["duplicate"]["id"] == 2
 
 
-def test_opposite_rules_are_not_taken_for_the_same(workspace: Workspace) -> None:
-    workspace.rules.add_rule("Bind query parameters in SQL.", "security")
-    assert workspace.rules.add_rule("Page every endpoint that returns a list.")["success"]
-
-
 def test_a_rule_without_a_category_is_a_general_one_and_stays_so(workspace: Workspace) -> None:
     assert workspace.rules.add_rule("Answer letters within two days.")["rule"]["category"] == "general"
     text = "# Shop\n\n- Keep the till closed at night.\n\n## General\n\n- Greet every guest.\n"
@@ -467,13 +415,6 @@ def test_a_retired_rule_is_silent_until_it_is_restored(ruled: Workspace) -> None
     assert 1 in ids(ask(ruled, "write unit tests"))
 
 
-def test_a_rule_edited_while_retired_is_read_anew_when_restored(ruled: Workspace) -> None:
-    ruled.rules.retire_rule(1)
-    ruled.rules.edit_rule(1, rule_text="Set a timeout on every network call.", category="error-handling", context="")
-    ruled.rules.restore_rule(1)
-    assert 1 in ids(ask(ruled, "call a remote service over the network"))
-
-
 def test_a_deleted_rule_leaves_its_instruction(ruled: Workspace) -> None:
     ruled.rules.report_use([1])
     ruled.rules.delete_rule(1)
@@ -507,12 +448,6 @@ def test_rules_of_another_model_are_named_and_read_again_on_demand(ruled: Worksp
         assert "reembed" in result["notices"][0]
         assert other.rules.embed_missing() == len(RULES)
         assert ids(ask(other, "write unit tests", similarityThreshold=0.1))[0] == 1
-
-
-def test_rules_of_a_model_of_another_dimension_are_named_too(ruled: Workspace) -> None:
-    with Workspace(Settings(database=ruled.database.path, model="hash:64")) as other:
-        other.embedder._opener = lambda: HashEmbedder(64)
-        assert "reembed" in ask(other, "write unit tests")["notices"][0]
 
 
 def test_a_rule_added_without_a_model_waits_for_one(tmp_path: Path, workspace: Workspace) -> None:
@@ -549,25 +484,6 @@ def test_searching_for_documents_never_sees_rules(ruled: Workspace) -> None:
     assert (stats["totalSources"], stats["totalChunks"], stats["chunksWithEmbeddings"]) == (1, 1, 1)
 
 
-def test_rules_are_added_and_searched_by_many_threads(ruled: Workspace) -> None:
-    failures: list[Exception] = []
-
-    def work(number: int) -> None:
-        try:
-            ruled.rules.add_rule(f"Call module number {number} by its long name.", "naming", onDuplicate="add")
-            assert ask(ruled)["success"]
-        except Exception as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures
-    assert ruled.rules.list_rules()["total"] == len(RULES) + 8
-
-
 # ---------------------------------------------------------------- remembering
 
 
@@ -596,50 +512,29 @@ def test_instructions_become_imperatives(instruction: str, rule: str) -> None:
 
 GENERAL = (
     "Always write a test when you fix a bug",
-    "We use snake_case for column names",
     "Never log customer e-mail addresses",
-    "Please prefer composition over inheritance",
     "Functions should not be longer than 40 lines",
-    "from now on document every public function",
     "Errors must be returned as JSON",
-    "don't use abbreviations in variable names",
     "Use constants instead of magic numbers",
-    "Add a changelog entry whenever you change the API",
     "when you write SQL, use CTEs",
-    "never again use print for debugging, use logging",
     "don't ever use var again",
-    "next time, ask before deleting files",
     "please stop using emojis in commit messages",
-    "you keep forgetting to run the linter",
     "before committing, run the formatter",
-    "if something is unclear, ask me",
     "ask me before you push",
-    "siempre responde en español",
     "verwende niemals var in JavaScript",
-    "d'ora in poi scrivi i test prima del codice",
     "以后请始终用中文回答",
-    "今後はテストを先に書いてください",
     "всегда пиши тесты к новому коду",
 )
 MOMENTARY = (
     "diesmal bitte ohne Tests",
-    "这次先不要运行测试",
     "このファイルは何ですか？",
-    "Move the button 3 px right",
     "rename this variable to total",
-    "fix the typo in line 12",
     "Can you run the tests again?",
-    "delete the file src/old.py",
     "make the header blue for now",
-    "show me the last commit",
     "what does this function do?",
-    "change the title to Orders",
     "undo that",
-    "never mind, I'll do it myself",
     "don't do that now",
-    "when you are done, push",
     "keep the old function until I say so",
-    "try again",
 )
 
 
@@ -692,61 +587,25 @@ def test_what_is_meant_for_the_moment_writes_nothing(ruled: Workspace) -> None:
         assert fetch_one(connection, "select count(*) from user_instructions") == len(RULES)
 
 
-class Chat:
-    """A chat endpoint in Ollama's dialect, on this machine, that calls what it is told to."""
-
-    def __init__(self) -> None:
-        self.message: dict[str, Any] = {}
-        self.asked: list[dict[str, Any]] = []
-        chat = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                chat.asked.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-                body = json.dumps({"message": chat.message}).encode()
-                self.send_response(200)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, format: str, *arguments: Any) -> None:  # noqa: A002
-                pass
-
-        self.server = HTTPServer(("127.0.0.1", 0), Handler)
-        self.spec = f"http://127.0.0.1:{self.server.server_port}/api#m"
-
-    def says(self, name: str, **arguments: Any) -> None:
-        self.message = {"content": "", "tool_calls": [{"function": {"name": name, "arguments": arguments}}]}
-
-
 @pytest.fixture
-def chat() -> Iterator[Chat]:
-    chat = Chat()
-    thread = threading.Thread(target=chat.server.serve_forever, args=(0.01,))
-    thread.start()
-    yield chat
-    chat.server.shutdown()
-    thread.join()
-    chat.server.server_close()
-
-
-@pytest.fixture
-def advised(tmp_path: Path, chat: Chat) -> Iterator[Workspace]:
+def advised(tmp_path: Path, chat: ChatServer) -> Iterator[Workspace]:
     """An empty file with a language model."""
-    settings = load_settings(database=tmp_path / "a.localmcp", model="hash", language_model=chat.spec)
+    settings = load_settings(database=tmp_path / "a.localmcp", model="hash", language_model=chat.spec("ollama"))
     with Workspace(settings) as workspace:
         yield workspace
 
 
-def test_a_configured_language_model_makes_the_rule(advised: Workspace, chat: Chat) -> None:
-    chat.says("keepRule", rule="Explain each decision in a comment.", category="documentation")
+def test_a_configured_language_model_makes_the_rule(advised: Workspace, chat: ChatServer) -> None:
+    chat.will_say(
+        "ollama", None, ("keepRule", {"rule": "Explain each decision in a comment.", "category": "documentation"})
+    )
     answer = advised.rule_memory.remember("why did you do that? tell me next time", "the parser")
     assert (answer["rule"], answer["category"]) == ("Explain each decision in a comment.", "documentation")
-    assert "tell me next time" in json.dumps(chat.asked)
+    assert "tell me next time" in str(chat.requests)
 
 
-def test_a_configured_language_model_may_refuse(advised: Workspace, chat: Chat) -> None:
-    chat.says("refuseInstruction", reason="about one file")
+def test_a_configured_language_model_may_refuse(advised: Workspace, chat: ChatServer) -> None:
+    chat.will_say("ollama", None, ("refuseInstruction", {"reason": "about one file"}))
     assert advised.rule_memory.remember("always use tabs")["message"] == "No rule generated. Reason: about one file"
 
 
@@ -754,15 +613,10 @@ def test_a_configured_language_model_may_refuse(advised: Workspace, chat: Chat) 
     "call", [("keepRule", {"rule": " "}), ("keepRule", {"rule": 5}), ("refuseInstruction", {}), ("somethingElse", {})]
 )
 def test_an_answer_that_is_no_rule_leaves_it_to_the_patterns(
-    advised: Workspace, chat: Chat, call: tuple[str, dict[str, Any]]
+    advised: Workspace, chat: ChatServer, call: tuple[str, dict[str, Any]]
 ) -> None:
-    chat.says(call[0], **call[1])
+    chat.will_say("ollama", None, call)
     assert advised.rule_memory.remember("Always use tabs")["rule"] == "Always use tabs."
-
-
-def test_a_language_model_that_only_talks_leaves_it_to_the_patterns(advised: Workspace, chat: Chat) -> None:
-    chat.message = {"content": "Sure!"}
-    assert advised.rule_memory.remember("Move the button 3 px right")["stored"] is False
 
 
 def test_only_get_relevant_rules_is_listed(workspace: Workspace) -> None:

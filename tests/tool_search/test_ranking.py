@@ -89,9 +89,6 @@ class TestWhatFits:
     def test_is_nothing_where_no_tool_serves(self, finder: ToolFinder, query: str) -> None:
         assert find(finder, query) == []
 
-    def test_is_never_sure_of_words_that_nobody_knows(self, finder: ToolFinder) -> None:
-        assert not finder.find("xqzzt plorfid", ZOO, patience=WAIT).sure
-
     def test_keeps_the_ladders_score_for_names_and_single_words(self, finder: ToolFinder) -> None:
         expected = {
             "weigh_animal": ("weigh_animal", 1.0),
@@ -137,12 +134,6 @@ class TestWhatFits:
     def test_comes_best_first_with_scores_up_to_one(self, query: str) -> None:
         scores = [each.score for each in ToolFinder().find(query, ZOO).tools]
         assert scores == sorted(scores, reverse=True) and all(0 < score <= 1 for score in scores)
-
-
-def test_among_thousands_of_tools_the_one_that_fits_is_still_first() -> None:
-    many = [described(f"site{n}__list_part_{n}", f"Lists part {n} of the inventory.") for n in range(1200)]
-    finder = ToolFinder(LazyEmbedder(lambda: HashEmbedder(64)))
-    assert names(finder.find("weigh the heavy animal", [*many, *ZOO], patience=WAIT))[0] == "weigh_animal"
 
 
 def weigh_animal(name: str) -> str:
@@ -195,23 +186,6 @@ class TestTheModel:
         assert unknown.value.hint == "Did you mean 'weigh_animal'?" and waits == [0.0]
         loaded.set()
 
-    def test_while_the_tools_are_embedded_nobody_waits_longer_than_asked(self) -> None:
-        slow = Slow()
-        finder = ToolFinder(LazyEmbedder(lambda: slow))
-        finder._embedder.get()  # pyright: ignore
-        assert names(finder.find("weigh the heavy animal", ZOO, patience=0))[0] == "weigh_animal"
-        slow.free.set()
-        finder.find("weigh the heavy animal", ZOO, patience=WAIT)
-        assert slow.asked
-
-    def test_that_fails_while_embedding_is_asked_again_at_the_next_search(self) -> None:
-        slow = Slow(failures=1)
-        slow.free.set()
-        finder = ToolFinder(LazyEmbedder(lambda: slow))
-        assert names(finder.find("weigh the heavy animal", ZOO, patience=WAIT))[0] == "weigh_animal"
-        finder.find("weigh the heavy animal", ZOO, patience=WAIT)
-        assert slow.asked
-
     def test_embeds_a_tool_once_whoever_searches_which_part(self, tmp_path: Path) -> None:
         slow = Slow()
         slow.free.set()
@@ -255,12 +229,6 @@ class Slow:
 
 
 class TestTakenApart:
-    def test_a_name_gives_its_words_in_every_notation(self) -> None:
-        for name in ("feedWildAnimals", "feed_wild_animals", "feed-wild-animals", "zoo__feed_wild_animals"):
-            taken = take_apart(ToolDescription(name))
-            assert taken.texts[0] == ("zoo " if "__" in name else "") + "feed wild animals"
-            assert {"feed", "wild", "anim"} <= taken.weights.keys()
-
     def test_parameters_enums_and_nested_ones_count_too(self) -> None:
         schema = {
             "properties": {
