@@ -39,14 +39,14 @@ _LINE_BREAK = "\u2028"
 def read_html(data: bytes, name: str, charset: str | None = None) -> Document:
     """Return a page; `charset`: what was said about its encoding when it was sent."""
     text, metadata = decode_text(data, page_encoding(charset or "") or declared_encoding(data))
-    tree = _parsed(text)
+    tree = parse_html(text)
     title_node, author, site = (tree.css_first(query) for query in ("title", "meta[name=author]", "h1"))
     title = one_line(title_node.text()) if title_node else ""
     if author and author.attributes.get("content"):
         metadata["author"] = one_line(author.attributes["content"] or "")
     # Outside of the text, a heading names the site.
     named_by_site = _nested(site, " ") if site and not title else ""
-    markdown, root = _page_text(tree)
+    markdown, root = page_text(tree)
     headings = [heading for node in (root.css("h1") if root else []) if (heading := one_line(_nested(node, " ")))]
     # The only heading of the first level, unless that names the site; or that of several which the title holds.
     is_section = any(one_line(node.text()) == title for node in (root.css("h2") if root else []))
@@ -55,12 +55,7 @@ def read_html(data: bytes, name: str, charset: str | None = None) -> Document:
     return make_document(name, markdown, "html", "markdown", "website", title=title, metadata=metadata)
 
 
-def html_markdown(text: str) -> str:
-    """Return a page or a mail in HTML as Markdown."""
-    return _page_text(_parsed(text))[0]
-
-
-def _parsed(text: str) -> "LexborHTMLParser":
+def parse_html(text: str) -> "LexborHTMLParser":
     """Return the tree of a page, without what is no text, and with footnote marks in brackets."""
     from selectolax.lexbor import LexborHTMLParser
 
@@ -81,7 +76,7 @@ def _parsed(text: str) -> "LexborHTMLParser":
     return tree
 
 
-def _page_text(tree: "LexborHTMLParser") -> "tuple[str, LexborNode | None]":
+def page_text(tree: "LexborHTMLParser") -> "tuple[str, LexborNode | None]":
     """Return a page without its navigation, and where that text is; if it leaves nothing, the page with it."""
     root = tree.body
     if root is None:
@@ -292,7 +287,7 @@ def read_epub(data: bytes, name: str) -> Document:
         text, title = decode_text(page, declared_encoding(page))[0], titles.get(path, "")
         # `<title/>` is an empty element in XHTML, but an HTML parser takes what follows for its content.
         empty = r"<(title|script|style|textarea|iframe|a|div|span|p|td|b|i|em)\b([^<>]*)/>"
-        body = _parsed(re.sub(empty, r"<\1\2></\1>", text)).body
+        body = parse_html(re.sub(empty, r"<\1\2></\1>", text)).body
         chapter = _element_markdown(body) if body else ""
         if chapter and title and not scan_markdown(chapter)[0]:
             first, _, following = chapter.partition("\n")

@@ -19,7 +19,7 @@ from localmcp.errors import UnreadableDocument
 from localmcp.readers.document import Document, failed_member, make_document, one_line, read_member, visible
 from localmcp.readers.encodings import decode_text, page_encoding
 from localmcp.readers.exports import calendar_text
-from localmcp.readers.html import html_markdown, read_html
+from localmcp.readers.html import page_text, parse_html, read_html
 from localmcp.schemas import mapping_of
 
 ReadBytes = Callable[[bytes, str], Document]
@@ -217,7 +217,9 @@ def _readable(part: Message) -> str:
         # Mails that name no encoding, or ASCII, may be in any.
         text = decode_text(payload, None if charset in ("ascii", "us-ascii") else page_encoding(charset))[0]
     text = text.replace("\r\n", "\n")
-    return html_markdown(text) if kind == "text/html" else calendar_text(text) if kind == "text/calendar" else text
+    if kind == "text/html":
+        return page_text(parse_html(text))[0]
+    return calendar_text(text) if kind == "text/calendar" else text
 
 
 _INTRODUCED_QUOTE = re.compile(

@@ -111,13 +111,10 @@ RAISED = str.maketrans("0123456789+-\u2212", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻�
 def read_notebook(data: bytes, name: str) -> Document:
     """Markdown cells as they are, code cells as fences; outputs are left out."""
     notebook = json.loads(decode_text(data)[0])
-    cells: list[dict[str, Any]] = notebook.get("cells") or [
-        cell for sheet in notebook.get("worksheets", []) for cell in sheet["cells"]
-    ]
     language = str(notebook.get("metadata", {}).get("language_info", {}).get("name", "python"))
     blocks: list[str] = []
-    for cell in cells:
-        text = "".join(cell.get("source", cell.get("input", ""))).strip("\n")
+    for cell in notebook.get("cells", ()):
+        text = "".join(cell["source"]).strip("\n")
         is_code = cell["cell_type"] == "code" and text.strip()
         blocks.append(code_fence(text, language) if is_code else text)
     text = "\n\n".join(filter(None, blocks))

@@ -97,8 +97,6 @@ def read_old_office(data: bytes, name: str) -> Document:
 
 _ARGUMENT = re.compile(r'"([^"]*)"?|(\S+)')
 _HEADINGS = {"TH": "# ", "Dt": "# ", "SH": "## ", "Sh": "## ", "SS": "### ", "Ss": "### "}
-_PRINTED = frozenset("B I SM SB BR RB BI IB IR RI IP Nm Nd Fl Ar Op It Pa Xr Ic Cm Em Sy Va Ev Li Dl Ql Fn Fa".split())
-"""Macros, besides headings, whose arguments are printed."""
 _SIGNS = {
     **{"bu": "•", "em": "—", "en": "–", "aq": "'", "cq": "’", "oq": "‘", "lq": "“", "rq": "”", "dq": '"', "->": "→"},
     **{"C`": '"', "C'": '"', 'L"': "“", 'R"': "”", "ti": "~", "ha": "^", "ga": "`", "rs": "\\", "e": "\\", "\\": "\\"},
@@ -127,6 +125,8 @@ def read_man_page(data: bytes, name: str) -> Document:
     # What a macro is defined as, and the other branch of a condition, are not printed.
     hidden = r"(?ms)^[.'][ \t]*(?:(?:de1?|am|ig)\b.*?^\.\.|el\b[^\n]*\\\{.*?^\.[ \t]*\\\})[ \t]*$"
     text = re.sub(hidden, lambda match: "\n" * match[0].count("\n"), text)
+    # Macros, besides headings, whose arguments are printed.
+    printed = "B I SM SB BR RB BI IB IR RI IP Nm Nd Fl Ar Op It Pa Xr Ic Cm Em Sy Va Ev Li Dl Ql Fn Fa".split()
     lines: list[str] = []
     heading = ""
     for line in text.split("\n"):
@@ -136,10 +136,10 @@ def read_man_page(data: bytes, name: str) -> Document:
         words = "" if request else plain(line)
         if macro in ("TH", "Dt"):
             words = named
-        elif request and (macro in _HEADINGS or macro in _PRINTED):
-            printed = arguments(request[2])
+        elif request and (macro in _HEADINGS or macro in printed):
+            # Words in two fonts touch.
             touching = len(macro) == 2 and set(macro) <= set("BIR")
-            words = ("" if touching else " ").join(printed[:1] if macro == "IP" else printed)
+            words = ("" if touching else " ").join(arguments(request[2])[: 1 if macro == "IP" else None])
         if words:
             # What only looks like a heading of Markdown, or the underline of one, is indented.
             is_marked = not heading and (words.lstrip()[:1] == "#" or not words.strip("-= "))

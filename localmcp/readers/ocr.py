@@ -34,11 +34,7 @@ def scanned(name: str, pages: int) -> ScannedDocument:
 
 
 def read_picture(data: bytes, name: str) -> Document:
-    """Refuse a picture for now: its text is recognized when everything else is done.
-
-    Raises:
-        ScannedDocument: always, unless the file is damaged.
-    """
+    """Raise ScannedDocument for a picture: its text is recognized when everything else is done."""
     source, count = _open_pages(name, data)
     with closing(source):
         raise scanned(name, count)

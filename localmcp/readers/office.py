@@ -108,23 +108,20 @@ class _Lists:
         def number(match: re.Match[str]) -> str:
             place = (name, int(match[1]) - 1)
             other = self.levels.get(place, about)
-            return _numeral(self._counts.get(place, other.start), "decimal" if about.is_legal else other.format)
+            count, kind = self._counts.get(place, other.start), "decimal" if about.is_legal else other.format
+            text = str(count)
+            if count > 0 and kind.endswith("Letter"):
+                text = chr(ord("a") + (count - 1) % 26) * ((count - 1) // 26 % 10 + 1)
+            elif 0 < count < 90 and kind.endswith("Roman"):
+                tens, ones = divmod(count, 10)
+                text = " x xx xxx xl l lx lxx lxxx".split(" ")[tens] + " i ii iii iv v vi vii viii ix".split(" ")[ones]
+            return text.upper() if kind.startswith("upper") else text
 
         return re.sub(r"%(\d)", number, about.pattern).strip()
 
     def item(self, name: str, level: int, text: str, start: int | None = None) -> str:
         """Return an item of a list as a block, behind its number or a dash."""
         return f"{_LIST_ITEM}{'  ' * level}{self.label(name, level, start) or '-'} {' '.join(text.split())}"
-
-
-def _numeral(number: int, kind: str) -> str:
-    text = str(number)
-    if number > 0 and kind.endswith("Letter"):
-        text = chr(ord("a") + (number - 1) % 26) * ((number - 1) // 26 % 10 + 1)
-    elif 0 < number < 90 and kind.endswith("Roman"):
-        tens, ones = divmod(number, 10)
-        text = " x xx xxx xl l lx lxx lxxx".split(" ")[tens] + " i ii iii iv v vi vii viii ix".split(" ")[ones]
-    return text.upper() if kind.startswith("upper") else text
 
 
 def _heading(level: str, number: str, text: str) -> str:

@@ -166,24 +166,22 @@ def read_archive(file: BinaryIO, name: str, read: ReadDocuments, max_bytes: int)
                 yield failed_member(path, f"It is larger than {in_megabytes(max_bytes)}.")
             else:
                 unpacked += size
-                yield from _read_member(path, open_member, read, max_bytes)
+                try:
+                    with open_member() as member:
+                        data = member.read(max_bytes)
+                    for document in read(io.BytesIO(data), PurePosixPath(path).name):
+                        inner = f"{path}/{document.member}" if document.member else path
+                        parent = f"{path}/{document.parent}" if document.parent else path if document.member else ""
+                        yield replace(document, member=inner, parent=parent)
+                except LocalMCPError as error:
+                    yield failed_member(path, error)
+                except _DAMAGE as error:
+                    is_locked = "encrypted" in str(error) or "password" in str(error)
+                    yield failed_member(
+                        path, "It is password-protected." if is_locked else f"It is damaged: {error}"[:300]
+                    )
     except _DAMAGE as error:
         raise UnreadableDocument(f"{name} is damaged: {' '.join(str(error).split())}"[:300]) from error
-
-
-def _read_member(path: str, open_member: Callable[[], Any], read: ReadDocuments, max_bytes: int) -> Iterator[Document]:
-    try:
-        with open_member() as file:
-            data = file.read(max_bytes)
-        for document in read(io.BytesIO(data), PurePosixPath(path).name):
-            inner = f"{path}/{document.member}" if document.member else path
-            parent = f"{path}/{document.parent}" if document.parent else (path if document.member else "")
-            yield replace(document, member=inner, parent=parent)
-    except LocalMCPError as error:
-        yield failed_member(path, error)
-    except _DAMAGE as error:
-        encrypted = "encrypted" in str(error) or "password" in str(error)
-        yield failed_member(path, "It is password-protected." if encrypted else f"It is damaged: {error}"[:300])
 
 
 def _members(file: BinaryIO, *, is_zip: bool) -> Iterator[tuple[str, int, Callable[[], Any]]]:

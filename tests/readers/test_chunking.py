@@ -94,7 +94,7 @@ documents = st.one_of(
 titles = st.one_of(st.just("Guide"), st.text(max_size=60), st.sampled_from(["!" * 500, "가" * 300, "Long title " * 40]))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(documents, st.sampled_from(["markdown", "plain", "code"]), titles, st.lists(st.integers(1, 3000), max_size=4))
 def test_any_text_is_partitioned_within_the_limit(text: str, markup: Markup, title: str, page_lengths: list[int]):
     page_starts = [0, *(sum(page_lengths[: count + 1]) for count in range(len(page_lengths)))]
@@ -102,7 +102,7 @@ def test_any_text_is_partitioned_within_the_limit(text: str, markup: Markup, tit
     assert "".join(chunk.text for chunk in chunks).strip() == text.strip()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(documents, st.integers(8, 120), st.integers(60, 600))
 def test_other_targets_and_limits_hold(text: str, target: int, limit: int):
     chunks = split_checked(text, target=target, limit=limit)

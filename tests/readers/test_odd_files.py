@@ -219,12 +219,6 @@ def test_signs_that_nobody_sees_do_not_cut_words() -> None:
     assert "Wasserschaden" in mail.text and mail.text[mail.appendix :].strip() == "> a quote"
 
 
-def test_line_ends_within_code_in_html_are_spaces() -> None:
-    page = "<p>Made by <code>git\ncommit --amend</code> and <code>a<br>b</code>.<pre>one\ntwo</pre>"
-    text = read_bytes(page.encode(), "a.html").text
-    assert text == "Made by `git commit --amend` and `a\nb`.\n\n```\none\ntwo\n```"
-
-
 def printed(name: str) -> str:
     return read_bytes((Path(__file__).parent / "files" / name).read_bytes(), name).text
 

@@ -233,17 +233,10 @@ def test_a_statement_only_reads_tables_of_documents(workspace: Workspace, tmp_pa
     assert query(workspace, "select count(*) from bills")["rows"] == [[3]]
 
 
-@pytest.mark.parametrize(
-    "sql",
-    [
-        "with recursive n(i) as (select 1 union all select i + 1 from n) select count(*) from n",
-        "select count(*) from bills a, bills b, (with recursive n(i) as (select 1 union all select i + 1 from n) "
-        "select i from n)",
-    ],
-)
-def test_an_endless_statement_is_stopped(workspace: Workspace, sql: str) -> None:
+def test_an_endless_statement_is_stopped(workspace: Workspace) -> None:
+    endless = "with recursive n(i) as (select 1 union all select i + 1 from n) select i from n"
     with pytest.raises(InvalidInput, match="longer than 2 s"):
-        query(workspace, sql)
+        query(workspace, f"select count(*) from bills a, bills b, ({endless})")
 
 
 def test_a_caller_bound_to_collections_sees_no_other_table(workspace: Workspace, tmp_path: Path) -> None:
