@@ -258,7 +258,7 @@ class McpServer:
         async def list_all(connection: Connection) -> dict[str, list[Json]]:
             return await connection.list_offers(("tools", *OFFERS))
 
-        self._learn(self._hub.run(self._use, list_all))
+        self.learn(self._hub.run(self._use, list_all))
         return len(self._tools)
 
     def _check_usable(self) -> None:
@@ -304,7 +304,7 @@ class McpServer:
             connection = self._connection = Connection(self.entry, self._hub.log_of(self.entry), self._relist)
             try:
                 await connection.open()
-                self._learn(await connection.list_offers(["tools"]))
+                self.learn(await connection.list_offers(["tools"]))
             except BaseException as error:
                 await connection.close()
                 if isinstance(error, LocalMCPError) and not isinstance(error, SessionLost):
@@ -336,7 +336,7 @@ class McpServer:
         while self._stale and self._connection is not None and self._connection.alive:
             kinds, self._stale = self._stale, set()
             try:
-                self._learn(await self._connection.list_offers(kinds))
+                self.learn(await self._connection.list_offers(kinds))
             except LocalMCPError as error:
                 log.warning("the changed %s of '%s' cannot be listed: %s", ", ".join(kinds), self.entry.name, error)
 
@@ -353,7 +353,7 @@ class McpServer:
                     self.listed.set()
             return self._lists
 
-    def _learn(self, offers: dict[str, list[Json]]) -> None:
+    def learn(self, offers: dict[str, list[Json]]) -> None:
         """Take what the server has listed in place of what was known of these kinds."""
         with self._lock:
             old = self._load()
