@@ -27,8 +27,7 @@ from localmcp.quickstarts.documents import (
     read_text,
     write_documents,
 )
-from localmcp.quickstarts.matching import Field
-from localmcp.quickstarts.search import Catalogs, Match, Request, find_quickstarts
+from localmcp.quickstarts.search import Catalogs, Field, Match, Request, find_quickstarts
 from localmcp.quickstarts.store import Row
 from localmcp.schemas import did_you_mean
 from localmcp.storage.connections import check_levenshtein
@@ -41,8 +40,6 @@ DEFAULT_LIMIT, MOST_RESULTS = 10, 50
 DEFAULT_DISTANCE = 7
 IMPORTED_AT_ONCE = 500
 """Quick starts written in one transaction; a file is never divided unless it alone holds more."""
-NOTHING_ASKED = "Error: At least one search parameter (name, displayName, or description) must be provided"
-NO_DATABASE = "Error: Database connection not available"
 
 
 def lenient_distance(name: str, value: Any) -> Any:
@@ -56,7 +53,8 @@ def explain_failure(error: LocalMCPError) -> dict[str, Any]:
     if isinstance(error, InvalidInput):
         raise error
     log.warning("quick starts cannot be searched: %s", error)
-    failure = NO_DATABASE if isinstance(error, FileUnavailable) else "Error searching quickstarts"
+    is_missing = isinstance(error, FileUnavailable)
+    failure = "Error: Database connection not available" if is_missing else "Error searching quickstarts"
     answer = answers.search_answer(Request({}, 0, 0), DEFAULT_DISTANCE, [], None)
     return {**answer, "message": f"{failure}: {error}"}
 
@@ -110,7 +108,8 @@ class Quickstarts:
         texts: dict[Field, str] = {where: text for where, text in texts_by_field.items() if text and text.strip()}
         request = Request(texts, limit, maxDistance, tag or None)
         if not texts:
-            return {**answers.search_answer(request, maxDistance, [], None), "message": NOTHING_ASKED}
+            message = "Error: At least one search parameter (name, displayName, or description) must be provided"
+            return {**answers.search_answer(request, maxDistance, [], None), "message": message}
         try:
             with self._database.read() as connection:
                 return self._answer(connection, request)
