@@ -10,8 +10,7 @@ from typing import Any
 
 import apsw
 
-from localmcp.activity.entries import COLUMNS, LogEntry, LogPage, Statistics, Usage
-from localmcp.activity.noted_call import note, row
+from localmcp.activity.entries import COLUMNS, LogEntry, LogPage, Statistics, Usage, note, row
 from localmcp.config import Settings
 from localmcp.errors import CallGivenUp, Interrupted, InvalidInput
 from localmcp.schemas import shorten_value, without_none
@@ -22,8 +21,6 @@ from localmcp.tools import CallRecord, Json, current_scope
 
 log = logging.getLogger(__name__)
 
-PROXIES = frozenset({"execute_tool", "ask"})
-"""Tools that only run another one, which is then the call that is kept."""
 MOST_ENTRIES = 1000
 SIZE_CHECKED_EVERY = 200
 """Calls between two looks at the size of the log."""
@@ -62,7 +59,8 @@ class Activity:
         inner = [call for at, call in recent if at >= now - noted["seconds"] and call["via"] == noted["tool"]]
         # A proxy that failed although what it ran did not has an error that is only in its call.
         explained = noted["success"] or not all(call["success"] for call in inner)
-        if noted["tool"] in PROXIES and inner and explained:
+        # Of these the tool that they ran is the call that is kept.
+        if noted["tool"] in ("execute_tool", "ask") and inner and explained:
             return
         self._recent.calls = [*recent[-7:], (now, noted)]
         self._writer.add(noted)

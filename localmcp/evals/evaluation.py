@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
+import random
 import statistics
 import time
 from collections import Counter
@@ -13,18 +15,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
+from localmcp.arrays import np
 from localmcp.errors import InvalidInput, ModelUnavailable, NotFound
-from localmcp.evals.metrics import ndcg, paired_interval, percentile, recall, reciprocal_rank
 from localmcp.index.collections import choose_collections
 from localmcp.index.fusion import Mode
 from localmcp.index.index import Index
 from localmcp.index.search import SearchRequest
 from localmcp.models import LazyEmbedder
-from localmcp.schemas import nearest, shorten_value
+from localmcp.schemas import mapping_of, nearest, shorten_value
 from localmcp.storage.database import Database, fetch_all
 
 MODES: tuple[Mode, ...] = ("keyword", "semantic", "hybrid")
-DEPTH = 10
 LOOKED_AT = 50
 """Passages fetched for a question about documents: several of one document count once."""
 
@@ -136,7 +137,9 @@ def _read_line(where: str, line: str, names: Mapping[str, Mapping[str, str]]) ->
     if not query.strip():
         raise InvalidInput(f"{where}: the query is empty.")
     if isinstance(relevant, list):
-        relevant = dict.fromkeys(map(_name_of, cast("list[Any]", relevant)), 1)
+        items = cast("list[Any]", relevant)
+        names_only = (mapping_of(item).get("path", "") if isinstance(item, dict) else item for item in items)
+        relevant = dict.fromkeys(map(str, names_only), 1)
     if not isinstance(relevant, dict):
         raise InvalidInput(f"{where}: 'relevant' must be a list or an object, got {shorten_value(relevant)}.")
     grades: dict[str, float] = {}
@@ -147,10 +150,6 @@ def _read_line(where: str, line: str, names: Mapping[str, Mapping[str, str]]) ->
         if grade:
             grades[document] = float(grade)
     return Question(query, str(table.get("kind", "judged")), grades)
-
-
-def _name_of(answer: Any) -> str:
-    return str(cast("dict[str, Any]", answer).get("path", "") if isinstance(answer, dict) else answer)
 
 
 def _names(database: Database, collections: tuple[str, ...] | None) -> dict[str, dict[str, str]]:
@@ -241,7 +240,7 @@ class _Run:
             self.answered.append(bool(outcome.hits) and not outcome.doubtful)
             return
         ranking = list(dict.fromkeys(hit.passage.source_uuid for hit in outcome.hits))
-        measured = (measure(ranking, question.grades, DEPTH) for measure in (ndcg, recall, reciprocal_rank))
+        measured = (measure(ranking, question.grades) for measure in (ndcg, recall, reciprocal_rank))
         self.scores.append((question.kind, tuple(measured)))
 
     def result(self) -> ModeResult:
@@ -297,3 +296,45 @@ def compare(before: Evaluation, after: Evaluation) -> list[Difference]:
         for mode, new in after.modes.items()
         if (old := before.modes.get(mode))
     ]
+
+
+# ---------------------------------------------------------------- measures, each 0..1 and higher is better
+
+
+def ndcg(ranking: Sequence[str], grades: Mapping[str, float], depth: int = 10) -> float:
+    """Normalized discounted cumulative gain: sum of grade / log2(rank + 1), over that of the best possible ranking.
+
+    Args:
+        ranking: ids, best first, each once.
+        grades: id -> how relevant it is, above 0; others are not relevant.
+    """
+    best = sorted(grades.values(), reverse=True)[:depth]
+    ideal = sum(grade / math.log2(rank + 1) for rank, grade in enumerate(best, 1))
+    gain = sum(grades.get(document, 0.0) / math.log2(rank + 1) for rank, document in enumerate(ranking[:depth], 1))
+    return gain / ideal if ideal else 0.0
+
+
+def recall(ranking: Sequence[str], grades: Mapping[str, float], depth: int = 10) -> float:
+    """Return the share of the relevant ids among the first `depth`."""
+    relevant = {document for document, grade in grades.items() if grade > 0}
+    return len(relevant & set(ranking[:depth])) / len(relevant) if relevant else 0.0
+
+
+def reciprocal_rank(ranking: Sequence[str], grades: Mapping[str, float], depth: int = 10) -> float:
+    """1 / rank of the first relevant id; 0 when there is none among the first `depth`. Its mean is MRR."""
+    return next((1 / rank for rank, document in enumerate(ranking[:depth], 1) if grades.get(document, 0.0) > 0), 0.0)
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """Return the value below which that share (0..1) of the values is, interpolated; 0 for none."""
+    return float(np.quantile(values, share)) if values else 0.0
+
+
+def paired_interval(first: Sequence[float], second: Sequence[float]) -> tuple[float, float]:
+    """Return the 95 % interval of the mean of `second - first` over the same questions, by bootstrap."""
+    differences = [b - a for a, b in zip(first, second, strict=True)]
+    if not differences:
+        return 0.0, 0.0
+    draw = random.Random(0)
+    means = [statistics.fmean(draw.choices(differences, k=len(differences))) for _ in range(1000)]
+    return round(percentile(means, 0.025), 4), round(percentile(means, 0.975), 4)

@@ -232,7 +232,9 @@ class Quickstarts:
 
             own = (*store.list_rows(connection, tag, offset + limit), store.count_tags(connection))
             shelves = [own, *self._federation.read_mounted(list_mounted)]
-        rows = sorted((row for listed, _, _ in shelves for row in listed), key=_title)[offset : offset + limit]
+        rows = sorted(
+            (row for listed, _, _ in shelves for row in listed), key=lambda row: (row.display_name.lower(), row.name)
+        )[offset : offset + limit]
         tags = sum((counted for _, _, counted in shelves), Counter[str]())
         return {
             "count": len(rows),
@@ -332,7 +334,3 @@ def _same_quickstarts(own: apsw.Connection, theirs: apsw.Connection, names: Iter
     their_contents = store.contents(theirs, names)
     own_contents = store.contents(own, their_contents)
     return {name: own_contents.get(name) == content for name, content in their_contents.items()}
-
-
-def _title(row: Row) -> tuple[str, str]:
-    return row.display_name.lower(), row.name

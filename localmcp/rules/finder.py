@@ -172,7 +172,13 @@ class RuleFinder:
                 rated = self._rated(connection, task, collection, selection, notices)
                 fitting = sorted((m for m in rated if m.relevance >= least), key=lambda match: match.place)
                 matches = fitting[: maxResults or self._max_results]
-                if collection is not None and not self._is_read(connection, collection):
+                identity = self._index.embedder.get().identity
+                is_foreign = (
+                    collection is not None
+                    and collection.model_id is not None
+                    and not rulebook.is_bound_to(connection, collection, identity)
+                )
+                if collection is not None and (is_foreign or rulebook.rules_without_vector(connection, 1)):
                     told = "Some rules were not read by this model and are not found: run `localmcp rules reembed`."
                     notices.append(told)
                 if not matches and not elsewhere:
@@ -275,12 +281,6 @@ class RuleFinder:
         if collection.model_id is None or not rulebook.is_bound_to(connection, collection, identity):
             return []
         return self._index.sign_blocks(connection, collection.model_id, read_generations(connection), [collection.id])
-
-    def _is_read(self, connection: apsw.Connection, collection: Collection) -> bool:
-        """Return whether the model in use has read all of your rules."""
-        identity = self._index.embedder.get().identity
-        bound = collection.model_id is None or rulebook.is_bound_to(connection, collection, identity)
-        return bound and not rulebook.rules_without_vector(connection, 1)
 
     def _categories(self) -> Vectors:
         """Return vectors of the nine categories (9, dimension)."""

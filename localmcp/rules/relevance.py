@@ -6,6 +6,7 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
@@ -265,7 +266,12 @@ def rate(matches: Sequence[Match], task: Task, everyday: Everyday, categories: M
         rule, share = match.rule, categories.get(match.rule.category, 0.0)
         match.relevance = relevance * min(1.0, rule.weight)
         used = min(1.0, math.log1p(max(0, rule.instructions_count - 1)) / math.log1p(50))
-        match.preference = 0.2 * used + 0.1 * share + 0.2 * _recency(rule.last_applied)
+        # A mounted file may have anything for a time.
+        with suppress(TypeError, ValueError, OverflowError):
+            days = (datetime.now(UTC) - utc_moment(rule.last_applied or "")).total_seconds() / 86_400
+            # 1 for just applied, halved about every three weeks.
+            match.preference = 0.2 * math.exp(-max(0.0, days) / 30)
+        match.preference += 0.2 * used + 0.1 * share
         if rule.instructions_count > 1:
             match.reasons.append(f"asked for {rule.instructions_count} times")
         if share >= 1.0:
@@ -276,15 +282,6 @@ def rate(matches: Sequence[Match], task: Task, everyday: Everyday, categories: M
         if rule.weight > 1:
             match.preference += 0.5 * min(1.0, rule.weight - 1)
             match.reasons.append(f"its weight is {rule.weight:.3g}")
-
-
-def _recency(last_applied: str | None) -> float:
-    """1 for just applied, halved about every three weeks."""
-    try:
-        applied = utc_moment(last_applied or "")
-    except (TypeError, ValueError, OverflowError):
-        return 0.0
-    return math.exp(-max(0.0, (datetime.now(UTC) - applied).total_seconds() / 86_400) / 30)
 
 
 # ---------------------------------------------------------------- patterns of files

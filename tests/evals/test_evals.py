@@ -19,8 +19,7 @@ from localmcp.cli.program import execute
 from localmcp.cli.session import Session
 from localmcp.config import Settings, sample_directory
 from localmcp.errors import InvalidInput, NotFound
-from localmcp.evals.evaluation import read_questions
-from localmcp.evals.metrics import ndcg, paired_interval, percentile, recall, reciprocal_rank
+from localmcp.evals.evaluation import ndcg, paired_interval, percentile, read_questions, recall, reciprocal_rank
 from localmcp.models import HashEmbedder
 from localmcp.storage.database import Database
 from localmcp.workspace import Workspace
