@@ -19,7 +19,7 @@ from localmcp.packs.verify import Verification, verify
 from localmcp.storage.adoption import Dropped, KeptPowers, copy_rows, free_name, keep_bytes, replace_file
 from localmcp.storage.connections import connect, truncate_log
 from localmcp.storage.database import Database, fetch_all, fetch_one
-from localmcp.storage.provenance import adopt_file
+from localmcp.storage.schema import adopt_file
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,10 +27,10 @@ from localmcp.index.collections import spec_of, unread_languages
 from localmcp.index.consistency import disagreements
 from localmcp.index.reembedding import REFRESH
 from localmcp.index.vector_queue import waiting, word_only_passages
+from localmcp.storage.adoption import run_killable
 from localmcp.storage.connections import check_levenshtein, connect, has_sqlite_vec
 from localmcp.storage.database import Database, fetch_all, fetch_column, fetch_one
-from localmcp.storage.killable import run_killable
-from localmcp.storage.provenance import foreign_objects, is_adopted
+from localmcp.storage.schema import foreign_objects, is_adopted
 
 if TYPE_CHECKING:
     from localmcp.workspace import Workspace

@@ -30,7 +30,7 @@ from localmcp.index.word_vectors import index_words, keep_words, words_of
 from localmcp.models import Embedder
 from localmcp.readers.chunking import put_below, shorten_prefix, without_addresses
 from localmcp.storage.database import Database, bump_generations, fetch_all, fetch_one
-from localmcp.storage.times import recent_bounds, utc_now
+from localmcp.storage.times import utc_now
 
 FIRST_BATCH, LEAST_BATCH, MOST_BATCH = 16, 8, 1024
 MOST_BEHIND = 16
@@ -289,8 +289,8 @@ class Lease:
 
 def is_alive(holder: str, beat_at: str, seconds: float = LEASE_SECONDS) -> bool:
     """Return whether a holder has renewed its lease in time, and its process is there, as far as one can see."""
-    earliest, latest = recent_bounds(seconds)
-    if holder in Lease.ended or not earliest <= beat_at <= latest:
+    # Later times were written before a clock was set back.
+    if holder in Lease.ended or not utc_now(seconds) <= beat_at <= utc_now(-seconds):
         return False
     process = process_of(holder)
     # Asking Windows for a process in this way would end it.

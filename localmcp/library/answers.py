@@ -23,12 +23,6 @@ WEAK_SHARE, PROBABLE = 0.35, 50
 """A passage of less than this share of the best one's relevance is only listed, if the best one is this relevant."""
 HOPELESS, LISTED_CHARS = 5, 200
 """Below this relevance nothing is quoted, and places are listed in so many characters."""
-MOST_LINES, MOST_COPIES, GROUPED_EXCERPTS = 20, 3, 5
-"""Documents in a list of removals, places of copies, documents of a grouped search that are quoted."""
-_OF_FILE = (OWN, "author", "created", "dateFrom", "sheets", "slides", "pages", "language", "encoding")
-"""Metadata that say nothing of a passage, or that its `date` says; `get_document` has them."""
-_LEFT_OUT = ("collection", "partition", "freshness", "date", "dateFrom", "highlight", "excerpt", "metadata", "alsoIn")
-"""Fields of a hit that its text says, or that are only there where they are unusual."""
 
 
 def short_id(identity: str) -> str:
@@ -71,19 +65,30 @@ def excerpts(outcome: SearchOutcome, hits: Sequence[Any], offset: int) -> list[s
 def lean_search(result: Any) -> Answer:
     """Return the answer of `search`: hits grouped by document, confidence and corrections first."""
     hits: list[Json] = result["results"]
-    lean = hits if "explain" in result else [_lean_hit(hit) for hit in hits]
-    return _answer({**_without(result, "weights"), "results": lean}, _search_text(result, hits))
-
-
-def _lean_hit(hit: Json) -> Json:
-    lean = _without(hit, *_LEFT_OUT)
-    # A tenth is finer than what the scores can tell.
-    lean |= {field: round(hit[field], 1) for field in ("semanticScore", "keywordScore", "combinedScore")}
-    lean["citation"] = {"label": hit["citation"]["label"]}
-    metadata = {
-        key: value for key, value in hit["metadata"].items() if key not in _OF_FILE and len(compact_json(value)) <= 200
-    }
-    return lean | _unusual(hit) | ({"metadata": metadata} if metadata else {})
+    lean: list[Json] = []
+    for hit in hits if "explain" not in result else ():
+        # What the text says, or is only there where it is unusual.
+        said = (
+            "collection",
+            "partition",
+            "freshness",
+            "date",
+            "dateFrom",
+            "highlight",
+            "excerpt",
+            "metadata",
+            "alsoIn",
+        )
+        lean.append(_without(hit, *said))
+        # A tenth is finer than what the scores can tell.
+        lean[-1] |= {field: round(hit[field], 1) for field in ("semanticScore", "keywordScore", "combinedScore")}
+        # Metadata without those that say nothing of a passage, which `get_document` has.
+        of_file = (OWN, "author", "created", "dateFrom", "sheets", "slides", "pages", "language", "encoding")
+        metadata = _without(hit["metadata"], *of_file)
+        metadata = {key: value for key, value in metadata.items() if len(compact_json(value)) <= 200}
+        lean[-1] |= {"citation": {"label": hit["citation"]["label"]}, **_unusual(hit)}
+        lean[-1] |= {"metadata": metadata} if metadata else {}
+    return _answer({**_without(result, "weights"), "results": lean or hits}, _search_text(result, hits))
 
 
 def _unusual(item: Json) -> Json:
@@ -112,7 +117,8 @@ def _search_text(result: Json, hits: Sequence[Json]) -> str:
         confidence = f" Confidence: fair; no document has {absent}."
     else:
         confidence = " Confidence: good." if result["mode"] == "hybrid" else ""
-    head = f"{count}, {counted(len(hits), 'passage')}.{confidence}{_below(folder)}"
+    below = f" Paths are below {folder}" if folder else ""
+    head = f"{count}, {counted(len(hits), 'passage')}.{confidence}{below}"
     blocks = ["\n".join([head, *remarks]), *(_document_block(passages, folder) for passages in documents.values())]
     lines: dict[str, list[str]] = {}
     for hit in (hit for hit in hits if hit.get("excerpt") == ""):
@@ -131,12 +137,12 @@ def _document_block(passages: Sequence[tuple[int, Json]], folder: str) -> str:
     number, hit = passages[0]
     title, path, *extra = _names(hit, hit["sourceTitle"], hit["citation"].get("path", ""), folder)
     copies = [place.removeprefix(folder) for place in hit.get("alsoIn", ())]
-    if len(copies) > MOST_COPIES:
-        copies[MOST_COPIES:] = [f"{len(copies) - MOST_COPIES} more"]
+    if len(copies) > 3:
+        copies[3:] = [f"{len(copies) - 3} more"]
     extra += [hit.get("date", "")[:10], f"in {hit['origin']}" if hit.get("origin") else ""]
     extra += [f"also in {', '.join(copies)}"] if copies else []
     line = "# " + " | ".join(filter(None, (title, path, *extra)))
-    if "morePassages" in hit and number > GROUPED_EXCERPTS:
+    if "morePassages" in hit and number > 5:
         return f"{line} | {_passage_line(number, hit, '')}"
     blocks = [line]
     for number, hit in passages:
@@ -200,10 +206,6 @@ def _shared_folder(paths: Sequence[str | None]) -> str:
     return folder + os.sep if len(folder) > len("/home/") else ""
 
 
-def _below(folder: str) -> str:
-    return f" Paths are below {folder}" if folder else ""
-
-
 # ---------------------------------------------------------------- reading
 
 
@@ -257,7 +259,7 @@ def lean_sources(result: Any) -> Answer:
     folder = _shared_folder([item.get("path") for item in items])
     order = f", {result['order']}" if "order" in result else ""
     head = f"{result['count']} of {counted(result['total'], 'document')}{order}{'; times in UTC' if items else ''}."
-    lines = [head + _below(folder)]
+    lines = [f"{head} Paths are below {folder}" if folder else head]
     for item in items:
         title, path, *extra = _names(item, item["title"], item.get("path", ""), folder)
         changed = item["changedAt"][:16].replace("T", " ")
@@ -277,23 +279,19 @@ def lean_report(result: Any) -> Answer:
     return _answer(result, compact_json({key: value for key, value in result.items() if value and key != "seconds"}))
 
 
-def lean_removal(result: Any) -> Answer:
-    """Return the answer of `remove_source`: a line per document that is, or would be, in the trash; titles of many."""
-    rows: list[Json] = result["sources"]
-    stays = "it stays" if result["removed"] == 1 else "they stay"
-    head = f"Removed {counted(result['removed'], 'document')}; {stays} in the trash for {result['trashDays']} days."
+def lean_trash(result: Any) -> Answer:
+    """Return the answer of `remove_source` and `restore_source`: a line per document; of many, titles alone."""
+    rows: list[Json] = result.get("sources", [result])
+    if "trashDays" in result:
+        stays = "it stays" if result["removed"] == 1 else "they stay"
+        head = f"Removed {counted(result['removed'], 'document')}; {stays} in the trash for {result['trashDays']} days."
+    else:
+        head = f"Restored {counted(result.get('restored', 1), 'document')}."
     head = result.get("message", head)
-    if len(rows) > MOST_LINES:
+    if len(rows) > 20:
         return _answer(result, f"{head}\n{cut_to(', '.join(row['title'] for row in rows), 1_500)}")
     lines = [f"{row['title']} | {row['path'] or 'no file'} | id {short_id(row['sourceId'])}" for row in rows]
     return _answer(result, "\n".join([head, *lines]))
-
-
-def lean_restored(result: Any) -> Answer:
-    """Return the answer of `restore_source`: a line per document that is back."""
-    rows: list[Json] = result.get("sources", [result])
-    head = f"Restored {counted(result.get('restored', 1), 'document')}."
-    return _answer(result, "\n".join([head, *(row["path"] or row["title"] for row in rows[:MOST_LINES])]))
 
 
 def lean_verification(result: Any) -> Answer:

@@ -8,9 +8,7 @@ import stat
 import uuid
 from contextlib import suppress
 from itertools import islice
-from typing import Annotated, Literal, NotRequired
-
-from typing_extensions import TypedDict
+from typing import Annotated, Literal
 
 from localmcp.errors import InvalidInput, NotFound
 from localmcp.files import HASH_AT_MOST, holds_other_bytes, modified_ns
@@ -24,21 +22,17 @@ from localmcp.library.names import resolve_chunk, resolve_source, shown_id
 from localmcp.readers.outline import path_at
 from localmcp.schemas import mapping_of
 from localmcp.storage.database import fetch_column
-from localmcp.tools import Param, hidden_tool, without_none
+from localmcp.tools import Json, Param, hidden_tool, without_none
 from localmcp.wording.normalize import fold
 
 Freshness = Literal["fresh", "changed", "missing", "unverifiable"]
 
-LOOKED_UP, CANDIDATES = 500, 50
-"""Characters of a quote that are searched for, and passages among which it is looked for."""
 SHEETS = ("xlsx", "xls", "xlsb", "ods")
-_SLIDES = ("pptx", "odp")
 _TALK = ("mail", "conversation")
 _RENDERED = ("docx", "odt", "rtf", "epub", "html", "notebook", "calendar", "contacts", "feed")
 """Formats whose lines are those of the text that was made of them: nobody can look for them in the file."""
 _ROW = re.compile(r"(?m)^(?!## ).+$")
 """A row of a sheet; the name of the sheet and the empty lines around names of columns are none."""
-_WITHOUT_HEADINGS = ("code", "json", "jsonl", "csv", "pdf")
 _HEADING_INSIDE = re.compile(r"\n {0,3}[#=~^\"*+-]")
 """What may begin a heading, or the line under one, below the first line of a passage."""
 _TIME = re.compile(r"(?m)^\[(\d+:\d\d:\d\d)\]")
@@ -47,56 +41,17 @@ _SAME_SIGNS = ("'‘’‚‛′ʼ", '"“”„‟″«»', "-‐‑‒–—�
 _PLAIN_SIGNS = str.maketrans({sign: signs[0] for signs in _SAME_SIGNS for sign in signs} | {"\u00ad": None})
 
 
-class Citation(TypedDict):
-    """The place of a passage."""
-
-    label: str
-    """For people: `path:line`, `path p. 3`, `path Prices rows 12-20`…, or the title."""
-    path: NotRequired[str]
-    heading: NotRequired[str]
-    """The nearest heading above, below its own headings; the sheet of a workbook."""
-    startLine: int
-    """Rows in a workbook."""
-    endLine: int
-    startPage: NotRequired[int]
-    """Page or slide."""
-    endPage: NotRequired[int]
-    time: NotRequired[str]
-    """When it is said in a recording, `0:01:30`."""
-    ocr: NotRequired[bool]
-    """It was read from a picture, and may hold misread letters."""
-    confidence: NotRequired[float]
-    """Of that reading, 0..1."""
-    start: int
-    """Code points in the document's text."""
-    stop: int
-    sha256: str
-
-
-class Verification(TypedDict):
-    """Whether a quote is in the documents, and where."""
-
-    verdict: Literal["exact", "absent"]
-    """exact: the words are where they were cited from; absent: they are not."""
-    message: str
-    chunkId: NotRequired[str]
-    """With the fields below: where the words are, also when they are elsewhere than cited."""
-    sourceId: NotRequired[str]
-    sourceTitle: NotRequired[str]
-    citation: NotRequired[Citation]
-    freshness: NotRequired[Freshness]
-    origin: NotRequired[str]
-
-
-def cite(passage: Passage, highlight: tuple[int, int] | None = None) -> Citation:
+def cite(passage: Passage, highlight: tuple[int, int] | None = None) -> Json:
     """Return where a passage, or the sentence in it that answers, is.
 
-    `highlight`: start and stop of that sentence in `passage.text.strip()`.
+    `highlight`: start and stop of that sentence in `passage.text.strip()`. The label is for people: `path:line`,
+    `path p. 3`, `path Prices rows 12-20`, or the title. Lines are rows in a workbook, pages are slides in a
+    presentation; start and stop are code points in the document's text.
     """
     body, metadata = passage.text.strip(), passage.metadata
     start, stop = highlight or (0, len(body))
     first_line, last_line = _lines(passage, body, start, stop)
-    citation: Citation = {
+    citation: Json = {
         "label": "",
         "startLine": first_line,
         "endLine": last_line,
@@ -109,7 +64,8 @@ def cite(passage: Passage, highlight: tuple[int, int] | None = None) -> Citation
     if path:
         citation["path"] = path
     headings = tuple(passage.headings)
-    if passage.format not in _WITHOUT_HEADINGS and _HEADING_INSIDE.search(body, 0, start):
+    has_headings = passage.format not in ("code", "json", "jsonl", "csv", "pdf")
+    if has_headings and _HEADING_INSIDE.search(body, 0, start):
         headings = path_at(body, start, headings, underlined=passage.format in ("text", "rst", "mail"))
     if headings:
         citation["heading"] = " › ".join(headings)
@@ -121,6 +77,7 @@ def cite(passage: Passage, highlight: tuple[int, int] | None = None) -> Citation
     if "ocr" in metadata:
         confidence = mapping_of(mapping_of(metadata["ocr"]).get("pages")).get(str(passage.first_page or 1))
         if isinstance(confidence, int | float):
+            # It was read from a picture, and may hold misread letters.
             citation["ocr"], citation["confidence"] = True, round(float(confidence), 2)
     # A file inside another one is named as `box.zip#notes.md`, a mail or a conversation by its title.
     is_member = passage.uri != path and passage.format not in _TALK
@@ -148,14 +105,14 @@ def count_line_ends(text: str) -> int:
     return text.count("\n") + text.count("\r") - text.count("\r\n")
 
 
-def _place(passage: Passage, citation: Citation) -> str:
+def _place(passage: Passage, citation: Json) -> str:
     """Return the place inside a file as people say it: ` p. 3`, ` slide 2`, ` Prices rows 12-20`, `:17`."""
     first, last = citation["startLine"], citation["endLine"]
     if passage.format in SHEETS:
         sheet = citation.get("heading", "").split(" › ")[-1]
         return f" {sheet} row {first}" if first == last else f" {sheet} rows {first}-{last}"
     if passage.first_page is not None:
-        word = "slide" if passage.format in _SLIDES else "p."
+        word = "slide" if passage.format in ("pptx", "odp") else "p."
         crossing = f"-{passage.last_page}" if passage.last_page and passage.last_page > passage.first_page else ""
         return f" {word} {passage.first_page}{crossing}"
     if passage.format in _TALK:
@@ -223,7 +180,7 @@ class Citations:
         self,
         quote: Annotated[str, Param("The words to check, as quoted", min_length=1, max_length=20_000)],
         id: Annotated[str | None, Param("Passage or document they were cited from: id, path or title")] = None,  # noqa: A002
-    ) -> Verification:
+    ) -> Json:
         """Check whether a quote is in the indexed documents, or in the cited one: exact or absent. White space, case,
         accents, the shapes of quotation marks and dashes are not compared."""
         words = _folded(quote.strip().strip("“”„«»‘’\"'"))
@@ -237,9 +194,9 @@ class Citations:
                 cited = cited or resolve_source(self.federation, "id", id)
             except NotFound as error:
                 raise NotFound(f"No passage or document with id {id}.", hint=error.hint) from error
-        elsewhere: Verification | None = None
+        elsewhere: Json | None = None
 
-        def look(index: Index, origin: str | None) -> tuple[bool, Verification] | None:
+        def look(index: Index, origin: str | None) -> tuple[bool, Json] | None:
             identity = cited.uuid if cited and cited.origin in (None, origin) else None
             return _look(index, origin, words, quote, identity) if words else None
 
@@ -257,9 +214,9 @@ class Citations:
 
 def _look(
     index: Index, origin: str | None, words: str, quote: str, identity: uuid.UUID | None
-) -> tuple[bool, Verification] | None:
+) -> tuple[bool, Json] | None:
     """Return whether the words are where they were cited from, and where in this file they are; None if nowhere."""
-    hits = index.search(SearchRequest(quote[:LOOKED_UP], mode="keyword", limit=CANDIDATES)).hits
+    hits = index.search(SearchRequest(quote[:500], mode="keyword", limit=50)).hits
     with index.database.read() as connection:
         names = {collection.name for collection in visible_collections(connection)}
         cited = find_passage(connection, identity.bytes) if identity else None
@@ -274,16 +231,15 @@ def _look(
             in_cited = cited is not None and source_id == cited.source_id and words in _folded(cited.text)
             if passage := cited if in_cited else _passage_holding(passages, words):
                 is_cited = source_id in documents or (cited is not None and passage.chunk_id == cited.chunk_id)
-                return is_cited, _verification(index, origin, passage, quote)
-    return None
-
-
-def _verification(index: Index, origin: str | None, passage: Passage, quote: str) -> Verification:
+                break
+        else:
+            return None
     adopted = index.database.adopted and origin is None
     freshness = check_freshness(passage.uri, passage.size, passage.mtime_ns, passage.sha256, adopted)
     stale = f"; the file is {freshness} since it was indexed" if freshness in ("changed", "missing") else ""
-    words = ["".join(_any_shape(sign) for sign in word) for word in quote.split()]
-    match = re.search(r"\s+".join(words), passage.text.strip(), re.IGNORECASE)
+    shapes = {sign: f"[{re.escape(signs)}]" for signs in _SAME_SIGNS for sign in signs}
+    pattern = r"\s+".join("".join(shapes.get(sign, re.escape(sign)) for sign in word) for word in quote.split())
+    match = re.search(pattern, passage.text.strip(), re.IGNORECASE)
     spelling = " ".join(match[0].split()) if match else quote
     as_quoted = "as quoted" if spelling == " ".join(quote.split()) else f"spelled: {spelling}"
     verification = {
@@ -296,12 +252,7 @@ def _verification(index: Index, origin: str | None, passage: Passage, quote: str
         "freshness": freshness,
         "origin": origin,
     }
-    return without_none(verification)
-
-
-def _any_shape(sign: str) -> str:
-    """Return a pattern of a sign and of those that are typed for it."""
-    return next((f"[{re.escape(signs)}]" for signs in _SAME_SIGNS if sign in signs), re.escape(sign))
+    return is_cited, without_none(verification)
 
 
 def _folded(text: str) -> str:

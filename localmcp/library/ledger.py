@@ -269,7 +269,6 @@ class Entry:
 
 
 _COLUMNS = tuple(column.name for column in fields(Entry))
-_AT_OR_BELOW = "collection_id = ? and (path = ? or path >= ? and path < ?)"
 
 
 def is_at(connection: apsw.Connection, entry: Entry) -> bool:
@@ -280,7 +279,8 @@ def is_at(connection: apsw.Connection, entry: Entry) -> bool:
 
 def entries_below(connection: apsw.Connection, collection_id: int, path: str) -> dict[str, Entry]:
     """Return path -> entry of a file, or of a folder and everything in it."""
-    sql = f"select {', '.join(_COLUMNS)} from ledger where {_AT_OR_BELOW}"
+    columns = ", ".join(_COLUMNS)
+    sql = f"select {columns} from ledger where collection_id = ? and (path = ? or path >= ? and path < ?)"
     rows = fetch_all(connection, sql, (collection_id, path, *range_below(path)))
     return {row[0]: Entry(*row) for row in rows}
 
@@ -304,12 +304,6 @@ def forget(connection: apsw.Connection, collection_id: int, paths: Iterable[str]
     """Delete the entries of paths that no longer mean anything."""
     sql = "delete from ledger where path = ? and collection_id = ?"
     connection.executemany(sql, ((path, collection_id) for path in paths))
-
-
-def forget_skipped(connection: apsw.Connection, collection_id: int, path: str) -> None:
-    """Delete the entries without a source at or below a path."""
-    sql = f"delete from ledger where {_AT_OR_BELOW} and source_id is null"
-    connection.execute(sql, (collection_id, path, *range_below(path)))
 
 
 def forget_purged(connection: apsw.Connection) -> None:

@@ -12,7 +12,7 @@ from localmcp.config import Settings
 from localmcp.errors import AccessDenied, InvalidInput, NotFound
 from localmcp.humanize import counted
 from localmcp.index.collections import visible_ids
-from localmcp.library.answers import lean_removal, lean_report, lean_restored
+from localmcp.library.answers import lean_report, lean_trash
 from localmcp.library.ingest import Library
 from localmcp.library.jobs import WAIT_SECONDS, Job, Jobs, ProgressCallback, Report
 from localmcp.library.ledger import SourceType, count_tags, set_tags, split_tags, unique
@@ -155,7 +155,7 @@ class LibraryTools:
         ),
         destructive=True,
         idempotent=True,
-        lean=lean_removal,
+        lean=lean_trash,
     )
     def remove_source(
         self,
@@ -200,7 +200,7 @@ class LibraryTools:
             "take {sourceId} out of the trash",
         ),
         idempotent=False,
-        lean=lean_restored,
+        lean=lean_trash,
     )
     def restore_source(
         self,

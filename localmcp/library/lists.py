@@ -6,15 +6,11 @@ import os
 from contextlib import suppress
 from datetime import UTC, datetime
 from operator import itemgetter
-from typing import Annotated, Any, Literal, NotRequired
-
-import apsw
-from typing_extensions import TypedDict
+from typing import Annotated, Any, Literal
 
 from localmcp.errors import NotFound
 from localmcp.humanize import cut_to, quoted
 from localmcp.index.collections import (
-    Collection,
     choose_collections,
     unread_languages,
     visible_collections,
@@ -27,16 +23,15 @@ from localmcp.index.index import Index
 from localmcp.index.passages import read_metadata
 from localmcp.index.vector_queue import word_only_passages
 from localmcp.library.answers import lean_sources
-from localmcp.library.citations import Freshness, check_freshness
+from localmcp.library.citations import check_freshness
 from localmcp.library.ledger import waiting_pages
 from localmcp.library.names import explain_empty_filter, parse_collection, shown_id, spelled
 from localmcp.library.search import NO_DOCUMENTS
 from localmcp.storage.database import fetch_all, fetch_one
 from localmcp.storage.times import utc_text
-from localmcp.tools import MOST_INTEGER, Param, current_scope, integer_or_string, tool, without_none
+from localmcp.tools import MOST_INTEGER, Json, Param, current_scope, integer_or_string, tool, without_none
 from localmcp.wording.normalize import fold
 
-UNCHANGED = "No document was changed in that time. search(since, until) goes by the dates in documents, as of mails."
 _CHANGED = "coalesce(mtime_ns / 1000000, cast(round(unixepoch(updated_at, 'subsec') * 1000) as integer))"
 """Milliseconds since 1970: of the file, or of the text that was handed over."""
 ORDERS = {
@@ -52,73 +47,6 @@ SELECT_ITEM = """
     join collections on collections.id = sources.collection_id
     left join partitions on partitions.id = sources.partition_id
 """
-
-# ---------------------------------------------------------------- answers
-
-
-class SourceItem(TypedDict):
-    """A document as lists show it."""
-
-    id: str
-    title: str
-    sourceType: str
-    metadata: dict[str, Any]
-    createdAt: str
-    updatedAt: str
-    changedAt: str
-    """When the file, or the text that was handed over, was last changed."""
-    collection: str
-    partition: NotRequired[str]
-    path: NotRequired[str]
-    chunkCount: int
-    freshness: Freshness
-    origin: NotRequired[str]
-
-
-class SourcesResult(TypedDict):
-    """The answer of `list_sources`."""
-
-    count: int
-    total: int
-    order: NotRequired[str]
-    sources: list[SourceItem]
-    notices: NotRequired[list[str]]
-    nextOffset: NotRequired[int]
-
-
-class CollectionStats(TypedDict):
-    """One collection in numbers."""
-
-    name: str
-    description: str
-    sources: int
-    chunks: int
-    model: str | None
-
-
-class StatsResult(TypedDict):
-    """The answer of `get_stats`."""
-
-    totalSources: int
-    totalChunks: int
-    chunksWithEmbeddings: int
-    chunksWithoutEmbeddings: int
-    """Those that wait for one."""
-    chunksByWordOnly: int
-    """Those that never get one: lock files, minified code, tables of numbers."""
-    collections: list[CollectionStats]
-    languages: dict[str, int]
-    languageNotice: NotRequired[str]
-    """Only where the model in use does not know the languages of a good part: what helps."""
-    trashedSources: int
-    scannedPagesWaiting: NotRequired[int]
-    """Pages that text recognition has still to read; left out when there are none."""
-    fileBytes: NotRequired[int]
-    """Told only to callers who see every collection."""
-    mounts: NotRequired[list[dict[str, Any]]]
-    """Mounted files: name, sources, chunks, names of collections, and how many quick starts and rules if there are any.
-    The totals count your file alone."""
-
 
 # ---------------------------------------------------------------- tools
 
@@ -161,7 +89,7 @@ class DocumentLists:
         pathPrefix: Annotated[str | None, Param("Only below this folder")] = None,
         tag: Annotated[str | None, Param("Only with this tag")] = None,
         title: str | None = None,
-    ) -> SourcesResult:
+    ) -> Json:
         """List the documents in the knowledge base, the last changed first."""
         mount, name = parse_collection(self.federation, collection)
         lean = current_scope().lean
@@ -172,7 +100,7 @@ class DocumentLists:
         ending = f"order by {ORDERS[sorting][1]} limit {min(offset + limit, MOST_INTEGER)}"
         missing: list[NotFound] = []
 
-        def look(index: Index, origin: str | None) -> tuple[list[tuple[Any, SourceItem]], int, bool] | None:
+        def look(index: Index, origin: str | None) -> tuple[list[tuple[Any, Json]], int, bool] | None:
             with index.database.read() as connection:
                 try:
                     chosen = choose_collections(connection, [name] if name else None)
@@ -187,9 +115,12 @@ class DocumentLists:
                     # Here, where it is told as damage of this file.
                     raise TypeError("a document without a title, a date or a collection")
                 items = [source_item(row, index.database.adopted, origin) for row in rows]
-                return [(_sort_key(item, sorting), item) for item in items], total, origin is None
+                # SQL knows upper and lower case of ASCII letters only.
+                field = {"added": "createdAt", "changed": "changedAt"}.get(sorting)
+                keys = (item[field] if field else item["title"].encode().lower() for item in items)
+                return [*zip(keys, items, strict=True)], total, origin is None
 
-        keyed, total, files = list[tuple[Any, SourceItem]](), 0, 0
+        keyed, total, files = list[tuple[Any, Json]](), 0, 0
         for part, count, is_own in self.federation.look(look, mount, Wanted()):
             keyed, total, files = keyed + part, total + count, files + 1
             if name and is_own:
@@ -200,24 +131,29 @@ class DocumentLists:
         if files > 1:
             keyed.sort(key=itemgetter(0), reverse=sorting != "title")
         page = [item for _, item in keyed[offset : offset + limit]]
-        result: SourcesResult = {"count": len(page), "total": total, "sources": page}
-        if order or lean:
-            result["order"] = ORDERS[sorting][0]
-        if offset + len(page) < total:
-            result["nextOffset"] = offset + len(page)
-        if total:
-            return result
-        notices: list[str] = []
+        end = offset + len(page)
+        result: Json = {
+            "count": len(page),
+            "total": total,
+            "sources": page,
+            "order": ORDERS[sorting][0] if order or lean else None,
+            "nextOffset": end if end < total else None,
+        }
+        if not total:
+            result["notices"] = self._why_none(filters, bool(since or until), title, collection) or None
+        return without_none(result)
+
+    def _why_none(self, filters: Filters, dated: bool, title: str | None, collection: str | None) -> list[str]:
+        """Return sentences on what leaves a list of documents without any."""
         if filters:
             with self.database.read() as connection:
-                notices = explain_empty_filter(connection, filters)
-        elif since or until:
-            notices = [UNCHANGED]
-        elif title:
-            notices = [f"No title contains {quoted(title)}; search finds documents by their words."]
-        elif not collection:
-            notices = [NO_DOCUMENTS]
-        return {**result, "notices": notices} if notices else result
+                return explain_empty_filter(connection, filters)
+        if dated:
+            changed = "No document was changed in that time."
+            return [f"{changed} search(since, until) goes by the dates in documents, as of mails."]
+        if title:
+            return [f"No title contains {quoted(title)}; search finds documents by their words."]
+        return [] if collection else [NO_DOCUMENTS]
 
     @tool(
         "get_stats",
@@ -234,12 +170,20 @@ class DocumentLists:
             "how much is stored|indexed",
         ),
     )
-    def get_stats(self) -> StatsResult:
+    def get_stats(self) -> Json:
         """Count documents and passages, with and without embeddings, by collection and language."""
         with self.database.read() as connection:
             collections = visible_collections(connection)
             ids, listed = [collection.id for collection in collections], visible_ids(connection)
-            stats = [_collection_stats(connection, collection) for collection in collections]
+            sql = f"""
+                select collections.name, description, count(sources.id) as sources,
+                    coalesce(sum(chunk_count), 0) as chunks, models.name as model
+                from collections left join models on models.id = model_id
+                left join sources on collection_id = collections.id and trashed_at is null
+                where collections.id in ({listed}) group by collections.id order by collections.name
+            """
+            fields = ("name", "description", "sources", "chunks", "model")
+            stats = [dict(zip(fields, row, strict=True)) for row in fetch_all(connection, sql)]
             # Those that a search by meaning sees: with a sign code of the collection's model.
             sql = "select coalesce(sum(count), 0) from signs where collection_id = ? and model_id = ?"
             embedded = sum(fetch_one(connection, sql, (owner.id, owner.model_id)) for owner in collections)
@@ -298,17 +242,6 @@ _ADVICE = {
 """Names of tools -> what an assistant that may call them is told."""
 
 
-# ---------------------------------------------------------------- numbers
-
-
-def _collection_stats(connection: apsw.Connection, collection: Collection) -> CollectionStats:
-    sql = "select count(*), coalesce(sum(chunk_count), 0) from sources where collection_id = ? and trashed_at is null"
-    sources, chunks = fetch_one(connection, sql, (collection.id,))
-    model = fetch_one(connection, "select name from models where id = ?", (collection.model_id,))
-    name, description = collection.name, collection.description
-    return {"name": name, "description": description, "sources": sources, "chunks": chunks, "model": model}
-
-
 # ---------------------------------------------------------------- lists
 
 
@@ -332,14 +265,7 @@ def _conditions(filters: Filters, since: str | None, until: str | None, title: s
     return " and ".join(conditions), values
 
 
-def _sort_key(item: SourceItem, order: str) -> Any:
-    """Return what documents of several files are ordered by; SQL knows upper and lower case of ASCII letters only."""
-    if order == "title":
-        return item["title"].encode().lower()
-    return item["createdAt"] if order == "added" else item["changedAt"]
-
-
-def source_item(row: Any, adopted: bool, origin: str | None) -> SourceItem:
+def source_item(row: Any, adopted: bool, origin: str | None) -> Json:
     """Return a row of SELECT_ITEM as lists show it."""
     uuid, title, kind, metadata, created, updated, collection, partition, path, chunks, size, mtime_ns, sha256 = row[1:]
     changed = updated

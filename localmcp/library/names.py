@@ -27,9 +27,6 @@ from localmcp.wording.normalize import fold
 MOUNT = "mount:"
 DOCUMENT_URI = "localmcp://document/"
 """Begins the address of a document as a resource."""
-MOST_VALUES = 20
-SHOWN = 9
-"""Documents that an ambiguous name is answered with."""
 _SHORT = re.compile(r"[0-9a-f]{8}[0-9a-f-]{0,27}", re.IGNORECASE)
 
 
@@ -162,8 +159,8 @@ def find_source(
         rows = fetch_all(connection, sql, {"name": value})
         # One file that is in two collections, or was removed twice, is one document.
         if len({row[4] or row[0] for row in rows}) > 1:
-            places = ", ".join(row[4] or row[1][:8] for row in rows[:SHOWN])
-            more = f" and {len(rows) - SHOWN} more" if len(rows) > SHOWN else ""
+            places = ", ".join(row[4] or row[1][:8] for row in rows[:9])
+            more = f" and {len(rows) - 9} more" if len(rows) > 9 else ""
             message = f"'{text}' fits {len(rows)} documents: {places}{more}."
             raise Ambiguous(message, hint="Give one of these paths.")
         if rows:
@@ -249,7 +246,7 @@ def explain_empty_filter(connection: apsw.Connection, filters: Filters) -> list[
 
     def unknown(field: str, value: str, valid: list[str]) -> None:
         if value not in valid:
-            names = sorted(valid)[:MOST_VALUES] + (["…"] if len(valid) > MOST_VALUES else [])
+            names = sorted(valid)[:20] + (["…"] if len(valid) > 20 else [])
             guess = did_you_mean(value, valid)
             remarks.append(f"No {field} '{quoted(value)}'. {choices(names)}{guess and f' {guess}'}")
 
@@ -261,7 +258,15 @@ def explain_empty_filter(connection: apsw.Connection, filters: Filters) -> list[
     for partition in filters.partitions:
         unknown("partition", partition, values("name from partitions join sources on partition_id = partitions.id"))
     if filters.path_prefix:
-        remarks += _unknown_folder(connection, where, os.path.expanduser(filters.path_prefix))
+        prefix = os.path.expanduser(filters.path_prefix)
+        condition, bindings = path_condition(prefix)
+        if not fetch_one(connection, f"select 1 from sources where {where} and {condition} limit 1", bindings):
+            paths = values("uri from sources")[:50_000]
+            above = {path for uri in paths if uri for path in map(str, PurePath(uri).parents)}
+            # A relative folder may be anywhere in a path.
+            depth = 0 if os.path.isabs(prefix) else prefix.rstrip(os.sep).count(os.sep) + 1
+            near = nearest(prefix.rstrip(os.sep), {os.sep.join(folder.split(os.sep)[-depth:]) for folder in above})
+            remarks.append(f"Nothing is below '{quoted(prefix)}'." + (f" The nearest is '{near}'." if near else ""))
     entries = "json_each(iif(json_valid(metadata), metadata, '{}'))"
     items = "json_each(case entry.type when 'array' then entry.value else '[]' end)"
     for field, value in filters.metadata.items():
@@ -277,16 +282,3 @@ def explain_empty_filter(connection: apsw.Connection, filters: Filters) -> list[
         if dated and not any(after <= day and (before is None or day < before) for day in dated):
             remarks.append(f"No document is dated so: they are from {min(dated)[:10]} to {max(dated)[:10]}.")
     return remarks
-
-
-def _unknown_folder(connection: apsw.Connection, where: str, prefix: str) -> list[str]:
-    """Return the sentence on a folder below which there is nothing, with the one whose path is most like it."""
-    condition, values = path_condition(prefix)
-    if fetch_one(connection, f"select 1 from sources where {where} and {condition} limit 1", values):
-        return []
-    paths = fetch_column(connection, f"select uri from sources where {where} and uri is not null limit 50000")
-    folders = {str(folder) for path in set(map(os.path.dirname, paths)) for folder in (path, *PurePath(path).parents)}
-    # A relative folder may be anywhere in a path.
-    depth = 0 if os.path.isabs(prefix) else prefix.rstrip(os.sep).count(os.sep) + 1
-    near = nearest(prefix.rstrip(os.sep), {os.sep.join(folder.split(os.sep)[-depth:]) for folder in folders})
-    return [f"Nothing is below '{quoted(prefix)}'." + (f" The nearest is '{near}'." if near else "")]

@@ -66,8 +66,18 @@ class Plan:
             visited[item.path] = item
             if isinstance(item, File):
                 self._take(item, ours.get(item.path))
-            else:
-                self._pass(item, ours.get(item.path))
+                continue
+            entry, status = ours.get(item.path), "failed" if item.failed else "skipped"
+            is_known = entry is not None and (entry.status, entry.reason) == (status, item.reason)
+            # What cannot be looked at may still be there: its source stays.
+            stays = entry is not None and (entry.status == "removed" or (entry.holds_source and item.failed))
+            if entry and entry.holds_source and not item.failed:
+                self.dropped.append(entry)
+            elif stays or (is_known and not (item.failed and self.asked)):
+                self.failed += item.failed
+                self.skipped += not item.failed
+                continue
+            self.passed.append(Entry(item.path, status, item.reason))
         for path, entry in ours.items():
             if path in visited or entry.status in ("kept", "missing", "moved"):
                 continue
@@ -99,19 +109,6 @@ class Plan:
             self.failed += 1
         else:
             self.tasks.append(Task(file, self.root, entry, self.forced))
-
-    def _pass(self, passed: Passed, entry: Entry | None) -> None:
-        status = "failed" if passed.failed else "skipped"
-        is_known = entry is not None and (entry.status, entry.reason) == (status, passed.reason)
-        # What cannot be looked at may still be there: its source stays.
-        stays = entry is not None and (entry.status == "removed" or (entry.holds_source and passed.failed))
-        if entry and entry.holds_source and not passed.failed:
-            self.dropped.append(entry)
-        elif stays or (is_known and not (passed.failed and self.asked)):
-            self.failed += passed.failed
-            self.skipped += not passed.failed
-            return
-        self.passed.append(Entry(passed.path, status, passed.reason))
 
 
 def plan_adding(

@@ -8,10 +8,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import accumulate
-from typing import Annotated, Any, NotRequired, cast
-
-import apsw
-from typing_extensions import TypedDict
+from typing import Annotated, Any
 
 from localmcp.errors import InvalidInput, LocalMCPError, NotFound
 from localmcp.humanize import counted, cut_to
@@ -20,7 +17,7 @@ from localmcp.index.federation import Wanted
 from localmcp.index.index import Index
 from localmcp.index.passages import Passage, find_passage, passages_of_source
 from localmcp.library.answers import lean_context, lean_document
-from localmcp.library.citations import SHEETS, Citation, Freshness, cite, count_line_ends
+from localmcp.library.citations import SHEETS, cite, count_line_ends
 from localmcp.library.ledger import documents_in
 from localmcp.library.lists import SELECT_ITEM, DocumentLists, source_item
 from localmcp.library.names import (
@@ -37,97 +34,18 @@ from localmcp.readers.outline import BEGINNING, definitions_in, headings_in
 from localmcp.readers.signals import signals
 from localmcp.schemas import one_or_more, without_surrogates
 from localmcp.storage.database import fetch_one
-from localmcp.tools import Param, compact_json, current_scope, integer_or_string, tool, without_none
+from localmcp.tools import Json, Param, compact_json, current_scope, integer_or_string, tool, without_none
 
-DOCUMENT_CHARS, CONTEXT_CHARS = 8_000, 6_000
-"""Characters of a document that a language model gets at once unless it asks for more, and around a hit."""
 MOST_DOCUMENT_BYTES = 400_000
 """A document beyond this is cut for everybody, with the offset of the rest: it is twice in the structured answer and
 once more in the text block, and clients refuse results of 1 MB."""
 JOINT = "\n\n---\n\n"
-_LINES = re.compile(r"(\d{1,9})(?:\s*(-|:|\.\.)\s*(\d{1,9})?)?")
 _ROW = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
-_ONLY_IN_LISTS = ("changedAt", "partition", "chunkCount")
-_CITED = re.compile(r"(.+?):(\d{1,7}(-\d{1,7})?)(?:,\d{1,7})*")
-# ---------------------------------------------------------------- answers
-
-
-class ContextChunk(TypedDict):
-    """A chunk near the target (S3-5)."""
-
-    id: str
-    content: str
-    chunkIndex: int
-    isTarget: bool
-    relativePosition: int
-
-
-class ContextResult(TypedDict):
-    """The answer of `get_context`."""
-
-    targetChunkId: str
-    window: int
-    sourceId: str
-    sourceTitle: str
-    sourceType: str
-    chunkTotal: int
-    chunksRetrieved: int
-    chunks: list[ContextChunk]
-    concatenatedContent: str
-    citation: Citation
-    truncated: NotRequired[bool]
-    """Chunks farthest from the target were left out, to keep within maxChars."""
-    origin: NotRequired[str]
-    signals: NotRequired[list[str]]
-
-
-class DocumentChunk(TypedDict):
-    """A chunk of a whole document."""
-
-    id: str
-    content: str
-    chunkIndex: int
-    chunkTotal: int
-    metadata: dict[str, Any]
-
-
-class DocumentSource(TypedDict):
-    """The document itself; `content` is the text of the chunks that are returned, joined exactly."""
-
-    id: str
-    title: str
-    sourceType: str
-    content: str
-    metadata: dict[str, Any]
-    createdAt: str
-    updatedAt: str
-    collection: str
-    path: NotRequired[str]
-    freshness: Freshness
-    origin: NotRequired[str]
-    signals: NotRequired[list[str]]
-
-
-class DocumentResult(TypedDict, total=False):
-    """The answer of `get_document`: a document, or an error with a hint."""
-
-    source: DocumentSource
-    chunks: list[DocumentChunk]
-    outline: list[dict[str, Any]]
-    startLine: int
-    endLine: int
-    truncated: bool
-    nextOffset: int
-    error: str
-    sourceId: str
-    message: str
-    hint: str
-
 
 # ---------------------------------------------------------------- tools
 
 
-def lines_text(_name: str, value: Any) -> Any:
+def _lines_text(_name: str, value: Any) -> Any:
     """Return a number or a pair of numbers as the text that `parse_lines` reads; anything else as it is."""
     numbers = one_or_more(value)
     fits = len(numbers) in (1, 2) and all(type(number) is int for number in numbers)
@@ -155,12 +73,12 @@ class DocumentReader(PassageSearch):
         chunkId: Annotated[str, Param("Id of a search result")],
         window: Annotated[int, Param("Passages before and after", minimum=0, maximum=50)] = 2,
         maxChars: Annotated[int | None, Param("Default 6000", minimum=200)] = None,
-    ) -> ContextResult:
+    ) -> Json:
         """Return the passages before and after a search result, joined, to read it in its context."""
         identity = resolve_chunk(self.federation, "chunkId", chunkId)
-        budget = maxChars or (CONTEXT_CHARS if current_scope().lean else None)
+        budget = maxChars or (6_000 if current_scope().lean else None)
 
-        def look(index: Index, origin: str | None) -> ContextResult | None:
+        def look(index: Index, origin: str | None) -> Json | None:
             with index.database.read() as connection:
                 target = find_passage(connection, identity.uuid.bytes) if identity else None
                 visible = {collection.id for collection in visible_collections(connection)}
@@ -215,7 +133,7 @@ class DocumentReader(PassageSearch):
             "show me the contents of the document {sourceId}",
             "what does {sourceId} say",
         ),
-        accepts={"offset": integer_or_string, "maxChars": integer_or_string, "lines": lines_text},
+        accepts={"offset": integer_or_string, "maxChars": integer_or_string, "lines": _lines_text},
         says={"sourceId required": "sourceId parameter is required"},
         lean=lean_document,
     )
@@ -226,49 +144,58 @@ class DocumentReader(PassageSearch):
         lines: Annotated[str | None, Param("Only these lines: 20-80, or 500- for the rest")] = None,
         outline: Annotated[bool, Param("Only its headings, with their lines")] = False,
         maxChars: Annotated[int | None, Param("Default 8000", minimum=200)] = None,
-    ) -> DocumentResult:
+    ) -> Json:
         """Return a whole document with all its passages in order. Long ones are cut: read on from nextOffset."""
         # JSON can name half a character, which neither SQLite nor the answer can hold.
         name = without_surrogates(sourceId)
         mount, bare = split_mount(name)
-        budget = maxChars or (DOCUMENT_CHARS if current_scope().lean else None)
+        budget = maxChars or (8_000 if current_scope().lean else None)
         span = parse_lines(lines) if lines else None
 
-        def look(index: Index, origin: str | None) -> DocumentResult | None:
+        def look(index: Index, origin: str | None) -> Json | None:
             with index.database.read() as connection:
                 source = find_source(connection, bare if mount else name)
                 if source is None:
                     return None
                 row = fetch_one(connection, f"{SELECT_ITEM} where sources.id = ?", (source.id,))
-                listed = source_item(row, index.database.adopted, origin)
-                item = cast("DocumentSource", {key: listed[key] for key in listed if key not in _ONLY_IN_LISTS})
+                document = {**source_item(row, index.database.adopted, origin), "content": ""}
+                for only_in_lists in ("changedAt", "partition", "chunkCount"):
+                    document.pop(only_in_lists, None)
                 passages = passages_of_source(connection, source.id, 0 if span else offset)
-            document: DocumentSource = {**item, "content": ""}
             if outline:
-                result: DocumentResult = {"source": document, "chunks": []}
-                result["outline"], next_offset = _outline(passages, budget)
-                if next_offset is not None:
-                    result["nextOffset"] = next_offset
+                headings, next_offset = _outline(passages, budget)
+                result = {"source": document, "chunks": [], "outline": headings, "nextOffset": next_offset}
             else:
                 last_line = max((passage.last_line for passage in passages), default=0)
                 if span and passages and span[0] > last_line:
-                    raise InvalidInput(f"lines: '{lines}' is beyond the end; '{item['title']}' has {last_line} lines.")
+                    title = document["title"]
+                    raise InvalidInput(f"lines: '{lines}' is beyond the end; '{title}' has {last_line} lines.")
                 result = _read_passages(document, passages, budget, span, origin)
-            return {**result, "truncated": "nextOffset" in result}
+            return {**without_none(result), "truncated": result["nextOffset"] is not None}
 
         try:
             for result in self.federation.look(look, mount, Wanted(document=bare if mount else name)):
                 return result
         except Ambiguous as error:
             return {"error": "Ambiguous name", "sourceId": name, "message": error.message, "hint": error.hint or ""}
-        if not lines and (cited := _CITED.fullmatch(name)):
+        if not lines and (cited := re.fullmatch(r"(.+?):(\d{1,7}(-\d{1,7})?)(?:,\d{1,7})*", name)):
             # A place as answers cite it: `notes.md:12`, `notes.md:12-40`, `notes.md:12,80`.
             return self.get_document(cited[1], offset, cited[2] if cited[3] else f"{cited[2]}-", outline, maxChars)
         return self._no_document(name)
 
-    def _no_document(self, name: str) -> DocumentResult:
+    def _no_document(self, name: str) -> Json:
         with self.database.read() as connection:
-            hint = _why_not_indexed(connection, name) or nearest_hint(connection, name)
+            hint = nearest_hint(connection, name)
+            for collection in visible_collections(connection) if os.path.isabs(name) else ():
+                sql = """
+                    select reason from ledger
+                    where collection_id = ? and path = ? and status in ('failed', 'skipped')
+                """
+                if reason := fetch_one(connection, sql, (collection.id, name)):
+                    hint = f"The file was not indexed: {reason}"
+                if count := len(documents_in(connection, collection.id, name)):
+                    hint = f"The file holds {counted(count, 'document')}: list_sources with pathPrefix lists them."
+                    break
         is_id = is_uuid(name)
         with suppress(LocalMCPError):
             document = self.get_context(name, 0)["sourceId"]
@@ -287,63 +214,72 @@ class KnowledgeBase(DocumentLists, DocumentReader):
     """Searches, reads and lists what was ingested."""
 
 
-def _why_not_indexed(connection: apsw.Connection, path: str) -> str:
-    """Return why a file that was offered is no document, or where those in it are; "" for any other name."""
-    if not os.path.isabs(path):
-        return ""
-    for collection in visible_collections(connection):
-        if count := len(documents_in(connection, collection.id, path)):
-            return f"The file holds {counted(count, 'document')}: list_sources with pathPrefix lists them."
-        sql = "select reason from ledger where collection_id = ? and path = ? and status in ('failed', 'skipped')"
-        if reason := fetch_one(connection, sql, (collection.id, path)):
-            return f"The file was not indexed: {reason}"
-    return ""
-
-
 # ---------------------------------------------------------------- documents
 
 
 def _read_passages(
-    source: DocumentSource, passages: Sequence[Passage], budget: int | None, lines: tuple[int, int] | None,
-    origin: str | None,
-) -> DocumentResult:  # fmt: skip
+    source: Json, passages: Sequence[Passage], budget: int | None, lines: tuple[int, int] | None, origin: str | None
+) -> Json:
     """Return a document with those passages, or those lines of them, as many as fit."""
     # The stored line is that of the first visible character.
-    passages = [_from_its_first_line(passage) for passage in passages]
+    blank = [passage.text[: len(passage.text) - len(passage.text.lstrip())] for passage in passages]
+    passages = [
+        replace(passage, first_line=passage.first_line - count_line_ends(space))
+        if space and passage.format not in SHEETS
+        else passage
+        for passage, space in zip(passages, blank, strict=True)
+    ]
     passages = _within_lines(passages, *lines) if lines else passages
     shown, next_offset = _fitting(passages, budget)
+    # The text of the passages that are returned, joined exactly.
     source["content"] = "".join(passage.text for passage in shown)
     if signs := signals(source["title"], *(passage.text for passage in shown)):
         source["signals"] = signs
-    chunks: list[DocumentChunk] = []
-    for passage in shown:
-        metadata: dict[str, Any] = {
-            "start": passage.start,
-            "stop": passage.stop,
-            "startLine": passage.first_line,
-            "endLine": passage.last_line,
-            "headings": passage.headings,
-        }
-        if passage.first_page is not None:
-            metadata["page"] = passage.first_page
-        chunks.append({
+    chunks = [
+        {
             "id": shown_id(passage.chunk_uuid, origin),
             "content": passage.text,
             "chunkIndex": passage.position,
             "chunkTotal": passage.chunk_total,
-            "metadata": metadata,
-        })  # fmt: skip
-    result: DocumentResult = {"source": source, "chunks": chunks}
-    if shown and shown[0].format not in SHEETS:
-        result["startLine"], result["endLine"] = shown[0].first_line, shown[-1].last_line
-    if next_offset is not None:
-        result["nextOffset"] = next_offset
-    return result
+            "metadata": without_none(
+                {
+                    "start": passage.start,
+                    "stop": passage.stop,
+                    "startLine": passage.first_line,
+                    "endLine": passage.last_line,
+                    "headings": passage.headings,
+                    "page": passage.first_page,
+                }
+            ),
+        }
+        for passage in shown
+    ]
+    has_lines = shown and shown[0].format not in SHEETS
+    return {
+        "source": source,
+        "chunks": chunks,
+        "startLine": shown[0].first_line if has_lines else None,
+        "endLine": shown[-1].last_line if has_lines else None,
+        "nextOffset": next_offset,
+    }
 
 
-def _outline(passages: Sequence[Passage], budget: int | None) -> tuple[list[dict[str, Any]], int | None]:
-    """Return the headings, as many as fit, and the offset of the rest."""
-    entries = _headings_of(passages)
+def _outline(passages: Sequence[Passage], budget: int | None) -> tuple[list[Json], int | None]:
+    """Return the headings, or what code defines, each with its level (from 0), lines and first passage, as many as fit.
+
+    And the offset of the rest.
+    """
+    entries: list[Json] = []
+    last_path: tuple[str, ...] | None = None
+    for passage in passages:
+        for line, path in _sections_in(passage, is_first=not entries):
+            if entries and line > entries[-1]["startLine"]:
+                entries[-1]["endLine"] = line - 1
+            if path != last_path or line != passage.first_line:
+                place = {"startLine": line, "endLine": line, "offset": passage.position}
+                entries.append({"heading": path[-1] if path else BEGINNING, "level": max(0, len(path) - 1), **place})
+            last_path = path
+        entries[-1]["endLine"] = passage.last_line
     used = 0
     for number, entry in enumerate(entries):
         used += len(entry["heading"]) + entry["level"] + len("1234: \n")
@@ -362,7 +298,7 @@ def parse_lines(text: str) -> tuple[int, int]:
     Raises:
         InvalidInput: it is no range of lines.
     """
-    match = _LINES.fullmatch(text.strip())
+    match = re.fullmatch(r"(\d{1,9})(?:\s*(-|:|\.\.)\s*(\d{1,9})?)?", text.strip())
     if match is None:
         raise InvalidInput(f"lines: '{text}' is no range of lines; write 20-80, or 500- for the rest.")
     first = int(match[1])
@@ -389,13 +325,6 @@ def _within_lines(passages: Sequence[Passage], first: int, last: int) -> list[Pa
     return parts
 
 
-def _from_its_first_line(passage: Passage) -> Passage:
-    if passage.format in SHEETS or not passage.text[:1].isspace():
-        return passage
-    blank = passage.text[: len(passage.text) - len(passage.text.lstrip())]
-    return replace(passage, first_line=passage.first_line - count_line_ends(blank))
-
-
 def _fitting(passages: Sequence[Passage], budget: int | None) -> tuple[list[Passage], int | None]:
     """Return as many passages as fit the budget in characters and the limit in bytes, at least one, and the offset of
     the rest."""
@@ -413,40 +342,14 @@ def _fitting(passages: Sequence[Passage], budget: int | None) -> tuple[list[Pass
     return shown, None
 
 
-def _headings_of(passages: Sequence[Passage]) -> list[dict[str, Any]]:
-    """Return the headings, or what code defines, in order, each with its level (from 0), its lines and first chunk."""
-    entries: list[dict[str, Any]] = []
-    last_path: tuple[str, ...] | None = None
-    for passage in passages:
-        for line, path in _sections_in(passage, is_first=not entries):
-            if entries and line > entries[-1]["startLine"]:
-                entries[-1]["endLine"] = line - 1
-            if path != last_path or line != passage.first_line:
-                entries.append(
-                    {
-                        "heading": path[-1] if path else BEGINNING,
-                        "level": max(0, len(path) - 1),
-                        "startLine": line,
-                        "endLine": line,
-                        "offset": passage.position,
-                    }
-                )
-            last_path = path
-        entries[-1]["endLine"] = passage.last_line
-    return entries
-
-
-_ONE_SECTION = frozenset(("json", "jsonl", "csv", "xlsx", "ods", "subtitles", "pdf"))
-"""Formats whose passages hold no headings of their own, or whose lines are rows."""
-
-
 def _sections_in(passage: Passage, *, is_first: bool) -> list[tuple[int, tuple[str, ...]]]:
     """Return the first line and the heading path of each part of a passage that is under another heading."""
     path, body = tuple(passage.headings), passage.text.strip()
     if passage.format == "code":
         inside = list(definitions_in(body)) or ([(0, path)] if is_first else [])
         return [(passage.first_line + line, path) for line, path in inside]
-    if passage.format in _ONE_SECTION:
+    # Of these, passages hold no headings of their own, or their lines are rows.
+    if passage.format in ("json", "jsonl", "csv", "xlsx", "ods", "subtitles", "pdf"):
         return [(passage.first_line, path)]
     inside = headings_in(body, path, underlined=passage.format in ("text", "rst", "mail"))
     parts = inside if inside and inside[0][0] == 0 else [(0, path), *inside]

@@ -44,8 +44,6 @@ GROUP_CHUNKS, GROUP_SECONDS = 6_000, 2.0
 """A transaction holds about so many passages, or what was read in so long."""
 FIRST_SECONDS = 0.3
 """The first one, so that something is found soon."""
-SCAN_LIMITS = Limits(seconds=600, seconds_per_megabyte=0, memory=1_500_000_000)
-"""Of a file whose pages are drawn for text recognition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +122,10 @@ def estimate_tokens(text: str) -> int:
 def read_groups(tasks: Sequence[Task], window: Window, settings: Settings) -> Iterator[list[Step]]:
     """Yield the results of reading the files, in groups that are one transaction each; the files in any order."""
     work = partial(read_file, window, settings.max_file_mb * 1_000_000)
-    limits = Limits() if all(task.recognize is None for task in tasks) else SCAN_LIMITS
+    limits = Limits()
+    if any(task.recognize is not None for task in tasks):
+        # Pages are drawn for text recognition.
+        limits = Limits(seconds=600, seconds_per_megabyte=0, memory=1_500_000_000)
     workers = min(os.cpu_count() or 1, len(tasks))
     group: list[Step] = []
     chunks, start, patience = 0, time.monotonic(), FIRST_SECONDS
@@ -181,7 +182,13 @@ def _read(reading: Reading, window: Window, max_bytes: int, task: Task) -> Itera
         if why_not and status.st_size:
             yield replace(reading, skipped=why_not)
             return
-        reading.sha256, is_blank = _digest_of(file)
+        file.seek(0)
+        digest, is_blank = hashlib.sha256(), True
+        while block := file.read(1 << 20):
+            digest.update(block)
+            is_blank = is_blank and not block.strip(b" \t\n\r\v\f\0" + BOM_UTF8 + BOM_UTF16_LE)
+        file.seek(0)
+        reading.sha256 = digest.hexdigest()
         is_known = entry is not None and entry.status == "indexed" and not task.again and task.recognize is None
         if is_known and entry and entry.sha256 == reading.sha256:
             yield replace(reading, unchanged=True)
@@ -214,17 +221,6 @@ def open_regular(path: Path) -> Generator[BinaryIO]:
         if os.path.realpath(path) != str(path) or not os.path.samestat(os.lstat(path), opened):
             raise linked
         yield file
-
-
-def _digest_of(file: BinaryIO) -> tuple[str, bool]:
-    """Return the SHA-256 of a file, and whether it is only white space."""
-    file.seek(0)
-    digest, blank = hashlib.sha256(), True
-    while block := file.read(1 << 20):
-        digest.update(block)
-        blank = blank and not block.strip(b" \t\n\r\v\f\0" + BOM_UTF8 + BOM_UTF16_LE)
-    file.seek(0)
-    return digest.hexdigest(), blank
 
 
 # ---------------------------------------------------------------- drafts

@@ -8,123 +8,33 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import accumulate
-from typing import Annotated, Any, Literal, NotRequired
-
-from typing_extensions import TypedDict
+from typing import Annotated, Any, Literal
 
 from localmcp.errors import InvalidInput
 from localmcp.index.collections import visible_ids
 from localmcp.index.dates import parse_range
 from localmcp.index.federation import Federation
 from localmcp.index.filters import Filters
-from localmcp.index.fusion import ARM_DEPTH, MatchType, Mode
+from localmcp.index.fusion import ARM_DEPTH
 from localmcp.index.index import Index
 from localmcp.index.keyword import inverse_frequency
 from localmcp.index.relevance import has_digit, unmentioned
 from localmcp.index.search import Hit, SearchOutcome, SearchRequest
 from localmcp.library.answers import excerpt_around, excerpts, lean_search
-from localmcp.library.citations import Citation, Freshness, check_freshness, cite
+from localmcp.library.citations import check_freshness, cite
 from localmcp.library.names import explain_empty_filter, parse_collection, resolve_source, shown_id, spelled
 from localmcp.readers.signals import signals
 from localmcp.storage.database import fetch_one
 from localmcp.tables.documents import tables_among
-from localmcp.tools import Param, current_scope, integer_or_string, tool, without_none
+from localmcp.tools import Json, Param, current_scope, integer_or_string, tool, without_none
 from localmcp.wording.normalize import fold, stop_words
 
-SEARCH_CHARS = 6_000
-"""Characters of passages that a language model gets unless it asks for more."""
-GROUPED_HITS, DEEP_HITS = ARM_DEPTH - 1, 1000
-"""Passages that are grouped at first: one more, and all are looked for deeper."""
 GROUPED_CHARS = 120
 """Characters of a passage that represents its document where a language model reads it."""
-WINDOW, FIRST, PER_DOCUMENT = 20, 5, 2
+WINDOW, FIRST = 20, 5
 """Hits whose order may differ from that of their scores: among the first five, a document has at most two."""
-MOST_ABSENT = 3
-"""Words of a question that are named because no document holds them."""
 NO_DOCUMENTS = "There are no documents yet. They are added with: localmcp add FOLDER"
 NOTHING_FOUND = "No relevant results found. Try rephrasing your query or using a different search mode."
-MODES = ("hybrid", "semantic", "keyword")
-
-
-class Highlight(TypedDict):
-    """The sentence that answers: its place in `content`, in code points."""
-
-    start: int
-    stop: int
-
-
-class SearchHit(TypedDict):
-    """A passage that answers (S3-4)."""
-
-    id: str
-    chunkId: str
-    sourceId: str
-    sourceTitle: str
-    sourceType: str
-    content: str
-    chunkIndex: int
-    chunkTotal: int
-    semanticScore: float
-    keywordScore: float
-    combinedScore: float
-    date: NotRequired[str]
-    """Of the document, ISO 8601."""
-    dateFrom: NotRequired[str]
-    """Where the date is from: a part of the document, `file` for when it was changed, or `added`."""
-    relevance: int
-    """How likely it answers, 0..100: above 50 it probably does. Hits of different searches can be compared by it."""
-    matchType: MatchType
-    collection: str
-    partition: NotRequired[str]
-    highlight: NotRequired[Highlight]
-    excerpt: NotRequired[str]
-    """What the text for a language model shows of the passage, if not all."""
-    citation: Citation
-    freshness: Freshness
-    metadata: dict[str, Any]
-    origin: NotRequired[str]
-    """Name of the mounted file; absent for yours."""
-    alsoIn: NotRequired[list[str]]
-    """Paths of copies of the document: files with the same bytes and title."""
-    signals: NotRequired[list[str]]
-    """What is suspicious in the text: hidden characters, imitated instructions."""
-    morePassages: NotRequired[int]
-    """With groupBy: how many more passages of this document answer."""
-    explain: NotRequired[dict[str, Any]]
-    """Per arm: rank, raw score, score, weight; the words that matched; the language."""
-
-
-class Repaired(TypedDict):
-    """A word that is in no passage, and the one that was searched for instead."""
-
-    word: str
-    replacement: str
-
-
-class SearchResult(TypedDict):
-    """The answer of `search`."""
-
-    query: str
-    mode: Mode
-    count: int
-    results: list[SearchHit]
-    message: NotRequired[str]
-    notices: NotRequired[list[str]]
-    repairs: NotRequired[list[Repaired]]
-    didYouMean: NotRequired[str]
-    nextCursor: NotRequired[str]
-    lowConfidence: NotRequired[bool]
-    absentWords: NotRequired[list[str]]
-    """For a language model: words of the question that no document holds."""
-    coverage: NotRequired[float]
-    """Share of the passages searched whose meaning was read, 0..1; absent when all were."""
-    weights: dict[str, float]
-    explain: NotRequired[dict[str, Any]]
-
-
-def mode_or_hybrid(_name: str, value: Any) -> Any:
-    """Return the mode; an unknown one means hybrid, as in the original."""
-    return value if value in MODES else "hybrid"
 
 
 class PassageSearch:
@@ -158,7 +68,12 @@ class PassageSearch:
             "do I have anything about|on {query}",
             "search for {query}",
         ),
-        accepts={"mode": mode_or_hybrid, "limit": integer_or_string, "maxChars": integer_or_string},
+        accepts={
+            # An unknown mode means hybrid, as in the original.
+            "mode": lambda _name, value: value if value in ("semantic", "keyword") else "hybrid",
+            "limit": integer_or_string,
+            "maxChars": integer_or_string,
+        },
         says={"query required": "Query parameter is required"},
         lean=lean_search,
     )
@@ -184,7 +99,7 @@ class PassageSearch:
         explain: Annotated[bool, Param("Say why each result ranks where it does")] = False,
         groupBy: Annotated[Literal["document"] | None, Param("One passage of each document")] = None,
         maxChars: Annotated[int | None, Param("Characters of passages; default 6000", minimum=200)] = None,
-    ) -> SearchResult:
+    ) -> Json:
         """Search the user's own documents, notes, manuals and code by meaning and by word; returns the passages that
         answer best, each with its source, place and scores 0..100. Read around a hit with get_context."""
         if not query.strip():
@@ -203,37 +118,31 @@ class PassageSearch:
         )
         names = (name,) if name else None
         origin = origin or (source.origin if source else None)
-        lean = current_scope().lean
         if cursor and not re.fullmatch(r"\d{1,4}", cursor, re.ASCII):
             raise InvalidInput("cursor: it is none; leave it out to start at the first page.")
         request = SearchRequest(query, mode, limit, int(cursor or 0), names, filters, sort=sort)
         outcome, more = self._page(request, origin, grouped=groupBy is not None)
-        if budget := maxChars or (SEARCH_CHARS if lean else None):
+        lean = current_scope().lean
+        # A language model gets so many characters of passages unless it asks for more.
+        if budget := maxChars or (6_000 if lean else None):
             texts = (hit.passage.text[: GROUPED_CHARS if groupBy else None] for hit in outcome.hits)
             fitting = sum(used <= budget for used in accumulate(map(len, texts)))
             outcome.hits = outcome.hits[: max(fitting, 1)]
         result = _search_result(request, outcome, explain, self.database.adopted)
-        hits = result["results"]
-        if not hits:
+        if not outcome.hits:
             return self._explain_nothing(result, filters, origin)
         if groupBy:
-            for hit in hits:
+            for hit in result["results"]:
                 hit["morePassages"] = more.get(hit["sourceId"], 0)
-                if lean:
-                    best_place = hit.pop("highlight", {"start": 0})["start"]
-                    hit["content"] = excerpt_around(hit["content"], GROUPED_CHARS, best_place)
-        elif lean and maxChars is None and not explain:
-            for hit, excerpt in zip(hits, excerpts(outcome, hits, request.offset), strict=True):
-                hit["excerpt"] = excerpt
-        if lean and (absent := _absent_words(query, outcome)):
-            result["absentWords"] = absent[:MOST_ABSENT]
+        if lean:
+            _shorten(result, outcome, request, is_whole=bool(maxChars or explain))
         own = [hit.passage.source_uuid for hit in outcome.hits if hit.origin is None]
         with self.database.read() as connection:
             if notice := tables_among(connection, own[:FIRST]):
                 result["notices"] = [*result.get("notices", ()), notice]
         return result
 
-    def _explain_nothing(self, result: SearchResult, filters: Filters, origin: str | None) -> SearchResult:
+    def _explain_nothing(self, result: Json, filters: Filters, origin: str | None) -> Json:
         """Say which filter fits no document, or that there are none."""
 
         def look(index: Index, _origin: str | None) -> tuple[bool, str]:
@@ -256,18 +165,26 @@ class PassageSearch:
         """Return one page of hits; with `grouped`, the best of each document, and how many more each has."""
         end = request.offset + request.limit
         if grouped:
-            outcome = self.federation.search(replace(request, limit=GROUPED_HITS, offset=0), origin)
+            outcome = self.federation.search(replace(request, limit=ARM_DEPTH - 1, offset=0), origin)
             best, more = _group_by_document(outcome.hits)
             if len(best) <= end and outcome.total > len(outcome.hits):
-                # One long document can fill the first hundred places.
-                outcome = self.federation.search(replace(request, limit=DEEP_HITS, offset=0), origin)
+                # One long document can fill the first hundred places; with one more, all are looked for deeper.
+                outcome = self.federation.search(replace(request, limit=1000, offset=0), origin)
                 best, more = _group_by_document(outcome.hits)
             outcome.hits, outcome.total = best[request.offset : end], len(best)
             return outcome, more
         if not current_scope().lean or request.filters.source_ids or request.offset >= WINDOW:
             return self.federation.search(request, origin), {}
         outcome = self.federation.search(replace(request, limit=max(WINDOW, end), offset=0), origin)
-        outcome.hits = _spread(outcome.hits)[request.offset : end]
+        first: list[Hit] = []
+        counts: Counter[tuple[str | None, str]] = Counter()
+        for hit in outcome.hits[:WINDOW]:
+            if len(first) < FIRST and counts[_document_of(hit)] < 2:
+                counts[_document_of(hit)] += 1
+                first.append(hit)
+        chosen = {id(hit) for hit in first}
+        others = (hit for hit in outcome.hits if id(hit) not in chosen)
+        outcome.hits = [*first, *others][request.offset : end]
         return outcome, {}
 
 
@@ -279,18 +196,6 @@ def _document_of(hit: Hit) -> tuple[str | None, str]:
     return hit.origin, hit.passage.source_uuid
 
 
-def _spread(hits: Sequence[Hit]) -> list[Hit]:
-    """Return the hits with at most two of one document among the first five; the others keep their order."""
-    first: list[Hit] = []
-    counts: Counter[tuple[str | None, str]] = Counter()
-    for hit in hits[:WINDOW]:
-        if len(first) < FIRST and counts[_document_of(hit)] < PER_DOCUMENT:
-            counts[_document_of(hit)] += 1
-            first.append(hit)
-    chosen = {id(hit) for hit in first}
-    return [*first, *(hit for hit in hits if id(hit) not in chosen)]
-
-
 def _group_by_document(hits: Sequence[Hit]) -> tuple[list[Hit], dict[str, int]]:
     """Return the best hit of each document, and by source id how many more hits it has."""
     best = {_document_of(hit): hit for hit in reversed(hits)}
@@ -299,7 +204,7 @@ def _group_by_document(hits: Sequence[Hit]) -> tuple[list[Hit], dict[str, int]]:
     return ordered, {shown_id(identity, origin): count - 1 for (origin, identity), count in counts.items()}
 
 
-def _search_result(request: SearchRequest, outcome: SearchOutcome, explain: bool, adopted: bool) -> SearchResult:
+def _search_result(request: SearchRequest, outcome: SearchOutcome, explain: bool, adopted: bool) -> Json:
     shown = request.offset + len(outcome.hits)
     repairs = outcome.query.repairs if outcome.query else ()
     replacements = {repair.word: repair.replacement for repair in repairs}
@@ -322,20 +227,29 @@ def _search_result(request: SearchRequest, outcome: SearchOutcome, explain: bool
     return without_none(result)
 
 
-def _absent_words(text: str, outcome: SearchOutcome) -> list[str]:
-    """Return the words of the question that no document holds.
+def _shorten(result: Json, outcome: SearchOutcome, request: SearchRequest, *, is_whole: bool) -> None:
+    """Give a language model an excerpt of each hit unless `is_whole`, and the words of the question that none has.
 
-    Only codes where the best hit is in another language, or function words of the question's are not listed.
+    Of those, where the best hit is in another language or function words of the question's are not listed, only codes.
     """
-    query = outcome.query
-    if query is None or not outcome.hits:
-        return []
-    words = [word for word in unmentioned(query, text) if fold(word) not in outcome.hits[0].matched]
-    comparable = outcome.hits[0].passage.language in query.languages and all(map(stop_words, query.languages))
-    return words if comparable else [word for word in words if has_digit(word)]
+    hits, query = result["results"], outcome.query
+    if "morePassages" in hits[0]:
+        for hit in hits:
+            best_place = hit.pop("highlight", {"start": 0})["start"]
+            hit["content"] = excerpt_around(hit["content"], GROUPED_CHARS, best_place)
+    elif not is_whole:
+        for hit, excerpt in zip(hits, excerpts(outcome, hits, request.offset), strict=True):
+            hit["excerpt"] = excerpt
+    if query is None:
+        return
+    best = outcome.hits[0]
+    words = [word for word in unmentioned(query, request.text) if fold(word) not in best.matched]
+    comparable = best.passage.language in query.languages and all(map(stop_words, query.languages))
+    if absent := words if comparable else [word for word in words if has_digit(word)]:
+        result["absentWords"] = absent[:3]
 
 
-def _explanation(outcome: SearchOutcome) -> dict[str, Any]:
+def _explanation(outcome: SearchOutcome) -> Json:
     query, searched = outcome.query, outcome.searched
     if current_scope().collections is not None:
         # That the search was narrowed at all shows that there is more in the file.
@@ -363,7 +277,7 @@ def _explanation(outcome: SearchOutcome) -> dict[str, Any]:
     return without_none(explanation)
 
 
-def _search_hit(hit: Hit, explain: bool, adopted: bool) -> SearchHit:
+def _search_hit(hit: Hit, explain: bool, adopted: bool) -> Json:
     passage, scores = hit.passage, hit.scores
     adopted = adopted and hit.origin is None
     chunk_id = shown_id(passage.chunk_uuid, hit.origin)
@@ -371,7 +285,26 @@ def _search_hit(hit: Hit, explain: bool, adopted: bool) -> SearchHit:
     # To tens for a caller bound to collections, as word statistics would tell of the others.
     is_bound = current_scope().collections is not None
     relevance = 10 * round(hit.relevance / 10) if is_bound else round(hit.relevance)
-    date, date_from = _date(hit)
+    date, date_from = passage.date, None
+    if date is not None:
+        date = date.removesuffix(" 00:00:00").replace(" ", "T")
+        own = str(passage.metadata.get("date") or "")
+        date_from = "file" if passage.mtime_ns is not None else "added"
+        if own[:4].isdigit() and own[4:5] == "-":
+            date_from = str(passage.metadata.get("dateFrom") or "document")
+    explanation: Json | None = None
+    if explain:
+        # bm25 counts the whole file, so its raw value is told only to callers who see all of it.
+        raw = {} if is_bound else {"raw": round(hit.keyword.raw, 4)}
+        added = {"added": lifted} if (lifted := round(scores.lifted, 2)) else {}
+        semantic = {"rank": hit.semantic.rank, "raw": round(hit.semantic.raw, 4), "score": round(scores.semantic, 2)}
+        keyword = {"rank": hit.keyword.rank, **raw, "score": round(scores.keyword, 2)}
+        explanation = {
+            "semantic": {**semantic, "weight": hit.weights.semantic},
+            "keyword": {**keyword, "weight": round(hit.weights.keyword, 6), **added},
+            "matchedWords": hit.matched,
+            "language": passage.language,
+        }
     fields = {
         "id": chunk_id,
         "chunkId": chunk_id,
@@ -397,32 +330,6 @@ def _search_hit(hit: Hit, explain: bool, adopted: bool) -> SearchHit:
         "origin": hit.origin,
         "alsoIn": [copy.uri for copy in hit.copies if copy.uri] if hit.copies else None,
         "signals": signals(passage.title, passage.headings_json, passage.text) or None,
-        "explain": _explain_hit(hit) if explain else None,
+        "explain": explanation,
     }
     return without_none(fields)
-
-
-def _explain_hit(hit: Hit) -> dict[str, Any]:
-    """Return ranks, scores and weights of both arms."""
-    # bm25 counts the whole file, so its raw value is told only to callers who see all of it.
-    raw = {"raw": round(hit.keyword.raw, 4)} if current_scope().collections is None else {}
-    added = round(hit.scores.lifted, 2)
-    semantic = {"rank": hit.semantic.rank, "raw": round(hit.semantic.raw, 4), "score": round(hit.scores.semantic, 2)}
-    keyword = {"rank": hit.keyword.rank, **raw, "score": round(hit.scores.keyword, 2)}
-    return {
-        "semantic": {**semantic, "weight": hit.weights.semantic},
-        "keyword": {**keyword, "weight": round(hit.weights.keyword, 6), **({"added": added} if added else {})},
-        "matchedWords": hit.matched,
-        "language": hit.passage.language,
-    }
-
-
-def _date(hit: Hit) -> tuple[str | None, str | None]:
-    """Return the date of the document, and where it is from."""
-    if hit.passage.date is None:
-        return None, None
-    own = str(hit.passage.metadata.get("date") or "")
-    day = hit.passage.date.removesuffix(" 00:00:00").replace(" ", "T")
-    if own[:4].isdigit() and own[4:5] == "-":
-        return day, str(hit.passage.metadata.get("dateFrom") or "document")
-    return day, "file" if hit.passage.mtime_ns is not None else "added"

@@ -72,8 +72,6 @@ class _File:
     pages: int = 0
     """Of scans, those that wait for text recognition."""
     uris: set[str] = field(default_factory=set[str])
-    is_untitled: bool = False
-    """It was cut under another title than the one that was said of it; the next refresh reads it once more."""
 
     def note(self, path: str, reading: Reading, indexed: Indexed | None) -> None:
         """Take one of its documents into account."""
@@ -131,7 +129,11 @@ class Store:
         """
         self._claimed.clear()
         with self.database.write() as connection:
-            _check_roots(connection, group)
+            paths = {task.root.id: task.root.path for task, _ in group if task.root.id is not None}
+            sql = f"select id from roots where {WATCHED} and id in (select value from carray(?))"
+            there = set(fetch_column(connection, sql, (apsw.carray(array("q", paths)),))) if paths else set[int]()
+            if gone := [path for number, path in paths.items() if number not in there]:
+                raise Interrupted(f"{gone[0]} was removed meanwhile; nothing more of it is added.")
             for task, reading in group:
                 path = task.file.path
                 if reading is None:
@@ -262,11 +264,10 @@ class Store:
             return draft
         save_root(connection, own)
         options = own.options
-        is_untitled = options.title not in (None, draft.title)
-        self._files[task.file.path].is_untitled = is_untitled
+        # Its passages were cut under its own title: they are found by the one that was said when it is read again.
         return replace(
             draft,
-            sha256="" if is_untitled else draft.sha256,
+            title=options.title or draft.title,
             partition_id=own.partition_id,
             source_type=options.source_type or draft.source_type,
             metadata=with_said(draft.metadata, options.metadata),
@@ -301,22 +302,7 @@ class Store:
                 now = replace(now, source_id=file.source_id or entry.source_id, chunks=entry.chunks)
         pages = now.pages if reading.unchanged else file.pages
         now = replace(now, size=reading.size, mtime_ns=reading.mtime_ns, pages=pages)
-        if file.is_untitled:
-            now = replace(now, sha256=None, mtime_ns=None)
         record(connection, collection_id, task.root.id, [now])
-
-
-def _check_roots(connection: apsw.Connection, group: Sequence[Step]) -> None:
-    """Stop when somebody has removed a folder or file that is being read.
-
-    Raises:
-        Interrupted: names it.
-    """
-    paths = {task.root.id: task.root.path for task, _ in group if task.root.id is not None}
-    sql = f"select id from roots where {WATCHED} and id in (select value from carray(?))"
-    there = set(fetch_column(connection, sql, (apsw.carray(array("q", paths)),))) if paths else set[int]()
-    if gone := [path for number, path in paths.items() if number not in there]:
-        raise Interrupted(f"{gone[0]} was removed meanwhile; nothing more of it is added.")
 
 
 def find_place(connection: apsw.Connection, draft: SourceDraft, claimed: set[int]) -> Place:

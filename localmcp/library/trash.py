@@ -20,7 +20,6 @@ from localmcp.library.ledger import (
     documents_in,
     forget,
     forget_purged,
-    forget_skipped,
     mark,
     owner_of,
     range_below,
@@ -131,7 +130,12 @@ def remove(database: Database, collections: Sequence[Collection], removal: Remov
                 continue
             for collection in collections if path is not None else ():
                 unwatch(connection, collection.id, path or "")
-                forget_skipped(connection, collection.id, path or "")
+                # Entries without a source at or below it.
+                sql = """
+                    delete from ledger
+                    where source_id is null and collection_id = ? and (path = ? or path >= ? and path < ?)
+                """
+                connection.execute(sql, (collection.id, path, *range_below(path or "")))
                 if any(below(path or "", root.path) for root in roots_of(connection, [collection.id])):
                     # A folder stays marked as a whole: what is put into it later is not wanted either.
                     mark(connection, collection.id, path or "", "removed", reason)

@@ -188,21 +188,19 @@ def _why_not(
                 # Named exactly, it comes in though it is hidden or ignored by default; `!*` alone brings no .git.
                 return None
             break
-    if reason := _ignored_by_default(entry, is_folder):
-        return f"ignored by default: {reason}"
-    return f"hidden {'folder' if is_folder else 'file'}" if is_hidden else None
-
-
-def _ignored_by_default(entry: os.DirEntry[str], is_folder: bool) -> str | None:
-    name = entry.name
+    name, default = entry.name, None
     if is_folder:
-        if name in IGNORED_FOLDERS or name.endswith(".egg-info"):
-            return f"{name}/"
         signs = (sign for sign in SIGNS if os.path.exists(os.path.join(entry.path, sign)))
-        return next((f"{SIGNS[sign]} ({sign})" for sign in signs), None)
-    if name in IGNORED_FILES or name.startswith("~$"):
-        return name
-    return next((f"*{ending}" for ending in IGNORED_ENDINGS if name.endswith(ending)), None)
+        default = next((f"{SIGNS[sign]} ({sign})" for sign in signs), None)
+        if name in IGNORED_FOLDERS or name.endswith(".egg-info"):
+            default = f"{name}/"
+    elif name in IGNORED_FILES or name.startswith("~$"):
+        default = name
+    else:
+        default = next((f"*{ending}" for ending in IGNORED_ENDINGS if name.endswith(ending)), None)
+    if default:
+        return f"ignored by default: {default}"
+    return f"hidden {'folder' if is_folder else 'file'}" if is_hidden else None
 
 
 # ---------------------------------------------------------------- patterns
@@ -268,23 +266,21 @@ def _read_layer(base: str, path: str, name: str) -> _Layer:
                 lines = file.read(1_000_000).splitlines()
         except OSError as error:
             log.warning("%s cannot be read: %s", path, error)
-    rules = ((line.strip(), is_in) for line in lines if (is_in := _matcher_of(line, path)))
+    rules: list[tuple[str, Callable[[str], Any]]] = []
+    for line in lines:
+        try:
+            pattern = next(iter(_compile([line]).patterns), None)
+        except InvalidInput as error:
+            log.warning("%s: the line %r is left out: %s", path, line, error)
+            continue
+        regex: re.Pattern[str] | None = getattr(pattern, "regex", None)
+        if regex is None:
+            continue  # A comment.
+        # pathspec also matches what is in a folder, whose slash it names; but a walk has asked for the folder before.
+        entry, inside = regex.pattern.replace("(?:(?P<ps_d>/)|$)", "/?$"), "(?P<ps_d>/)"
+        entry = f"{entry.removesuffix(inside)}/$" if entry.endswith(inside) else entry
+        rules.append((line.strip(), path_matcher(re.compile(entry))))
     return _Layer(base, name, tuple(rules))
-
-
-def _matcher_of(line: str, path: str) -> Callable[[str], Any] | None:
-    """Return what tells whether a line means an entry; None for a comment, or a line that makes no sense."""
-    try:
-        pattern = next(iter(_compile([line]).patterns), None)
-    except InvalidInput as error:
-        log.warning("%s: the line %r is left out: %s", path, line, error)
-        return None
-    regex: re.Pattern[str] | None = getattr(pattern, "regex", None)
-    if regex is None:
-        return None
-    # pathspec also matches what is in a folder, whose slash it names; but a walk has asked for the folder before.
-    entry, inside = regex.pattern.replace("(?:(?P<ps_d>/)|$)", "/?$"), "(?P<ps_d>/)"
-    return path_matcher(re.compile(f"{entry.removesuffix(inside)}/$" if entry.endswith(inside) else entry))
 
 
 def _layers_above(root: str, watched: frozenset[str]) -> tuple[_Layer, ...]:

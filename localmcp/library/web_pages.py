@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from localmcp.library.ingest import Library
 
 MOST_REDIRECTS = 5
-SILENCE_SECONDS = 20.0
 DEADLINE_SECONDS = 120.0
 """For the page as a whole, however slowly it drips."""
 _SUFFIXES = {
@@ -34,9 +33,6 @@ _SUFFIXES = {
     "application/xml": ".xml",
     "text/markdown": ".md",
 }
-_NAT64 = ipaddress.ip_network("64:ff9b::/96")
-_PUBLIC_IPV6 = ipaddress.ip_network("2000::/3")
-"""All that is given out; outside of it are this machine, local networks, and other ways to write addresses of IPv4."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +137,7 @@ def _read_in_worker(page: Page) -> Iterator[Document]:
 
 
 def _build_request(url: str, allow_private: bool, max_bytes: int, end: float) -> Request:
+    """Return the request for an address, with the address of its host, looked up once and checked."""
     parts = urlsplit(url)
     try:
         host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
@@ -150,18 +147,6 @@ def _build_request(url: str, allow_private: bool, max_bytes: int, end: float) ->
         raise InvalidInput(f"{url} is no web address; it must begin with http:// or https://.")
     if parts.username is not None:
         raise InvalidInput(f"The address of {host} holds a user name or a password; pages are fetched without.")
-    return Request(
-        "GET",
-        url,
-        {"Accept": "text/html, text/*, application/pdf"},
-        most_bytes=max_bytes,
-        silence_seconds=SILENCE_SECONDS,
-        total_seconds=end - time.monotonic(),
-        address=_public_address(host, port, allow_private),
-    )
-
-
-def _public_address(host: str, port: int, allow_private: bool) -> str:
     try:
         resolved = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
@@ -172,7 +157,15 @@ def _public_address(host: str, port: int, allow_private: bool) -> str:
         address = private if host == private else f"{host} ({private})"
         message = f"{address} is an address of this machine or its network."
         raise AccessDenied(message, hint="Add --allow-private if you trust it.")
-    return addresses[0]
+    return Request(
+        "GET",
+        url,
+        {"Accept": "text/html, text/*, application/pdf"},
+        most_bytes=max_bytes,
+        silence_seconds=20.0,
+        total_seconds=end - time.monotonic(),
+        address=addresses[0],
+    )
 
 
 def is_public(address: str) -> bool:
@@ -180,9 +173,10 @@ def is_public(address: str) -> bool:
     ip = ipaddress.ip_address(address.partition("%")[0])
     if isinstance(ip, ipaddress.IPv6Address):
         inner = ip.ipv4_mapped or ip.sixtofour or (ip.teredo[1] if ip.teredo else None)
-        if inner is None and ip in _NAT64:
+        if inner is None and ip in ipaddress.ip_network("64:ff9b::/96"):
             inner = ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF)
-        if inner is None and ip not in _PUBLIC_IPV6:
+        # All that is given out; outside are this machine, local networks, and other ways to write addresses of IPv4.
+        if inner is None and ip not in ipaddress.ip_network("2000::/3"):
             return False
         ip = inner or ip
     return ip.is_global and not ip.is_multicast

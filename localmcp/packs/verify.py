@@ -12,6 +12,7 @@ import apsw
 from localmcp.errors import FileUnavailable, LocalMCPError, NotFound
 from localmcp.index.consistency import disagreements
 from localmcp.packs.manifest import Manifest, count_contents, digest_content, read_manifest, seal_of
+from localmcp.storage.adoption import run_killable
 from localmcp.storage.database import (
     MAX_FOREIGN_VALUE_BYTES,
     UNREADABLE_ROWS,
@@ -20,8 +21,7 @@ from localmcp.storage.database import (
     fetch_column,
     fetch_one,
 )
-from localmcp.storage.killable import run_killable
-from localmcp.storage.provenance import foreign_objects
+from localmcp.storage.schema import foreign_objects
 
 MOST_PROBLEMS = 20
 _SOURCES = """

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, NotRequired
+from typing import Annotated
 
 import apsw
-from typing_extensions import TypedDict
 
 from localmcp.errors import InvalidInput, LocalMCPError, NeedsConfirmation
 from localmcp.humanize import counted
@@ -23,59 +22,10 @@ from localmcp.index.trash import drop_collection, drop_partition
 from localmcp.milvus.collection import Milvus
 from localmcp.records.retriever import find_on_server
 from localmcp.storage.database import Database, fetch_one
-from localmcp.tools import Param, current_scope, hidden_change, hidden_tool
+from localmcp.tools import Json, Param, current_scope, hidden_change, hidden_tool
 
 Name = Annotated[str, Param("The collection.", min_length=1, max_length=100)]
 PartitionName = Annotated[str, Param("The partition.", min_length=1, max_length=100)]
-
-
-class Made(TypedDict):
-    """A collection or partition, and whether this call made it."""
-
-    name: str
-    created: bool
-
-
-class ListedCollection(TypedDict):
-    """A collection in a list."""
-
-    name: str
-    description: str
-    documents: int
-    chunks: int
-    partitions: list[str]
-    searchedIn: Literal["file", "milvus"]
-
-
-class CollectionList(TypedDict):
-    """The collections of the file, and those that only the server has."""
-
-    count: int
-    collections: list[ListedCollection]
-    onlyOnMilvus: NotRequired[list[str]]
-    notices: NotRequired[list[str]]
-
-
-class DescribedCollection(TypedDict):
-    """Everything that is known of a collection; counts of partitions are vectors."""
-
-    name: str
-    description: str
-    documents: NotRequired[int]
-    chunks: NotRequired[int]
-    vectors: int
-    model: str
-    dimension: int
-    partitions: dict[str, int]
-    searchedIn: Literal["file", "milvus"]
-    createdAt: NotRequired[str]
-
-
-class Dropped(TypedDict):
-    """What went."""
-
-    dropped: str
-    documents: int
 
 
 class Collections:
@@ -96,7 +46,7 @@ class Collections:
         self,
         collection_name: Name,
         description: Annotated[str | None, Param("What is in it.", max_length=1000)] = None,
-    ) -> Made:
+    ) -> Json:
         """Make a collection for documents or texts. It takes the embedding model of the first text put into it."""
         with self.database.write() as connection:
             before = fetch_one(connection, "select 1 from collections where name = ?", (collection_name,))
@@ -112,7 +62,7 @@ class Collections:
         examples=("create a partition {partition_name} in the collection {collection_name}",),
         idempotent=True,
     )
-    def create_partition(self, collection_name: Name, partition_name: PartitionName) -> Made:
+    def create_partition(self, collection_name: Name, partition_name: PartitionName) -> Json:
         """Make a part of a collection, which can then be searched alone: by type, date, domain."""
         with self.database.write() as connection:
             [collection] = choose_collections(connection, [collection_name])
@@ -130,21 +80,17 @@ class Collections:
         keywords=("knowledge bases", "vector", "milvus", "partitions", "which", "all"),
         examples=("list the collections", "which collections are there", "what knowledge bases do I have"),
     )
-    def list_collections(self) -> CollectionList:
+    def list_collections(self) -> Json:
         """The collections with their partitions and sizes; also those that only a configured Milvus server has."""
         with self.database.read() as connection:
-            listed: list[ListedCollection] = []
+            listed: list[Json] = []
             for collection in visible_collections(connection):
                 documents, chunks = _count(connection, collection.id, live=True)
-                listed.append({
-                    "name": collection.name,
-                    "description": collection.description,
-                    "documents": documents,
-                    "chunks": chunks,
-                    "partitions": partition_names(connection, collection.id),
-                    "searchedIn": "file",
-                })  # fmt: skip
-        result: CollectionList = {"count": len(listed), "collections": listed}
+                about = {"name": collection.name, "description": collection.description}
+                partitions = partition_names(connection, collection.id)
+                counts = {"documents": documents, "chunks": chunks, "partitions": partitions}
+                listed.append({**about, **counts, "searchedIn": "file"})
+        result: Json = {"count": len(listed), "collections": listed}
         if self.milvus is None:
             return result
         allowed, ours = current_scope().collections, {item["name"].casefold() for item in listed}
@@ -168,7 +114,7 @@ class Collections:
             "which partitions does the collection {collection_name} have",
         ),
     )
-    def describe_collection(self, collection_name: Name) -> DescribedCollection:
+    def describe_collection(self, collection_name: Name) -> Json:
         """Documents, vectors, partitions, embedding model and where a collection is searched."""
         with self.database.read() as connection:
             visible = visible_collections(connection)
@@ -216,7 +162,7 @@ class Collections:
         self,
         collection_name: Name,
         confirm: Annotated[bool, Param("Needed when it holds documents.")] = False,
-    ) -> Dropped:
+    ) -> Json:
         """Put a collection with everything in it into the trash; restore_source brings it back. Files stay."""
         with self.database.read() as connection:
             [collection] = choose_collections(connection, [collection_name])
@@ -238,7 +184,7 @@ class Collections:
         collection_name: Name,
         partition_name: PartitionName,
         confirm: Annotated[bool, Param("Needed when it holds documents.")] = False,
-    ) -> Dropped:
+    ) -> Json:
         """Put a part of a collection into the trash with what is in it; restore_source brings it back."""
         with self.database.read() as connection:
             [collection] = choose_collections(connection, [collection_name])

@@ -44,8 +44,6 @@ from localmcp.wording.normalize import index_text
 Progress = Callable[[int, int], None]
 """Called with the passages that were copied, and all of them."""
 BATCH = 1000
-INDEX_SECONDS = 600
-"""How long a push waits until what was sent is indexed; a server needs half a minute for ten thousand."""
 NEUTRAL = 0.7
 """Weight of meaning where the kinds of text were not measured."""
 _CHUNK = ("start", "stop", "first_line", "last_line", "first_page", "last_page")
@@ -136,11 +134,17 @@ class MilvusCopies:
             is_part = np.isin(their_ids, part)
             there = dict(zip(their_ids[is_part].tolist(), their_digests[is_part].tolist(), strict=True))
             different = [row for row in rows if there.get(row["id"]) != row["digest"]]
-            target.upsert([_with_words(row) for row in different])
+            for row in different:
+                # Most of the work, which is spared where Milvus has it already.
+                heading = heading_of(row["title"], row["origin"]["chunk"]["headings"])
+                row["words"] = index_text(f"{heading}\n{row['text']}", row["language"])
+                row["vector"] = np.frombuffer(row["vector"], dtype="<f4").tolist()
+            target.upsert(different)
             sent += len(different)
             if progress:
                 progress(start + len(part), len(ids))
-        indexed = target.make_index(INDEX_SECONDS) if sent else True
+        # A server needs half a minute for ten thousand.
+        indexed = target.make_index(600) if sent else True
         counts = {"vectors": target.count(), "sent": sent, "indexed": indexed}
         return {"collection": own.name, "name": target.name, **counts}
 
@@ -275,13 +279,6 @@ def _row(columns: Sequence[Any]) -> Json:
     }
     summary = hashlib.blake2b(compact_json(row).encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return {**row, "digest": int.from_bytes(summary, "big", signed=True), "vector": embedding}
-
-
-def _with_words(row: Json) -> Json:
-    """Return a row as it is sent: most of the work, which is spared where Milvus has it already."""
-    heading = heading_of(row["title"], row["origin"]["chunk"]["headings"])
-    words = index_text(f"{heading}\n{row['text']}", row["language"])
-    return {**row, "words": words, "vector": np.frombuffer(row["vector"], dtype="<f4").tolist()}
 
 
 # ---------------------------------------------------------------- rows as documents

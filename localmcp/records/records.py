@@ -6,10 +6,9 @@ from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, NotRequired, cast
+from typing import Annotated, Any, cast
 
 import apsw
-from typing_extensions import TypedDict
 
 from localmcp.errors import InvalidInput, NeedsConfirmation, NotFound, Unavailable
 from localmcp.index.collection_chunks import chunks_fulfilling, whole_sources
@@ -48,8 +47,6 @@ from localmcp.tools import Param, current_scope, hidden_change
 MOST_RECORDS = 200
 """A call with more would take longer than a client waits; the command line has no such bound."""
 EMBEDDED_AT_ONCE = 96
-FILES_AT_ONCE = 5
-"""Documents from files that an assistant removes without asking."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,25 +93,6 @@ def parse_record(raw: Any, place: str) -> GivenRecord:
     return GivenRecord(clean_text(text, f"{place}: text"), checked, partition or None, number, place)
 
 
-class InsertedRecords(TypedDict):
-    """The ids of the chunks, in the order of the texts; a text that was split has several."""
-
-    ids: list[int]
-    count: int
-    """Texts."""
-    collection_name: str
-
-
-class DeletedRecords(TypedDict):
-    """What a deletion came to."""
-
-    deleted: int
-    """Chunks, now in the trash."""
-    documents: int
-    notFound: NotRequired[list[int]]
-    notices: NotRequired[list[str]]
-
-
 class Records:
     """Writes records. Embedding comes first; every call is written as a whole or not at all."""
 
@@ -149,7 +127,7 @@ class Records:
         partition_name: Annotated[str | None, Param("For all that name none; made if absent.")] = None,
         metadata: Annotated[dict[str, Any] | None, Param("For all; a record's own keys win.")] = None,
         split: Annotated[bool, Param("Cut texts that are too long for one vector into several chunks.")] = False,
-    ) -> InsertedRecords:
+    ) -> Json:
         """Put texts or records with metadata into a collection, one chunk each; retriever and search find them.
 
         A record with the id of one that is there replaces it; what it was is in the trash (restore_source).
@@ -246,7 +224,7 @@ class Records:
         ] = None,
         partition_name: Annotated[str | None, Param("Only in this partition.")] = None,
         confirm: Annotated[bool, Param("Needed for more than five documents that come from files.")] = False,
-    ) -> DeletedRecords:
+    ) -> Json:
         """Delete records, and whole documents, of a collection: they move to the trash; restore_source undoes it."""
         condition = parse_condition(filter)
         if (ids is None) == (condition is None):
@@ -266,7 +244,7 @@ class Records:
             ids_of_sources = apsw.carray(array("q", [source_id for source_id, *_ in sources] or [-1]))
             deleted = set(fetch_column(connection, sql, (ids_of_sources,)))
         files = [source_uuid for _, source_uuid, uri in sources if uri is not None]
-        if len(files) > FILES_AT_ONCE and not confirm and not current_scope().trusted:
+        if len(files) > 5 and not confirm and not current_scope().trusted:
             message = f"This would put {len(files)} documents that come from files into the trash. Nothing was removed."
             raise NeedsConfirmation(message, hint="If the person wants this, call again with confirm: true.")
         with self.database.write() as connection:

@@ -131,7 +131,11 @@ class Retriever:
             with self.database.read() as connection:
                 rows = load_rows(connection, own.id, [match.chunk_id for match in matches])
         else:
-            matches, rows = self._semantic(own, cleaned, filters, top_k)
+            vectors = self._embed(cleaned)
+            with self.database.read() as connection:
+                require_our_model(connection, own, self.embedder.get().identity)
+                matches = nearest_to_any(connection, self.index, own, filters, vectors, top_k)
+                rows = load_rows(connection, own.id, [match.chunk_id for match in matches])
         if not matches and filters.condition and own is not None:
             with self.database.read() as connection:
                 notices += explain_misses(connection, own, filters.condition)
@@ -145,14 +149,6 @@ class Retriever:
         return without_none({"success": True, "data": data, "notices": notices or None})
 
     # ------------------------------------------------------------ in the file
-
-    def _semantic(self, collection: Collection, texts: Sequence[str], filters: Filters, top_k: int) -> Answers:
-        """Search in one snapshot for all texts."""
-        vectors = self._embed(texts)
-        with self.database.read() as connection:
-            require_our_model(connection, collection, self.embedder.get().identity)
-            matches = nearest_to_any(connection, self.index, collection, filters, vectors, top_k)
-            return matches, load_rows(connection, collection.id, [match.chunk_id for match in matches])
 
     def _embed(self, texts: Sequence[str]) -> Vectors:
         return self.embedder.embed_queries(texts, wait=MODEL_WAIT_SECONDS).astype("<f4", copy=False)

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import os
+import pickle
 import shutil
+import subprocess
+import sys
 import uuid
+from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import apsw
 
 from localmcp import files
-from localmcp.errors import AlteredSchema, FileUnavailable
+from localmcp.errors import AlteredSchema, FileUnavailable, LocalMCPError
 from localmcp.files import expand_home, make_private_file
 from localmcp.humanize import counted
 from localmcp.storage.connections import connect, refuse_odd_companions, truncate_log
@@ -27,9 +32,16 @@ from localmcp.storage.database import (
     fetch_one,
     translate_error,
 )
-from localmcp.storage.killable import run_killable
-from localmcp.storage.provenance import adopt_file, check_version, is_adopted, names_another_file, read_file_id
-from localmcp.storage.schema import SEGMENT_FITS, VECTOR_ID_BITS, create_schema
+from localmcp.storage.schema import (
+    SEGMENT_FITS,
+    VECTOR_ID_BITS,
+    adopt_file,
+    check_version,
+    create_schema,
+    is_adopted,
+    names_another_file,
+    read_file_id,
+)
 
 HIGHEST_ID = 1 << (VECTOR_ID_BITS - 2)
 """Rows with higher ids, and counters that are higher, would leave no room for new ones; of an id's bits in `vectors`
@@ -229,3 +241,54 @@ def _drop_powers(connection: apsw.Connection, keep: KeptPowers) -> Dropped:
         connection.execute("update main.ledger set pages = 0 where pages > 0")
         connection.execute("update main.ledger set root_id = null; delete from main.roots")
     return Dropped(keys, folders)
+
+
+# ---------------------------------------------------------------- in a process that can be killed
+
+P = ParamSpec("P")
+Result = TypeVar("Result")
+
+
+def run_killable(path: Path, work: Callable[P, Result], *args: P.args, **kwargs: P.kwargs) -> Result:
+    """Return `work(*args, **kwargs)` of a module's function that reads the file at `path`, run in its own process.
+
+    One step of SQLite may take hours, such as an expression of a schema that a stranger wrote; no handler ends it.
+
+    Raises:
+        FileUnavailable: it takes too long, or crashes.
+        LocalMCPError: what `work` raises.
+    """
+    # Of the processor; ours take a tenth.
+    seconds = 6.0 + path.stat().st_size / 5_000_000
+    child = "import sys, json; sys.path[:] = json.loads(sys.argv[1]); from localmcp.storage.adoption import run; run()"
+    command = [sys.executable, "-c", child, json.dumps(sys.path)]
+    task = pickle.dumps((int(seconds), work, args, kwargs))
+    try:
+        # A busy machine may take a minute more, or one where processor time is not limited (Windows).
+        done = subprocess.run(command, input=task, capture_output=True, timeout=seconds + 60.0, check=False)
+        was_killed = done.returncode < 0
+    except subprocess.TimeoutExpired:
+        done, was_killed = None, True
+    if was_killed:
+        raise FileUnavailable(f"{path} takes too long to read.", hint="Ask for the file again.")
+    if done is None or done.returncode or not done.stdout:
+        raise FileUnavailable(f"{path} cannot be read.")
+    outcome: Any = pickle.loads(done.stdout)
+    if isinstance(outcome, LocalMCPError):
+        raise outcome
+    return outcome
+
+
+def run() -> None:
+    """Do what the other process asks for on stdin; the result, or the error, goes to stdout."""
+    seconds, work, args, kwargs = pickle.loads(sys.stdin.buffer.read())
+    if sys.platform != "win32":
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
+    try:
+        outcome = work(*args, **kwargs)
+    except LocalMCPError as error:
+        outcome = error
+    sys.stdout.buffer.write(pickle.dumps(outcome))

@@ -23,12 +23,6 @@ BUSY_MILLISECONDS = 30_000
 LEAST_CACHE, MOST_CACHE = 16_000, 48_000
 """Kilobytes of the file that a connection keeps in memory: an eightieth, between these. With 16 MB a search in a
 million passages (4.2 GB) took 32 ms, with 64 MB 24; at 100,000 there is no difference."""
-LOG_SECONDS = 2.0
-"""How long readers of the write-ahead log are waited for."""
-LONGEST_JOURNAL = 100_000_000
-"""Bytes beyond twice the file, which may have been larger before the change that the journal takes back."""
-MAX_VALUE_BYTES = 256_000_000
-"""No text or blob in the file may be larger: bounds what a hostile file can make us hold."""
 
 
 def connect(name: str | Path, flags: int = READ_WRITE) -> apsw.Connection:
@@ -52,7 +46,8 @@ def refuse_odd_companions(path: Path) -> None:
     for ending in ("-wal", "-shm", "-journal"):
         with suppress(OSError):
             status, length = os.lstat(f"{path}{ending}"), path.stat().st_size
-            is_too_long = ending == "-journal" and status.st_size > 2 * length + LONGEST_JOURNAL
+            # The file may have been larger before the change that the journal takes back.
+            is_too_long = ending == "-journal" and status.st_size > 2 * length + 100_000_000
             if not stat.S_ISREG(status.st_mode) or is_too_long:
                 raise FileUnavailable(f"{path}{ending} is none that SQLite makes.", hint="Move it away.")
 
@@ -69,7 +64,8 @@ def harden(connection: apsw.Connection) -> None:
         connection.config(switch, 0)
     connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
     connection.pragma("cell_size_check", True)
-    connection.limit(apsw.SQLITE_LIMIT_LENGTH, MAX_VALUE_BYTES)
+    # No text or blob in the file may be larger: bounds what a hostile file can make us hold.
+    connection.limit(apsw.SQLITE_LIMIT_LENGTH, 256_000_000)
     connection.pragma("foreign_keys", True)
     connection.pragma("synchronous", "normal")
     cache = LEAST_CACHE
@@ -91,13 +87,13 @@ def quote_name(name: str) -> str:
 
 def register_levenshtein(connection: apsw.Connection) -> None:
     """Register `levenshtein(a, b)`; what counts is imported at the first call (12 ms)."""
-    connection.create_scalar_function("levenshtein", _levenshtein, 2, deterministic=True, flags=apsw.SQLITE_DIRECTONLY)
 
+    def levenshtein(*texts: Any) -> int | None:
+        from rapidfuzz.distance.Levenshtein import distance
 
-def _levenshtein(*texts: Any) -> int | None:
-    from rapidfuzz.distance.Levenshtein import distance
+        return None if None in texts else distance(str(texts[0]), str(texts[1]))
 
-    return None if None in texts else distance(str(texts[0]), str(texts[1]))
+    connection.create_scalar_function("levenshtein", levenshtein, 2, deterministic=True, flags=apsw.SQLITE_DIRECTONLY)
 
 
 def load_sqlite_vec(connection: apsw.Connection) -> None:
@@ -143,7 +139,7 @@ def switch_to_wal(connection: apsw.Connection, path: Path) -> None:
 
 def truncate_log(path: Path) -> bool:
     """Write the log back into the file and empty it; return False while others read, or when the disk is full."""
-    until = time.monotonic() + LOG_SECONDS
+    until = time.monotonic() + 2.0
     with closing(connect(path)) as connection:
         connection.set_busy_timeout(200)
         # A journal that a kill left is played back.

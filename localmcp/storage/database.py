@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext, suppress
+from contextvars import ContextVar, Token
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -17,18 +18,18 @@ from localmcp.files import expand_home, make_private_file, make_private_folder
 from localmcp.humanize import command_line
 from localmcp.storage import connections
 from localmcp.storage.connections import READ, READ_WRITE, connect, switch_to_wal
-from localmcp.storage.interruption import current_interruption
-from localmcp.storage.provenance import (
+from localmcp.storage.schema import (
+    SCHEMA_VERSION,
     adopt_file,
     adoption_folder,
     check_schema,
     check_version,
+    create_schema,
     is_adopted,
     is_blank,
     names_another_file,
     read_file_id,
 )
-from localmcp.storage.schema import SCHEMA_VERSION, create_schema
 
 PAGE_SIZE = 8192
 """A float32 vector of 384 takes 1641 bytes a row at 8192, 2053 at 4096."""
@@ -39,7 +40,6 @@ MAX_FOREIGN_VALUE_BYTES = 8_000_000
 A passage of 3 MB costs a search 5 s."""
 UNREADABLE_ROWS = (ValueError, TypeError, AttributeError, LookupError, ArithmeticError, RecursionError)
 """What reading raises for rows that break the promises of the schema; only a foreign file can have them."""
-_IDLE_READERS = 8
 _NOT_ADOPTED = "it comes from somewhere else and has not been adopted"
 
 
@@ -49,6 +49,54 @@ class Generations:
 
     content: int
     signs: int
+
+
+class Interruption:
+    """`with Interruption() as mine:` around calls: `mine.stop()`, from any thread, ends the running query.
+
+    Later queries of the block are refused. Writing is never interrupted.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._connection: apsw.Connection | None = None
+        self._token: Token[Interruption | None] | None = None
+        self.stopped = False
+
+    def __enter__(self) -> Interruption:
+        self._token = _current.set(self)
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        if self._token is not None:
+            _current.reset(self._token)
+
+    def stop(self) -> None:
+        """End what is being read; harmless when nothing is."""
+        with self._lock:
+            self.stopped = True
+            if self._connection is not None:
+                self._connection.interrupt()
+
+    @contextmanager
+    def reach(self, connection: apsw.Connection) -> Generator[None]:
+        """Let `stop` end what this connection reads.
+
+        Raises:
+            Interrupted: it was stopped already.
+        """
+        with self._lock:
+            if self.stopped:
+                raise Interrupted("The search was interrupted.")
+            self._connection = connection
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._connection = None
+
+
+_current: ContextVar[Interruption | None] = ContextVar("localmcp_interruption", default=None)
 
 
 class Database:
@@ -108,7 +156,7 @@ class Database:
             if connection is None:
                 connection = self._connect(READ if self._why_read_only else READ_WRITE)
                 connection.pragma("query_only", True)
-            interruption = current_interruption()
+            interruption = _current.get()
             try:
                 with interruption.reach(connection) if interruption else nullcontext():
                     connection.execute("begin deferred")
@@ -118,7 +166,7 @@ class Database:
                     connection.execute("rollback")
                 with self._lock:
                     # After `close` there is another list: what was lent before reads a file that may be replaced.
-                    keep = idle is self._idle and self._open and len(idle) < _IDLE_READERS
+                    keep = idle is self._idle and self._open and len(idle) < 8
                     if keep:
                         idle.append(connection)
                 if not keep:

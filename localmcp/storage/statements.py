@@ -13,9 +13,6 @@ import apsw
 if TYPE_CHECKING:
     from apsw.ext import QueryDetails
 
-STEPS = 5000
-"""Steps of SQLite's machine between two looks at the clock: a fraction of a millisecond."""
-
 
 class Rows(NamedTuple):
     """What a statement gave."""
@@ -52,7 +49,8 @@ def reading_only(
 
     deadline = time.monotonic() + seconds
     connection.authorizer = authorize
-    connection.set_progress_handler(lambda: time.monotonic() > deadline, STEPS)
+    # So many steps of SQLite's machine take a fraction of a millisecond.
+    connection.set_progress_handler(lambda: time.monotonic() > deadline, 5000)
     try:
         yield
     finally:

@@ -27,26 +27,11 @@ def utc_now(ago: float = 0.0) -> str:
     return utc_text(datetime.now(UTC) - timedelta(seconds=ago))
 
 
-def recent_bounds(seconds: float) -> tuple[str, str]:
-    """Return the earliest and the latest time that is within so many seconds of now.
-
-    Later times were written before a clock was set back.
-    """
-    return utc_now(seconds), utc_now(-seconds)
-
-
-_DAYS_AGO = {"today": 0, "yesterday": 1, "last week": 7, "last month": 30, "last year": 365}
-_SPAN = re.compile(
-    r"(\d{1,6}) ?(s|secs?|seconds?|mins?|minutes?|h|hours?|d|days?|w|weeks?|m|months?|y|years?)( ago)?", re.IGNORECASE
-)
-_SECONDS = {"s": 1, "min": 60, "h": 3600, "d": 86_400, "w": 604_800, "m": 30 * 86_400, "y": 365 * 86_400}
-
-
 def days_ago(words: str, today: date) -> int | None:
     """Return how many days ago it began: `yesterday`, `this week` (from Monday on), `last month` (30 days); or None."""
     plain = " ".join(words.lower().split())
     begun = {"this week": today.weekday(), "this month": today.day - 1, "this year": today.timetuple().tm_yday - 1}
-    return {**_DAYS_AGO, **begun}.get(plain)
+    return {"today": 0, "yesterday": 1, "last week": 7, "last month": 30, "last year": 365, **begun}.get(plain)
 
 
 class Span(NamedTuple):
@@ -61,9 +46,11 @@ class Span(NamedTuple):
 
 def parse_span(text: str) -> Span | None:
     """Return the length of time that a text is, or None. `m` is months; minutes are `min`."""
-    match = _SPAN.fullmatch(" ".join(text.split()))
+    units = "s|secs?|seconds?|mins?|minutes?|h|hours?|d|days?|w|weeks?|m|months?|y|years?"
+    match = re.fullmatch(rf"(\d{{1,6}}) ?({units})( ago)?", " ".join(text.split()), re.IGNORECASE)
     if match is None:
         return None
     unit = match[2].lower()
     unit = "min" if unit.startswith("min") else unit[0]
-    return Span(timedelta(seconds=int(match[1]) * _SECONDS[unit]), unit, match[3] is not None)
+    seconds = {"s": 1, "min": 60, "h": 3600, "d": 86_400, "w": 604_800, "m": 30 * 86_400, "y": 365 * 86_400}[unit]
+    return Span(timedelta(seconds=int(match[1]) * seconds), unit, match[3] is not None)

@@ -22,7 +22,7 @@ from localmcp.visible_text import visible
 
 if TYPE_CHECKING:
     from localmcp.library.jobs import Progress, Work
-    from localmcp.storage.interruption import Interruption
+    from localmcp.storage.database import Interruption
     from localmcp.tools import Answer, CallRecord, Scope
     from localmcp.workspace import Workspace
 

@@ -25,7 +25,6 @@ from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from localmcp.errors import Interrupted, LocalMCPError
-from localmcp.storage.interruption import Interruption
 from localmcp.tui.session import Answered, Failed, Question, Session, session_of
 from localmcp.visible_text import visible
 
@@ -73,6 +72,7 @@ class Asking(ErrorGuard, Widget):
 
         `failed` gets an error of localmcp; without it, the error line does.
         """
+        from localmcp.storage.database import Interruption  # 20 ms, which the first frame does not wait for
 
         def show_failure(error: Exception) -> None:
             if not isinstance(error, Interrupted):

@@ -13,8 +13,7 @@ import pytest
 from tool_manifests import write_tool
 
 from localmcp.errors import Interrupted
-from localmcp.storage.database import Database, fetch_one
-from localmcp.storage.interruption import Interruption
+from localmcp.storage.database import Database, Interruption, fetch_one
 
 ENDLESS = "with recursive n(i) as (select 1 union all select i + 1 from n where i < 1e12) select count(*) from n"
 

@@ -37,7 +37,7 @@ def test_a_passage_that_is_far_less_relevant_than_one_that_answers_is_only_liste
     assert weak["relevance"] < 0.2 * best["relevance"] and len(weak["content"]) > 400
     assert best["content"] in answer.text and weak["content"] not in answer.text
     assert "One copper pot." not in answer.text and "are kept dry" not in answer.text
-    assert re.search(r"^Not quoted: .*Potatoes 0:1", answer.text, re.M)
+    assert re.search(r"^Not quoted: .*:1", answer.text, re.M)
     assert weak["content"] in ask("search", query=query, limit=8, maxChars=10_000).text
 
 

@@ -1,12 +1,26 @@
-"""Long work: answered in time, asked for later, cancelled."""
+"""Long work: jobs that go on after their call, what other processes see of it and can stop, and the idle upkeep."""
 
 from __future__ import annotations
 
-import pytest
+import os
+import threading
+import time
+from pathlib import Path
 
-from localmcp.errors import AccessDenied, LocalMCPError, NotFound
-from localmcp.library.jobs import Job, Jobs
+import pytest
+from folders import write
+
+from localmcp.config import Settings
+from localmcp.errors import AccessDenied, Interrupted, LocalMCPError, NotFound
+from localmcp.index.vector_queue import Lease
+from localmcp.library import reading
+from localmcp.library.ingest import Library
+from localmcp.library.inventory import Inventory
+from localmcp.library.jobs import Job, Jobs, Progress, Upkeep, Work, stop, work_on
+from localmcp.models import HashEmbedder, LazyEmbedder
+from localmcp.storage.database import Database
 from localmcp.tools import Json, Scope, use_scope
+from localmcp.workspace import Workspace
 
 
 def test_what_the_work_raises_reaches_the_caller() -> None:
@@ -33,3 +47,153 @@ def test_a_job_on_what_one_may_not_see_does_not_exist() -> None:
     assert jobs.find(own.id) is own
     with pytest.raises(NotFound, match="No job 'x'"):
         jobs.find("x")
+
+
+# ---------------------------------------------------------------- what any process does with the file
+
+
+def seen(database: Database) -> list[Work]:
+    """What another connection to the file sees."""
+    other = Database(database.path)
+    with other.read() as connection:
+        works = work_on(connection)
+    other.close()
+    return works
+
+
+def make(database: Database) -> Library:
+    return Library(database, LazyEmbedder(lambda: HashEmbedder(64)), Settings())
+
+
+def many(folder: Path, files: int) -> Path:
+    for number in range(files):
+        write(folder / "part" / f"n{number}.md", f"# Note {number}\n\nAbout bees and {number}.\n")
+    return folder
+
+
+def test_a_run_is_seen_with_its_progress_while_it_goes_on_and_not_after_it(database: Database, tmp_path: Path) -> None:
+    works: list[Work] = []
+
+    def look(progress: Progress) -> None:
+        works.extend(seen(database))
+
+    make(database).add_paths([many(tmp_path / "docs", 20)], progress=look, wait=False)
+    assert {(work.kind, work.total, work.is_ours) for work in works} == {("words", 20, True)}
+    assert max(work.done for work in works) <= 20
+    assert seen(database) == []
+
+
+def test_a_run_stops_when_another_process_says_so_and_keeps_what_it_has(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Each file is a transaction.
+    monkeypatch.setattr(reading, "FIRST_SECONDS", -1.0)
+    monkeypatch.setattr(reading, "GROUP_SECONDS", -1.0)
+
+    def stop_it(progress: Progress) -> None:
+        for work in seen(database):
+            stop(database, work.job_id)
+
+    folder = many(tmp_path / "docs", 30)
+    with pytest.raises(Interrupted, match="another window"):
+        make(database).add_paths([folder], progress=stop_it, wait=False)
+    kept = Inventory(database).documents("default", limit=1).total
+    assert 0 < kept < 30
+    assert make(database).add_paths([folder], wait=False).indexed == 30 - kept
+
+
+def test_vectors_that_are_being_made_are_seen_with_what_is_left(database: Database, tmp_path: Path) -> None:
+    make(database).add_paths([many(tmp_path / "docs", 3)], wait=False)
+    assert seen(database) == []
+    lease = Lease()
+    with database.write() as connection:
+        assert lease.take(connection)
+    (work,) = seen(database)
+    assert (work.kind, work.passages, work.process) == ("meaning", 3, os.getpid())
+
+
+# ---------------------------------------------------------------- upkeep
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    return Workspace(Settings(database=tmp_path / "a.localmcp", model="hash"))
+
+
+def test_an_idle_program_notices_a_new_file(
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "notes"
+    write(folder / "first.md", "# First\n\nAn old note about anchors.\n")
+    workspace.library.add_paths([folder])
+    write(folder / "second.md", "# Second\n\nA new note about barometers.\n")
+    refreshed = threading.Event()
+    refresh = workspace.library.refresh
+    monkeypatch.setattr("localmcp.library.jobs.QUIET_SECONDS", 0.0)
+    monkeypatch.setattr(workspace.library, "refresh", lambda wait: (refresh(wait=wait), refreshed.set())[0])
+    upkeep = Upkeep(workspace.library, 0.05)
+    upkeep.start()
+    assert refreshed.wait(60)
+    upkeep.stop()
+    assert workspace.knowledge.search("barometers", mode="keyword")["count"] == 1
+    workspace.close()
+
+
+def test_a_folder_that_vanished_is_left_alone_and_the_thread_goes_on(
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "disk"
+    for number in range(20):
+        write(folder / f"{number}.md", f"Note {number} about lanterns.\n")
+    workspace.library.add_paths([folder])
+    folder.rename(tmp_path / "unmounted")
+    rounds = threading.Semaphore(0)
+    refresh = workspace.library.refresh
+
+    def count(wait: bool) -> object:
+        rounds.release()
+        return refresh(wait=wait)
+
+    monkeypatch.setattr("localmcp.library.jobs.QUIET_SECONDS", 0.0)
+    monkeypatch.setattr(workspace.library, "refresh", count)
+    upkeep = Upkeep(workspace.library, 0.05)
+    upkeep.start()
+    assert rounds.acquire(timeout=60) and rounds.acquire(timeout=60)
+    upkeep.stop()
+    assert workspace.knowledge.get_stats()["totalSources"] == 20
+    workspace.close()
+
+
+def test_what_was_added_without_waiting_is_found_by_meaning_soon(
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    note = write(tmp_path / "note.md", "A note about anchors.\n")
+    assert workspace.library.add_paths([note], wait=False).waiting == 1
+    assert workspace.knowledge.get_stats()["chunksWithoutEmbeddings"] == 1
+    monkeypatch.setattr("localmcp.library.jobs.POLL_SECONDS", 0.02)
+    upkeep = Upkeep(workspace.library, 0)
+    upkeep.start()
+    deadline = time.monotonic() + 60
+    while workspace.knowledge.get_stats()["chunksWithoutEmbeddings"] and time.monotonic() < deadline:
+        time.sleep(0.02)
+    upkeep.stop()
+    assert workspace.knowledge.search("anchors", mode="semantic")["count"] == 1
+    workspace.close()
+
+
+def test_calls_that_keep_the_folders_waiting_do_not_keep_the_meaning_from_being_read(
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    note = write(tmp_path / "note.md", "A note about anchors.\n")
+    workspace.library.add_paths([note], wait=False)
+    monkeypatch.setattr("localmcp.library.jobs.LONGEST_PAUSE", 0.1)
+    upkeep = Upkeep(workspace.library, 0.05)
+    upkeep.note_call(None)  # type: ignore[arg-type]
+    upkeep.start()
+    deadline = time.monotonic() + 60
+    while workspace.knowledge.get_stats()["chunksWithoutEmbeddings"] and time.monotonic() < deadline:
+        upkeep.note_call(None)  # type: ignore[arg-type]
+        time.sleep(0.02)
+    upkeep.stop()
+    assert workspace.knowledge.get_stats()["chunksWithoutEmbeddings"] == 0
+    workspace.close()

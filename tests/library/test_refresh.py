@@ -148,7 +148,7 @@ def test_what_was_said_of_a_file_stays_with_it_through_rename_and_edit(
     assert str(bike) not in [root.path for root in library.roots()]
 
 
-def test_a_title_comes_back_at_the_next_refresh_when_the_file_was_renamed_and_edited(
+def test_a_title_that_was_said_stays_when_the_file_was_renamed_and_edited(
     library: Library, database: Database, folder: Path
 ) -> None:
     bike = write(folder / "bike.md", BIKE)
@@ -156,7 +156,6 @@ def test_a_title_comes_back_at_the_next_refresh_when_the_file_was_renamed_and_ed
     library.add_paths([bike], title="My bike")
     rename_and_edit(folder)
     library.refresh()
-    assert library.refresh().updated == 1
     assert "My bike" in titles(database)
     assert library.refresh().updated == 0
 

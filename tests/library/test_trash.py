@@ -153,21 +153,6 @@ def test_a_caller_of_one_collection_sees_the_trash_of_that_one(call: Any, worksp
     assert workspace.registry.call("list_trash", {}, other).value["total"] == 0
 
 
-def test_a_deleted_rule_comes_back_with_its_uses_and_is_found(call: Any) -> None:
-    number = call("addRule", rule_text="Write tests with pytest.", category="testing", context="Python")["rule"]["id"]
-    call("reportRuleUse", ruleIds=[number], task="tests")
-    before = call("listRules")["rules"]
-    call("deleteRule", id=number)
-    assert call("listRules")["rules"] == []
-    [entry] = call("list_trash")["sources"]
-    assert entry["title"] == "Write tests with pytest. (rule)"
-    call("restore_source", sourceId=entry["sourceId"])
-    assert call("listRules")["rules"] == before
-    [rule] = call("getRelevantRules", taskDescription="write tests with pytest", similarityThreshold=0.1)["rules"]
-    assert rule["id"] == number
-    assert call("list_trash")["sources"] == []
-
-
 def test_an_edited_rule_comes_back_as_it_was(call: Any) -> None:
     number = call("addRule", rule_text="Write tests.", category="testing")["rule"]["id"]
     call("editRule", id=number, rule_text="Write no tests.", category="style", globs=["*.py"])

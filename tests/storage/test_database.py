@@ -21,7 +21,7 @@ from localmcp.errors import FileTooNew, FileTooOld, FileUnavailable, NotOurFile
 from localmcp.storage import connections
 from localmcp.storage.adoption import adopt
 from localmcp.storage.database import Database, bump_generations, fetch_all, fetch_one, read_generations
-from localmcp.storage.schema import APPLICATION_ID, EARLIER_APPLICATION_ID, SCHEMA_VERSION
+from localmcp.storage.schema import APPLICATION_ID, SCHEMA_VERSION
 
 
 def content_of(path: Path) -> str:
@@ -222,7 +222,7 @@ def test_a_file_that_is_not_of_this_program_and_version_is_refused_and_stays_byt
             path,
             {
                 "newer": f"pragma user_version = {SCHEMA_VERSION + 1}",
-                "from before the first release": f"pragma application_id = {EARLIER_APPLICATION_ID}",
+                "from before the first release": "pragma application_id = 0x6C6D6370",
                 "without an id": "delete from file",
                 "with two ids": "insert into file values ('0', '')",
             }[kind],

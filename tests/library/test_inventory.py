@@ -9,7 +9,7 @@ from folders import write
 
 from localmcp.errors import NotFound
 from localmcp.library.ingest import Library
-from localmcp.library.inventory import Inventory
+from localmcp.library.inventory import Folder, Inventory, documents_linking_to
 from localmcp.storage.database import Database
 from localmcp.tools import Scope, use_scope
 
@@ -80,3 +80,38 @@ def test_a_scope_hides_other_collections(library: Library, inventory: Inventory,
         assert inventory.find("Hidden") is None
         with pytest.raises(NotFound):
             inventory.documents("private")
+
+
+def test_folders_say_what_has_changed_and_is_gone(
+    library: Library, inventory: Inventory, database: Database, tmp_path: Path
+) -> None:
+    folder = tmp_path / "docs"
+    for number in range(3):
+        write(folder / "part" / f"n{number}.md", f"# Note {number}\n\nAbout bees and {number}.\n")
+    write(folder / "other" / "a.md", "# Other\n\nNothing here changes.\n")
+    library.add_paths([folder], wait=False)
+    assert inventory.count_waiting("default") == (4, 0)
+    write(folder / "part" / "n0.md", "# Note 0\n\nIt is about wasps now.\n")
+    (folder / "part" / "n1.md").unlink()
+    assert inventory.folders("default") == [
+        Folder("other", f"{folder}/other/", 1),
+        Folder("part", f"{folder}/part/", 3, changed=1, missing=1),
+    ]
+
+
+def test_documents_that_link_to_one_are_found_by_title_and_by_path(
+    library: Library, inventory: Inventory, database: Database, tmp_path: Path
+) -> None:
+    names = {
+        "wiki": "[[Boiler Manual|the manual]]",
+        "path": "[how](sub/boiler%20manual.md#reset)",
+        "text": "The boiler manual is in the cellar.",
+        "else": "[[Boiler]] and [x](boiler.md)",
+    }
+    for name, text in names.items():
+        write(tmp_path / "docs" / f"{name}.md", f"# {name}\n\nSee {text} first.\n")
+    write(tmp_path / "docs" / "sub" / "boiler manual.md", "# Boiler manual\n\nPress reset.\n")
+    library.add_paths([tmp_path / "docs"], wait=False)
+    item = inventory.find("Boiler manual")
+    assert item is not None
+    assert [document.title for document in documents_linking_to(database, item.id)] == ["path", "wiki"]
