@@ -36,9 +36,8 @@ from localmcp.library.jobs import SCAN_SECONDS, SCANS, ProgressCallback, Report,
 from localmcp.library.jobs import Progress as Progress
 from localmcp.library.ledger import Root, check_options, find_targets, keep_own_tags, owner_of
 from localmcp.library.names import SourceRow
-from localmcp.library.plan import Plan, follow_moved_roots, plan_adding, plan_refresh, set_aside
 from localmcp.library.reading import Origin, Task, draft_source, read_groups, window_for
-from localmcp.library.storing import Store
+from localmcp.library.storing import Plan, Store, follow_moved_roots, plan_adding, plan_refresh, set_aside
 from localmcp.library.walk import File, stat_file
 from localmcp.models import Embedder, LazyEmbedder
 from localmcp.readers.ocr import installed_engine

@@ -205,18 +205,3 @@ def test_nothing_and_noise_in_each_format_and_half_a_file_have_a_reason(file, na
         except UnreadableDocument as error:
             reasons = [str(error)]
         assert re.fullmatch(r".*(empty|damaged|binary file|holds no|no reader|not a readable).*", "".join(reasons))
-
-
-BROKEN = {
-    **dict.fromkeys(("a.docx", "a.pptx", "a.xlsx", "a.odt", "a.ods", "a.odp", "a.epub"), b"PK\3\4 nothing of a zip"),
-    **{f"locked{end}": bytes.fromhex("d0cf11e0a1b11ae1") + bytes(600) for end in (".docx", ".pptx", ".xlsx")},
-    "a.pdf": b"%PDF-1.7 nothing",
-    "a.rtf": b"{\\rtf1 }",
-    "a.mhtml": b"Subject: x\n\n",
-    "a.webarchive": b"bplist00",
-    "a.srt": b"no captions",
-    "a.mbox": b"no mailbox\n",
-    "a.eml": b"no mail\n",
-    "conversations.json": b'[{"mapping": {',
-    "empty.docx": b"",
-}

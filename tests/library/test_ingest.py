@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -214,14 +212,6 @@ def test_when_a_changed_file_cannot_be_read_the_version_before_stays(
     library.refresh()
     assert status(library, folder / "bees.md") == ("indexed", "")
     assert column(database, "select count(*) from sources") == [3]
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="other systems refuse such names themselves")
-def test_a_file_whose_name_is_not_unicode_is_told(library: Library, database: Database, folder: Path) -> None:
-    with open(os.fsencode(str(folder)) + b"/caf\xe9.md", "w") as file:
-        file.write("x")
-    assert library.add_paths([folder]).indexed == 3
-    assert "the name is not valid Unicode" in column(database, "select reason from ledger")
 
 
 # ---------------------------------------------------------------- texts

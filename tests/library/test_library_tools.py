@@ -124,19 +124,9 @@ def test_a_folder_that_was_added_may_be_added_again(at: Setting, tmp_path: Path)
     assert at.call("add_path", path=str(folder / "a.md"))["unchanged"] == 1
 
 
-@pytest.mark.parametrize(
-    ("name", "reason"),
-    [
-        (".env", "hidden file"),
-        (".private/diary.md", "hidden folder"),
-        ("vault/key.md", "ignored by .localmcpignore: vault/"),
-        ("vault", "ignored by .localmcpignore: vault/"),
-        ("letters/password.md", r"ignored by .gitignore: password\.\*"),
-    ],
-)
-@pytest.mark.parametrize("is_setting", [True, False], ids=["allowed by a setting", "added by the person"])
+@pytest.mark.parametrize("is_setting", [True, False], ids=["allowed", "added"])
 def test_an_assistant_cannot_add_what_the_folder_leaves_out(
-    database: Database, allowed: Path, name: str, reason: str, is_setting: bool
+    database: Database, allowed: Path, is_setting: bool
 ) -> None:
     (allowed / ".localmcpignore").write_text("vault/\n", encoding="utf-8")
     (allowed / ".gitignore").write_text("password.*\n", encoding="utf-8")
@@ -145,11 +135,20 @@ def test_an_assistant_cannot_add_what_the_folder_leaves_out(
         (allowed / file).write_text("# Hush\n\nA secret.\n", encoding="utf-8")
     at = Setting(database, Settings(folders=(allowed,) if is_setting else ()))
     at.call("add_path", scope=Scope(caller="cli"), path=str(allowed))
-    with pytest.raises(AccessDenied, match=reason):
-        at.call("add_path", path=str(allowed / name))
+    left_out = {
+        ".env": "hidden file",
+        ".private/diary.md": "hidden folder",
+        "vault/key.md": "ignored by .localmcpignore: vault/",
+        "vault": "ignored by .localmcpignore: vault/",
+        "letters/password.md": r"ignored by .gitignore: password\.\*",
+    }
+    for name, reason in left_out.items():
+        with pytest.raises(AccessDenied, match=reason):
+            at.call("add_path", path=str(allowed / name))
     assert at.call("add_path", path=str(allowed / "letters"), collection="other")["indexed"] == 1
-    # The person may.
-    at.call("add_path", scope=Scope(caller="cli"), path=str(allowed / name))
+    for name in left_out:
+        # The person may.
+        at.call("add_path", scope=Scope(caller="cli"), path=str(allowed / name))
 
 
 def test_the_ignore_file_of_a_watched_folder_above_counts_for_a_caller_who_does_not_see_its_collection(

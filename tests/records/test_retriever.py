@@ -59,6 +59,7 @@ METADATA: list[dict[str, Any]] = [
     {"tags": [1, True], "title": "A title of its own"},
 ]
 
+PARTS = ("documents", "_default", "")
 everywhere = pytest.mark.parametrize("place", ["file", pytest.param("milvus", marks=needs_lite)])
 """One body for a collection in the file and one that only Milvus has."""
 
@@ -118,30 +119,22 @@ def refusal(workspace: Workspace, **arguments: Any) -> str:
 
 @everywhere
 class TestEverywhere:
-    def test_the_text_itself_comes_first_with_everything_as_stored(self, workspace: Workspace, ids: list[int]) -> None:
+    def test_texts_are_found_by_meaning_by_word_and_in_a_partition(self, workspace: Workspace, ids: list[int]) -> None:
         [first] = retrieve(workspace, TEXTS[4][0], top_k=1)
         assert first == {"id": ids[4], "text": TEXTS[4][0], "score": pytest.approx(1.0), "metadata": TEXTS[4][1]}
-
-    def test_several_texts_give_one_list_best_first_each_chunk_once(self, workspace: Workspace, ids: list[int]) -> None:
+        # Several texts give one list, best first, each chunk once.
         asked = [TEXTS[0][0], TEXTS[3][0], "bread"]
         results = retrieve(workspace, *asked, matched_text=True)
         assert sorted(each["id"] for each in results) == sorted(ids)
         assert [(-each["score"], each["id"]) for each in results] == sorted((-e["score"], e["id"]) for e in results)
         assert {each["id"]: each["matched_text"] for each in results[:2]} == {ids[0]: asked[0], ids[3]: asked[1]}
-        alone = {
-            each["id"]: max(score for text in asked for score in _scores(workspace, text, each["id"]))
-            for each in results
-        }
-        assert {each["id"]: each["score"] for each in results} == pytest.approx(alone, abs=2e-6)
-
-    def test_a_partition_is_searched_alone_and_none_means_all(self, workspace: Workspace, ids: list[int]) -> None:
-        assert {each["id"] for each in retrieve(workspace, "field", partition_name="documents")} == {ids[1], ids[2]}
-        assert {each["id"] for each in retrieve(workspace, "field", partition_name="_default")} == {
-            ids[0], ids[3], ids[4]
-        }  # fmt: skip
-        assert len(retrieve(workspace, "field", partition_name="")) == 5
-
-    def test_hybrid_finds_by_word_what_meaning_alone_ranks_lower(self, workspace: Workspace, ids: list[int]) -> None:
+        alone = [retrieve(workspace, text) for text in asked]
+        best = {i: max(each["score"] for part in alone for each in part if each["id"] == i) for i in ids}
+        assert {each["id"]: each["score"] for each in results} == pytest.approx(best, abs=2e-6)
+        # A partition is searched alone; none means all.
+        parts = {name: {each["id"] for each in retrieve(workspace, "field", partition_name=name)} for name in PARTS}
+        assert parts == {"documents": {ids[1], ids[2]}, "_default": {ids[0], ids[3], ids[4]}, "": {*ids}}
+        # Hybrid finds by word what meaning alone ranks lower.
         results = retrieve(workspace, "sourdough", mode="hybrid", matched_text=True)
         assert results[0]["id"] == ids[3] and 0 < results[0]["score"] <= 1
         assert results[0]["metadata"] == TEXTS[3][1] and results[0]["matched_text"] == "sourdough"
@@ -149,6 +142,13 @@ class TestEverywhere:
         assert [each["id"] for each in inside] == [ids[0]]
         assert ids[3] not in {e["id"] for e in retrieve(workspace, "bread", mode="hybrid", partition_name="documents")}
         assert {e["id"] for e in retrieve(workspace, "bread", mode="hybrid", partition_name="_default")} >= {ids[3]}
+        # Refusals use the words of the contract.
+        question: dict[str, Any] = {"collection_name": "papers", "texts": ["q"]}
+        said = "query failed: partition 'nope' not found"
+        assert refusal(workspace, **question, partition_name="nope").startswith(said)
+        assert refusal(workspace, **question | {"collection_name": "nowhere"}) == "query failed: collection not found"
+        with Workspace(replace(workspace.settings, model="hash:64")) as second:
+            assert "holds vectors of 'hash'" in refusal(second, **question)
 
     def test_a_condition_means_the_same(self, workspace: Workspace, place: str) -> None:
         ids = insert(workspace, place, [{"text": f"note {n}", "metadata": held} for n, held in enumerate(METADATA)])
@@ -167,15 +167,6 @@ class TestEverywhere:
         cosines = (model.embed_passages(texts) @ model.embed_passages(asked).T).max(axis=1)
         best = sorted(round(float(score), 4) for score in cosines)[::-1][:10]
         assert [round(each["score"], 4) for each in retrieve(workspace, *asked)] == pytest.approx(best, abs=2e-4)
-
-    def test_refusals_use_the_words_of_the_contract(self, workspace: Workspace, ids: list[int]) -> None:
-        question: dict[str, Any] = {"collection_name": "papers", "texts": ["q"]}
-        said = "query failed: partition 'nope' not found"
-        assert refusal(workspace, **question, partition_name="nope").startswith(said)
-        assert refusal(workspace, **question | {"collection_name": "nowhere"}) == "query failed: collection not found"
-        with Workspace(replace(workspace.settings, model="hash:64")) as second:
-            assert "holds vectors of 'hash'" in refusal(second, **question)
-        assert ids
 
 
 class TestFinding:
@@ -308,7 +299,3 @@ def test_a_collection_that_only_the_server_has_is_told_as_such(workspace: Worksp
     answer = call(workspace, "retriever", hidden, collection_name="papers", texts=["field"])
     assert answer.value["error"] == "query failed: collection not found"
     assert len(ids) == 5
-
-
-def _scores(workspace: Workspace, text: str, chunk_id: int) -> list[float]:
-    return [each["score"] for each in retrieve(workspace, text) if each["id"] == chunk_id]

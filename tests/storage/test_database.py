@@ -21,7 +21,7 @@ from localmcp.errors import FileTooNew, FileTooOld, FileUnavailable, NotOurFile
 from localmcp.storage import connections
 from localmcp.storage.adoption import adopt
 from localmcp.storage.database import Database, bump_generations, fetch_all, fetch_one, read_generations
-from localmcp.storage.schema import APPLICATION_ID, SCHEMA_VERSION
+from localmcp.storage.schema import SCHEMA_VERSION
 
 
 def content_of(path: Path) -> str:
@@ -56,15 +56,6 @@ def forgotten(path: Path, home: Path) -> Path:
 
 
 # ---------------------------------------------------------------- making it
-
-
-def test_the_file_says_what_it_is(database: Database) -> None:
-    with database.read() as connection:
-        assert connection.pragma("page_size") == 8192
-        assert connection.pragma("journal_mode") == "wal"
-        assert connection.pragma("application_id") == APPLICATION_ID
-        assert connection.pragma("user_version") == SCHEMA_VERSION
-    assert len(database.file_id) == 32
 
 
 def test_a_file_that_another_process_has_only_begun_is_finished(tmp_path: Path) -> None:
