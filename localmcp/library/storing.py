@@ -296,6 +296,8 @@ class _File:
     pages: int = 0
     """Of scans, those that wait for text recognition."""
     uris: set[str] = field(default_factory=set[str])
+    is_untitled: bool = False
+    """It was cut under another title than the one that was said of it; the next refresh reads it once more."""
 
     def note(self, path: str, reading: Reading, indexed: Indexed | None) -> None:
         """Take one of its documents into account."""
@@ -488,10 +490,11 @@ class Store:
             return draft
         save_root(connection, own)
         options = own.options
-        # Its passages were cut under its own title: they are found by the one that was said when it is read again.
+        is_untitled = options.title not in (None, draft.title)
+        self._files[task.file.path].is_untitled = is_untitled
         return replace(
             draft,
-            title=options.title or draft.title,
+            sha256="" if is_untitled else draft.sha256,
             partition_id=own.partition_id,
             source_type=options.source_type or draft.source_type,
             metadata=with_said(draft.metadata, options.metadata),
@@ -526,6 +529,8 @@ class Store:
                 now = replace(now, source_id=file.source_id or entry.source_id, chunks=entry.chunks)
         pages = now.pages if reading.unchanged else file.pages
         now = replace(now, size=reading.size, mtime_ns=reading.mtime_ns, pages=pages)
+        if file.is_untitled:
+            now = replace(now, sha256=None, mtime_ns=None)
         record(connection, collection_id, task.root.id, [now])
 
 

@@ -122,8 +122,8 @@ class Retriever:
                 find_partition(connection, own, partition_name)
         notices: list[str] = []
         if own is None:
-            collection = self._on_server(visible, collection_name)
-            matches, rows = self._in_milvus(collection, cleaned, filters, top_k, mode == "hybrid", notices)
+            hybrid = mode == "hybrid"
+            matches, rows = self._in_milvus(visible, collection_name, cleaned, filters, top_k, hybrid, notices)
         elif mode == "hybrid":
             self._embed(cleaned)
             request = SearchRequest("", "hybrid", top_k, 0, (own.name,), filters)
@@ -155,8 +155,11 @@ class Retriever:
 
     # ------------------------------------------------------------ on Milvus
 
-    def _on_server(self, visible: list[Collection], name: str) -> MilvusCollection:
-        """Return the collection that is not in the file.
+    def _in_milvus(
+        self, visible: list[Collection], name: str, texts: Sequence[str], filters: Filters, top_k: int, hybrid: bool,
+        notices: list[str],
+    ) -> Answers:  # fmt: skip
+        """Search a collection that only the server has; text and metadata are the server's.
 
         Raises:
             NotFound: it is not on the server either; names the nearest.
@@ -168,13 +171,6 @@ class Retriever:
             raise Unavailable(f"collection '{name}' is not in the file. {error.message}", hint=error.hint) from error
         if collection is None:
             raise NotFound("collection not found", hint=hint_for(visible, name))
-        return collection
-
-    def _in_milvus(
-        self, collection: MilvusCollection, texts: Sequence[str], filters: Filters, top_k: int, hybrid: bool,
-        notices: list[str],
-    ) -> Answers:  # fmt: skip
-        """Search a collection that only the server has; text and metadata are the server's."""
         if hybrid and collection.is_ours and self.milvus is not None:
             file = MilvusFile(self.milvus, collection.name, collection.name, self.embedder)
             request = SearchRequest("", "hybrid", top_k, 0, None, filters)

@@ -156,6 +156,7 @@ def test_a_title_that_was_said_stays_when_the_file_was_renamed_and_edited(
     library.add_paths([bike], title="My bike")
     rename_and_edit(folder)
     library.refresh()
+    assert library.refresh().updated == 1
     assert "My bike" in titles(database)
     assert library.refresh().updated == 0
 

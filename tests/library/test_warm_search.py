@@ -6,7 +6,7 @@ from pathlib import Path
 
 from warm_search import warm_search
 
-MOST_FUNCTIONS, MOST_FILES = 166, 44
+MOST_FUNCTIONS, MOST_FILES = 163, 43
 """Reached so far, on the way to 160 functions in 24 files."""
 
 
