@@ -9,7 +9,7 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, fields, replace
-from typing import Annotated, Any
+from typing import Annotated
 
 import apsw
 
@@ -246,39 +246,37 @@ def _load_rows(connection: apsw.Connection, collection: Collection, chunk_ids: S
     """
     chunks = apsw.carray(array("q", chunk_ids))
     bindings = {"collection": collection.id, "model": collection.model_id, "ids": chunks}
-    return [_row(row) for row in fetch_all(connection, sql, bindings)]
-
-
-def _row(columns: Sequence[Any]) -> Json:
-    (
+    rows: list[Json] = []
+    for (
         chunk_id, embedding, text, title, headings, uri, date, language, kind, document, source_language, chunk_uuid,
         digest, position, partition, own_metadata, *rest,
-    ) = columns  # fmt: skip
-    chunk, source = dict(zip(_CHUNK, rest, strict=False)), dict(zip(_SOURCE, rest[len(_CHUNK) :], strict=True))
-    metadata = metadata_of(own_metadata, uri, title, chunk["first_page"], source["format"])
-    heading = json.loads(headings)
-    row: Json = {
-        "id": chunk_id,
-        "text": text,
-        "title": title,
-        "heading": " > ".join(heading),
-        "path": uri or "",
-        "date": date or "",
-        "language": language,
-        "document": document,
-        "chunk": chunk_uuid.hex(),
-        "position": position,
-        "partition": partition,
-        "metadata": metadata,
-        "origin": {
-            "source": {**source, "title": title, "uri": uri, "language": source_language},
-            "chunk": {**chunk, "language": language, "kind": kind, "headings": heading},
-            "digest": digest.hex(),
-            "told": [key for key in metadata if key not in json.loads(own_metadata)],
-        },
-    }
-    summary = hashlib.blake2b(compact_json(row).encode("utf-8", "surrogatepass"), digest_size=8).digest()
-    return {**row, "digest": int.from_bytes(summary, "big", signed=True), "vector": embedding}
+    ) in fetch_all(connection, sql, bindings):  # fmt: skip
+        chunk, source = dict(zip(_CHUNK, rest, strict=False)), dict(zip(_SOURCE, rest[len(_CHUNK) :], strict=True))
+        metadata = metadata_of(own_metadata, uri, title, chunk["first_page"], source["format"])
+        heading = json.loads(headings)
+        row: Json = {
+            "id": chunk_id,
+            "text": text,
+            "title": title,
+            "heading": " > ".join(heading),
+            "path": uri or "",
+            "date": date or "",
+            "language": language,
+            "document": document,
+            "chunk": chunk_uuid.hex(),
+            "position": position,
+            "partition": partition,
+            "metadata": metadata,
+            "origin": {
+                "source": {**source, "title": title, "uri": uri, "language": source_language},
+                "chunk": {**chunk, "language": language, "kind": kind, "headings": heading},
+                "digest": digest.hex(),
+                "told": [key for key in metadata if key not in json.loads(own_metadata)],
+            },
+        }
+        summary = hashlib.blake2b(compact_json(row).encode("utf-8", "surrogatepass"), digest_size=8).digest()
+        rows.append({**row, "digest": int.from_bytes(summary, "big", signed=True), "vector": embedding})
+    return rows
 
 
 # ---------------------------------------------------------------- rows as documents

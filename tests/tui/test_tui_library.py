@@ -213,6 +213,7 @@ async def test_open_folders_and_the_highlighted_row_stay_when_the_file_changes(t
 
 async def test_what_waits_for_vectors_is_counted_anew_while_they_are_made(tui: RunningTui) -> None:
     database = tui.app.session.workspace.database
+    tui.app.session.workspace.upkeep.stop()  # It would make them.
     for left in (2, 1):
         with database.write() as connection:
             connection.execute("delete from vector_queue")
