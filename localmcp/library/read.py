@@ -300,7 +300,7 @@ def parse_lines(text: str) -> tuple[int, int]:
     """
     match = re.fullmatch(r"(\d{1,9})(?:\s*(-|:|\.\.)\s*(\d{1,9})?)?", text.strip())
     if match is None:
-        raise InvalidInput(f"lines: '{text}' is no range of lines; write 20-80, or 500- for the rest.")
+        raise InvalidInput(f"lines: '{cut_to(text, 100)}' is no range of lines; write 20-80, or 500- for the rest.")
     first = int(match[1])
     last = int(match[3]) if match[3] else (1 << 40 if match[2] else first)
     if first < 1:
