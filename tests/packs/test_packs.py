@@ -21,8 +21,7 @@ from localmcp.packs.pack import OF_COLLECTIONS, OF_THE_FILE, VECTORS, PackOption
 from localmcp.packs.verify import verify
 from localmcp.storage.connections import connect
 from localmcp.storage.database import Database, fetch_all, fetch_one
-from localmcp.storage.provenance import adopt_file
-from localmcp.storage.schema import expected_schema
+from localmcp.storage.schema import adopt_file, expected_schema
 from localmcp.tools import Scope
 from localmcp.workspace import Workspace
 
