@@ -1,13 +1,12 @@
 """One SELECT over tables of documents, in a SQLite in memory that never sees the library's file.
 
-`answer` runs in a worker process, which is killed when a document or a statement overruns its limits. What it has
-loaded stays for the next statement, until the document is another.
+`answer` runs in a worker process, which is killed when a document or a statement overruns its limits.
 """
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,15 +16,13 @@ from rapidfuzz.distance import JaroWinkler
 from localmcp.errors import InvalidInput
 from localmcp.storage.connections import quote_name, register_levenshtein
 from localmcp.storage.statements import read_rows, reading_only
-from localmcp.tables.documents import read_tables
+from localmcp.tables.documents import Table, read_tables
 from localmcp.wording.normalize import words
 
 SECONDS = 2.0
 """Time that a statement may take; documents are loaded before."""
 MOST_ROWS, MOST_CHARACTERS = 500, 40_000
 """Of an answer."""
-MOST_KEPT = 400_000
-"""Rows that stay loaded."""
 
 TableSource = tuple[str, str, str, str | None]
 """A table that a statement may name: its name, its title in its document, the path of that document's file, or its id,
@@ -42,21 +39,6 @@ class Outcome(NamedTuple):
     """Table that was read -> its rows, and the time (ns) and bytes of its file as it is now."""
 
 
-class _Loaded(NamedTuple):
-    """A table in memory, under a name that is unknown to those who ask; a statement sees a view of it."""
-
-    name: str
-    columns: list[str]
-    rows: int
-    signature: tuple[int, int]
-    """Time (ns) and bytes of its document."""
-
-
-_memory = apsw.Connection(":memory:")
-_documents: dict[str, tuple[tuple[int, int], dict[str, _Loaded]]] = {}
-"""Path -> its time and bytes, and its tables by title."""
-
-
 def answer(task: tuple[str, Sequence[TableSource]]) -> Iterator[Outcome]:
     """Yield the outcome of a statement; the documents that it names are loaded first.
 
@@ -64,12 +46,35 @@ def answer(task: tuple[str, Sequence[TableSource]]) -> Iterator[Outcome]:
         InvalidInput: it cannot be run, and why.
     """
     statement, sources = task
-    named: dict[str, _Loaded] = {}
+    named: dict[str, tuple[Table, tuple[int, int]]] = {}
+    read: set[str] = set()
+    memory = apsw.Connection(":memory:")
+    # A wrong column in double quotes is an error, not a text.
+    memory.config(apsw.SQLITE_DBCONFIG_DQS_DML, 0)
+    memory.limit(apsw.SQLITE_LIMIT_LENGTH, 100_000)
+    memory.limit(apsw.SQLITE_LIMIT_LIKE_PATTERN_LENGTH, 100)
+    memory.limit(apsw.SQLITE_LIMIT_ATTACHED, 0)
+    register_levenshtein(memory)
+    memory.create_scalar_function("contains", _contains, 2, deterministic=True)
+
+    def may_read(table: str) -> bool:
+        read.add(table)
+        return not table.startswith("sqlite_")
+
     try:
         for name, title, path, text in sources:
-            if loaded := _load(path, text).get(title):
-                named[name] = loaded
-        yield _run(statement, named)
+            status = Path(path).stat() if text is None else None
+            signature = (status.st_mtime_ns, status.st_size) if status else (0, 0)
+            for table in [table for table in _read(path, text, signature) if table.title == title][:1]:
+                named[name] = table, signature
+                with memory:
+                    memory.execute(f"create table {quote_name(name)} ({', '.join(map(quote_name, table.columns))})")
+                    slots = ", ".join("?" * len(table.columns))
+                    memory.executemany(f"insert into {quote_name(name)} values ({slots})", table.rows)
+        with reading_only(memory, SECONDS, may_read):
+            answered = read_rows(memory, statement, {}, most_rows=MOST_ROWS, most_characters=MOST_CHARACTERS)
+        used = {name: (len(table.rows), now) for name, (table, now) in named.items() if name.lower() in read}
+        yield Outcome(*answered, used)
     except OSError as error:
         reason = f"{error.filename} cannot be read: {(error.strerror or str(error)).lower()}."
         raise InvalidInput(
@@ -82,74 +87,21 @@ def answer(task: tuple[str, Sequence[TableSource]]) -> Iterator[Outcome]:
     except apsw.Error as error:
         reason = f"The statement cannot be run: {str(error).rstrip('.')}."
         if wanted := str(error).partition("no such column: ")[2].rpartition(".")[2].strip('"').casefold():
-            columns = dict.fromkeys(name for loaded in named.values() for name in loaded.columns)
+            columns = dict.fromkeys(name for table, _ in named.values() for name in table.columns)
             near = sorted(columns, key=lambda name: JaroWinkler.distance(name.casefold(), wanted))[:5]
             reason += f" Nearest columns: {', '.join(map(quote_name, near))}." if near else ""
         raise InvalidInput(reason) from error
-
-
-def _load(path: str, text: str | None) -> dict[str, _Loaded]:
-    """Return the tables of a document by title, loaded if it is another than before.
-
-    Raises:
-        OSError: the file cannot be read.
-    """
-    signature = (hash(text), len(text or ""))
-    if text is None:
-        status = Path(path).stat()
-        signature = (status.st_mtime_ns, status.st_size)
-    if path in _documents and _documents[path][0] == signature:
-        return _documents[path][1]
-
-    def drop(path: str) -> None:
-        _, dropped = _documents.pop(path, (None, dict[str, _Loaded]()))
-        for table in dropped.values():
-            _memory.execute(f"drop table '{table.name}'")
-
-    drop(path)
-    tables: dict[str, _Loaded] = {}
-    for table in read_tables(path, text):
-        loaded = _Loaded(uuid.uuid4().hex, list(table.columns), len(table.rows), signature)
-        with _memory:
-            _memory.execute(f"create table '{loaded.name}' ({', '.join(map(quote_name, loaded.columns))})")
-            slots = ", ".join("?" * len(loaded.columns))
-            _memory.executemany(f"insert into '{loaded.name}' values ({slots})", table.rows)
-        tables.setdefault(table.title, loaded)
-    _documents[path] = (signature, tables)
-    while len(_documents) > 1 and sum(t.rows for _, held in _documents.values() for t in held.values()) > MOST_KEPT:
-        drop(next(iter(_documents)))
-    return tables
-
-
-def _run(sql: str, named: Mapping[str, _Loaded]) -> Outcome:
-    read: set[str] = set()
-
-    def may_read(table: str) -> bool:
-        read.add(table)
-        return not table.startswith("sqlite_")
-
-    for name, loaded in named.items():
-        _memory.execute(f"create temp view {quote_name(name)} as select * from main.'{loaded.name}'")
-    try:
-        with reading_only(_memory, SECONDS, may_read):
-            answered = read_rows(_memory, sql, {}, most_rows=MOST_ROWS, most_characters=MOST_CHARACTERS)
     finally:
-        for name in named:
-            _memory.execute(f"drop view temp.{quote_name(name)}")
-    used = {name: (table.rows, table.signature) for name, table in named.items() if table.name in read}
-    return Outcome(*answered, used)
+        memory.close()
+
+
+@lru_cache(maxsize=4)
+def _read(path: str, text: str | None, signature: tuple[int, int]) -> list[Table]:
+    """Return the tables of a document of that time and size; several questions in a row mostly ask the same ones."""
+    return read_tables(path, text)
 
 
 def _contains(*texts: Any) -> int:
     """Return whether each word of the second text begins a word of the first, whatever the case and accents."""
     present = words(str(texts[0]))
     return int(all(any(word.startswith(start) for word in present) for start in words(str(texts[1]))))
-
-
-# A wrong column in double quotes is an error, not a text.
-_memory.config(apsw.SQLITE_DBCONFIG_DQS_DML, 0)
-_memory.limit(apsw.SQLITE_LIMIT_LENGTH, 100_000)
-_memory.limit(apsw.SQLITE_LIMIT_LIKE_PATTERN_LENGTH, 100)
-_memory.limit(apsw.SQLITE_LIMIT_ATTACHED, 0)
-register_levenshtein(_memory)
-_memory.create_scalar_function("contains", _contains, 2, deterministic=True)
