@@ -53,38 +53,10 @@ def split_checked(
 
 
 pieces = st.sampled_from(
-    [
-        "# Guide\n",
-        "## Setup\r\n",
-        "### \n",
-        "Title\n=====\n",
-        "\n",
-        "\r\n",
-        "\r",
-        "\n\n",
-        "```\n",
-        "    code\n",
-        "- item\n",
-    ]
-    + [
-        "a\n---\n",
-        "| a | b |\n|---|---|\n| 1 | 2 |\n",
-        "> quote\n",
-        "x" * 700,
-        "ab12" * 2000,
-        "日本語。" * 90,
-        "!?" * 200,
-    ]
-    + [
-        "A short sentence. ",
-        "Words and more words, " * 60,
-        " " * 5000,
-        "e\u0301" * 300,
-        "👩‍👩‍👧" * 150,
-        "가각" * 100,
-        "\u200b",
-        "\x00",
-    ]
+    ["# Guide\n", "## Setup\r\n", "### \n", "Title\n=====\n", "\n", "\r\n", "\r", "\n\n", "```\n", "    code\n"]
+    + ["- item\n", "a\n---\n", "| a | b |\n|---|---|\n| 1 | 2 |\n", "> quote\n", "x" * 700, "ab12" * 2000, "!?" * 200]
+    + ["A short sentence. ", "Words and more words, " * 60, " " * 5000, "日本語。" * 90, "e\u0301" * 300]
+    + ["👩‍👩‍👧" * 150, "가각" * 100, "\u200b", "\x00"]
 )
 documents = st.one_of(
     st.text(max_size=300),

@@ -10,6 +10,7 @@ import pytest
 from made_files import make_odp, make_ods, make_odt, make_pdf
 
 from localmcp.errors import UnreadableDocument
+from localmcp.readers.packages import MOST_UNPACKED, read_archive
 from localmcp.readers.readers import read_bytes, read_documents
 
 
@@ -179,3 +180,23 @@ def test_a_title_of_a_pdf_that_is_no_unicode_and_a_day_that_no_calendar_has_are_
     info = "/Title <FEFF0041D8000042> /CreationDate (D:20240230120000)"
     document = read_bytes(make_pdf([["Hello"]], info=info), "a.pdf")
     assert (document.title, document.text, document.date) == ("AB", "Hello", "")
+
+
+@pytest.mark.parametrize(
+    ("files", "size", "max_bytes"),
+    [(MOST_UNPACKED + 3, 1_000, 1_000), (15, 900_000, 1_000_000), (1, 30_000_000, 50_000_000)],
+    ids=["as a whole", "a thousand times its size", "one file"],
+)
+def test_an_archive_that_unpacks_to_too_much_is_given_up_early(files, size, max_bytes):
+    packed, unpacked = io.BytesIO(), []
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        for number in range(files):
+            archive.writestr(f"{number}.txt", b"a" * size)
+
+    def count(file, name):
+        unpacked.append(len(file.read()))
+        yield from ()
+
+    with pytest.raises(UnreadableDocument, match="holds too much"):
+        list(read_archive(packed, "a.zip", count, max_bytes=max_bytes))
+    assert sum(unpacked) <= max(20_000, 10 * len(packed.getvalue()), 10_000_000)

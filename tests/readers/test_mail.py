@@ -74,12 +74,8 @@ def test_a_mailbox_is_a_document_per_message(tmp_path):
     box.close()
     with path.open("rb") as file:
         members = list(read_documents(file, path.name))
-        assert [member.member for member in members] == [
-            "m0@example.org",
-            "m1@example.org",
-            "m1@example.org/a.txt",
-            "m2@example.org",
-        ]
+        names = [member.member.replace("@example.org", "") for member in members]
+        assert names == ["m0", "m1", "m1/a.txt", "m2"]
         assert members[2].parent == "m1@example.org"
         assert "From here on it is number 2.\n\nFrom me" in members[3].text
         assert [member.text for member in read_documents(file, "Inbox")] == [member.text for member in members]

@@ -261,6 +261,27 @@ def test_html_becomes_markdown_without_the_frame_of_the_page() -> None:
         ("<table><tr><td>one column</td></tr></table>", "one column", "a b"),
         ("<table><tr><td><h2>Layout</h2></td><td>x</td></tr></table>", "## Layout\n\nx", "a b"),
         ("<a><div>block</div>in a link</a>", "block\n\nin a link", "a b"),
+        (
+            "<p>Size 5.<a href='#fn1'><sup>1</sup></a> Area 10<sup>-2</sup> m<sup>2</sup>.",
+            "Size 5. [1] Area 10⁻² m².",
+            "a b",
+        ),
+        (
+            '<p><img alt="caution">no. <ruby>東<rt>とう</rt></ruby><ruby>京<rt>きょう</rt></ruby>都',
+            "caution no. 東京(とうきょう)都",
+            "a b",
+        ),
+        (
+            '<h2><a href="#id1" role="doc-backlink">Pumps</a></h2><p>Leak. <a role="doc-backlink" href="#id2">↩</a>',
+            "## Pumps\n\nLeak.",
+            "a b",
+        ),
+        (
+            "<ul><li><a href=a>Home</a><li><a href=b>Buy</a><li><a href=c>Get</a></ul><h2>Log</h2>"
+            "<div><a href='#W'>Write</a><a href='#R'>Read</a><a href='#F'>Files</a></div><p>See <a href='#F'>it</a>.",
+            "## Log\n\nSee it.",
+            "a b",
+        ),
         ("<p><a name=a>many</p>" * 3000, "\n\n".join(["many"] * 3000), "a b"),
         ("<ul>loose <li>item</ul><ol><!-- note --><li>first</ol>", "- loose\n- item\n\n1. first", "a b"),
         ("<pre>one<br>two</pre><p><code>one<br>two</code>", "```\none\ntwo\n```\n\n`one\ntwo`", "a b"),
@@ -279,14 +300,6 @@ def test_html_becomes_markdown_without_the_frame_of_the_page() -> None:
 def test_html_pages_of_every_build_give_their_text(page: str, text: str, title: str) -> None:
     document = read_bytes(page.encode(), "a_b.html")
     assert (document.text, document.title) == (text, title)
-
-
-def test_a_heading_that_leads_back_to_the_table_of_contents_is_kept_and_a_sign_that_leads_back_is_not() -> None:
-    source = (
-        '<h1>Pumps</h1><h2><a class="toc-backref" href="#id1" role="doc-backlink">Old pumps</a></h2>'
-        '<p>They leak. <a role="doc-backlink" href="#id2">↩</a></p>'
-    )
-    assert read_bytes(source.encode(), "pumps.html").text == "# Pumps\n\n## Old pumps\n\nThey leak."
 
 
 def test_html_is_decoded_as_the_page_declares() -> None:
@@ -586,13 +599,6 @@ SAMPLES = {
     "a.ipynb": lambda: json.dumps({"cells": [{"cell_type": "code", "source": "x"}]}).encode(),
     "a.md.gz": lambda: gzip.compress(b"# Hello\n", mtime=0),
 }
-
-
-def test_a_page_is_read_without_menus_and_its_table_of_contents() -> None:
-    menu = "".join(f"<li><a href={page}.html>{page}</a></li>" for page in ("Home", "Download", "Buy"))
-    contents = "".join(f'<div><a href="#{part}">{part}</a></div>' for part in ("Writing", "Reading", "Files"))
-    page = f"<ul>{menu}</ul><h1>The log</h1><div>{contents}</div><p>See <a href='#Files'>files</a>.</p><ul>{menu}</ul>"
-    assert read_bytes(page.encode(), "a.html").text == "# The log\n\nSee files.\n\n- Home\n- Download\n- Buy"
 
 
 def test_cells_that_span_everything_do_not_make_a_table_grow_without_bounds() -> None:
