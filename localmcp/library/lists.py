@@ -96,8 +96,26 @@ class DocumentLists:
         sorting = order or ("changed" if lean else "added")
         prefix = spelled(os.path.expanduser(pathPrefix)) if pathPrefix else None
         filters = Filters(path_prefix=prefix, metadata={"tags": tag} if tag else {})
-        where, values = _conditions(filters, since, until, title)
-        ending = f"order by {ORDERS[sorting][1]} limit {min(offset + limit, MOST_INTEGER)}"
+        conditions = _conditions(filters, since, until, title)
+        documents, total = self._documents(mount, name, conditions, sorting, min(offset + limit, MOST_INTEGER))
+        page = documents[offset : offset + limit]
+        end = offset + len(page)
+        result: Json = {
+            "count": len(page),
+            "total": total,
+            "sources": page,
+            "order": ORDERS[sorting][0] if order or lean else None,
+            "nextOffset": end if end < total else None,
+        }
+        if not total:
+            result["notices"] = self._why_none(filters, bool(since or until), title, collection) or None
+        return without_none(result)
+
+    def _documents(
+        self, mount: str | None, name: str | None, conditions: tuple[str, list[Any]], sorting: str, end: int
+    ) -> tuple[list[Json], int]:
+        """Return the first `end` documents of all files that fulfil the conditions, in order, and how many do."""
+        where, values = conditions
         missing: list[NotFound] = []
 
         def look(index: Index, origin: str | None) -> tuple[list[tuple[Any, Json]], int, bool] | None:
@@ -110,7 +128,8 @@ class DocumentLists:
                 ids = ",".join(str(owner.id) for owner in chosen) or "null"
                 condition = f"where sources.collection_id in ({ids}) and {where}"
                 total = fetch_one(connection, f"select count(*) from sources {condition}", values)
-                rows = fetch_all(connection, f"{SELECT_ITEM} {condition} {ending}", values)
+                sql = f"{SELECT_ITEM} {condition} order by {ORDERS[sorting][1]} limit {end}"
+                rows = fetch_all(connection, sql, values)
                 if any(None in row[1:8] for row in rows):
                     # Here, where it is told as damage of this file.
                     raise TypeError("a document without a title, a date or a collection")
@@ -130,18 +149,7 @@ class DocumentLists:
             raise missing[0]
         if files > 1:
             keyed.sort(key=itemgetter(0), reverse=sorting != "title")
-        page = [item for _, item in keyed[offset : offset + limit]]
-        end = offset + len(page)
-        result: Json = {
-            "count": len(page),
-            "total": total,
-            "sources": page,
-            "order": ORDERS[sorting][0] if order or lean else None,
-            "nextOffset": end if end < total else None,
-        }
-        if not total:
-            result["notices"] = self._why_none(filters, bool(since or until), title, collection) or None
-        return without_none(result)
+        return [item for _, item in keyed], total
 
     def _why_none(self, filters: Filters, dated: bool, title: str | None, collection: str | None) -> list[str]:
         """Return sentences on what leaves a list of documents without any."""

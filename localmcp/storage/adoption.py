@@ -245,6 +245,8 @@ def _drop_powers(connection: apsw.Connection, keep: KeptPowers) -> Dropped:
 
 # ---------------------------------------------------------------- in a process that can be killed
 
+LEAST_SECONDS = 6.0
+"""Processor time that a file may take, and a second more for each 5 MB; ours take a tenth."""
 P = ParamSpec("P")
 Result = TypeVar("Result")
 
@@ -258,8 +260,7 @@ def run_killable(path: Path, work: Callable[P, Result], *args: P.args, **kwargs:
         FileUnavailable: it takes too long, or crashes.
         LocalMCPError: what `work` raises.
     """
-    # Of the processor; ours take a tenth.
-    seconds = 6.0 + path.stat().st_size / 5_000_000
+    seconds = LEAST_SECONDS + path.stat().st_size / 5_000_000
     child = "import sys, json; sys.path[:] = json.loads(sys.argv[1]); from localmcp.storage.adoption import run; run()"
     command = [sys.executable, "-c", child, json.dumps(sys.path)]
     task = pickle.dumps((int(seconds), work, args, kwargs))
