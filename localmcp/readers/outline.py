@@ -69,7 +69,7 @@ def read_outline(
         spans = pairwise([0, *(match.end() for match in blocks), len(text)])
         return Outline([Section(start, stop, ()) for start, stop in spans], [], line_starts)
     if markup == "plain":
-        return Outline(_nest(text, () if paged else _underlined(text)), [], line_starts)
+        return Outline(_nest(text, () if paged else scan_underlined(text)), [], line_starts)
     marked, fences = scan_markdown(text)
     return Outline(_nest(text, marked), fences, line_starts)
 
@@ -109,7 +109,7 @@ def headings_in(text: str, path: Path, *, underlined: bool = False) -> list[tupl
     open_headings = list[Heading]()
     line_ends = _line_ends_as_lf(text)
     headings: list[tuple[int, Path]] = []
-    for heading in _underlined(text) if underlined else scan_markdown(text)[0]:
+    for heading in scan_underlined(text) if underlined else scan_markdown(text)[0]:
         inner = _open_path(heading, open_headings)
         # One that is in the path already is not repeated.
         depth = max((depth for depth, title in enumerate(path) if (title,) == inner[:1]), default=max(0, len(path) - 1))
@@ -195,12 +195,7 @@ _ROLE = re.compile(r"(?::[a-zA-Z][\w:+.-]*:)?(`{1,2})[!~]?([^`]+?)(?:\s+<[^`<>]*
 _EMPHASIS = re.compile(r"(?<![\w*])(\*{1,2})([^\s*]|[^\s*][^*]*[^\s*])\1(?![\w*])")
 
 
-def underlined_titles(text: str) -> Iterator[str]:
-    """Yield the lines that are underlined, as the titles of reStructuredText."""
-    return (heading.title for heading in _underlined(text))
-
-
-def _underlined(text: str) -> Iterator[Heading]:
+def scan_underlined(text: str) -> Iterator[Heading]:
     """reStructuredText titles: a line after an empty one, underlined by punctuation at least as long as itself."""
     text = _line_ends_as_lf(text)
     styles: list[tuple[str, bool]] = []

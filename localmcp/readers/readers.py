@@ -40,7 +40,7 @@ from localmcp.readers.marked_text import (
 )
 from localmcp.readers.ocr import PICTURES, installed_engine, read_picture, read_scan
 from localmcp.readers.office import read_docx, read_odp, read_odt, read_pptx, read_sheets
-from localmcp.readers.outline import underlined_titles
+from localmcp.readers.outline import scan_underlined
 from localmcp.readers.packages import ARCHIVES, OLE_MAGIC, in_megabytes, most_unpacked, read_archive, suffix_of
 from localmcp.readers.pdf import read_pdf
 
@@ -249,8 +249,8 @@ def _reader_as(kind: str, *, within: int = 0) -> Reader:
             # Colors, and letters struck over for bold and underlined ones.
             text = re.sub(r"\x1b\[[0-?]*[ -/]*[@-~]|[^\n]\x08", "", text)
         # The first underlined line, if it is near the beginning, and of no series: as the releases of a changelog.
-        is_titled = any(underlined_titles(text[:within]))
-        title = title_among(underlined_titles(text[:100_000])) if is_titled else ""
+        is_titled = any(scan_underlined(text[:within]))
+        title = title_among(heading.title for heading in scan_underlined(text[:100_000])) if is_titled else ""
         source_type = "docs" if kind == "rst" else "text"
         return make_document(name, text, kind, "plain", source_type, title=title, metadata=metadata)
 
