@@ -180,7 +180,7 @@ CONDITIONS = st.recursive(
 
 @needs_lite
 def test_conditions_mean_on_a_lite_server_what_they_mean_in_python() -> None:
-    assert_conditions_agree(open_empty(shared_server().uri), 60)
+    assert_conditions_agree(open_empty(shared_server().uri), 25)
 
 
 @needs_real
@@ -307,7 +307,6 @@ def test_a_server_that_falls_silent_later_ends_the_call_too_and_is_found_when_it
         for call in (
             lambda: nearest(slow, vectors, 3),
             lambda: slow.upsert([row(2, vectors[0])]),
-            lambda: hasty.open("docs"),
             lambda: list(slow.rows()),
         ):
             with pytest.raises(Unavailable, match="did not answer within 0.3 s"):

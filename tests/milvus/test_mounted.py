@@ -33,9 +33,10 @@ def fill(workspace: Workspace, folder: Path) -> None:
     workspace.library.add_text("Wax is made by bees.", title="Wax", partition="products", metadata={"topic": "wax"})
 
 
-@pytest.fixture(params=["file", pytest.param("milvus", marks=needs_lite)])
-def beside(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Workspace]:
-    """Your file with one document, and another mounted as `team`."""
+@pytest.fixture(scope="module", params=["file", pytest.param("milvus", marks=needs_lite)])
+def beside(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workspace]:
+    """Your file with one document, and another mounted as `team`, with those of the folder `docs` beside it."""
+    tmp_path = tmp_path_factory.mktemp("beside")
     if request.param == "file":
         with open_at(tmp_path / "team.localmcp", "") as theirs:
             fill(theirs, tmp_path / "docs")
@@ -73,22 +74,24 @@ def test_one_answer_holds_the_passages_of_both(beside: Workspace, mode: str) -> 
     assert "Mine" not in found(beside, "queen of the hive", mode=mode, collection="mount:team", limit=10)
 
 
-def test_filters_mean_the_same(beside: Workspace, tmp_path: Path) -> None:
+def test_filters_mean_the_same(beside: Workspace) -> None:
+    docs = beside.database.path.parent / "docs"
     team = {"collection": "mount:team", "limit": 10}
     assert {*found(beside, "bees wax honey", partition="products", **team)} == {"Wax"}
     assert {*found(beside, "bees wax honey", metadata={"topic": "wax"}, **team)} == {"Wax"}
     assert {*found(beside, "bees wax honey", until="2024-06-01", **team)} == {"Meeting"}
-    assert {*found(beside, "bees water", pathPrefix=str(tmp_path / "docs"), **team)} == {"Bees", "soil"}
+    assert {*found(beside, "bees water", pathPrefix=str(docs), **team)} == {"Bees", "soil"}
     assert {*found(beside, "bees water", sourceId="soil", **team)} == {"soil"}
 
 
-def test_a_hit_is_read_in_its_context_and_its_document_whole(beside: Workspace, tmp_path: Path) -> None:
+def test_a_hit_is_read_in_its_context_and_its_document_whole(beside: Workspace) -> None:
+    bees = beside.database.path.parent / "docs" / "bees.md"
     hit = found(beside, "queen of the hive", collection="mount:team")["Bees"]
     around = call(beside, "get_context", chunkId=hit["chunkId"], window=1)
     assert (around["sourceTitle"], around["origin"]) == ("Bees", "team") and "queen" in around["concatenatedContent"]
     short = hit["chunkId"].removeprefix("team:")[:8]
     assert call(beside, "get_context", chunkId=f"team:{short}")["targetChunkId"] == hit["chunkId"]
-    for name in (hit["sourceId"], hit["sourceId"][:13], "Bees", str(tmp_path / "docs" / "bees.md"), "docs/bees.md"):
+    for name in (hit["sourceId"], hit["sourceId"][:13], "Bees", str(bees), "docs/bees.md"):
         document = call(beside, "get_document", sourceId=name)
         assert document["source"]["content"] == BEES and document["source"]["origin"] == "team", name
     assert [entry["heading"] for entry in call(beside, "get_document", sourceId="Bees", outline=True)["outline"]]
