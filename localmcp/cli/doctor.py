@@ -133,7 +133,8 @@ def restore(session: Session, file: Path, other: bool, yes: bool, **keep: bool) 
     machine loses its API keys and watched folders unless you keep them.
     """
     path = session.settings.database
-    existing_file(file, hint=f"Backups are beside {path}, or where you put them.")
+    hint = f"Backups are beside {path}, or where you put them. A document comes back with: localmcp trash restore"
+    existing_file(file, hint=hint)
     try:
         # Whether it is one of ours is looked at before anybody is asked.
         with closing(Database(file, read_only=True)) as given, given.read():
