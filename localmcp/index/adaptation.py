@@ -25,8 +25,6 @@ FEWEST_WINDOWS, MOST_WINDOWS, CHUNKS_A_WINDOW = 32, 96, 8
 """With 32 windows the weight is known to +-0.04, with 96 to +-0.02: a large group is measured with more."""
 WINDOW_WORDS = 10
 LEAST_WORDS = 30
-LEAST_CHUNKS = 40
-"""Smaller groups keep the weight of the settings: too few passages to tell how near is near."""
 NEUTRAL_GAP, NEUTRAL, SLOPE, LEAST_WEIGHT, MOST_WEIGHT = 0.125, 0.60, 2.0, 0.30, 0.90
 FOREIGN_WEIGHT = 0.45
 """The most in another language than English, of passages or of the question, where the model reads no other."""
@@ -116,7 +114,8 @@ def _changed_groups(connection: apsw.Connection, model_id: int) -> list[Group]:
     changed: list[Group] = []
     for group_id, collection_id, language, kind, chunks, measured, total in fetch_all(connection, sql, (model_id,)):
         embedded = int(chunks * (1 - waiting(connection, [collection_id]).passages / max(total, 1)))
-        if embedded >= LEAST_CHUNKS and (embedded >= GROWTH * measured or GROWTH * embedded <= measured):
+        # Smaller groups keep the weight of the settings: too few passages to tell how near is near.
+        if embedded >= 40 and (embedded >= GROWTH * measured or GROWTH * embedded <= measured):
             changed.append(Group(group_id, collection_id, language, kind, embedded))
     return changed
 

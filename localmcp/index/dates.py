@@ -23,10 +23,6 @@ SOURCE_DATE = f"""coalesce(
     datetime(sources.mtime_ns / 1000000000, 'unixepoch'), datetime(sources.created_at)
 )"""
 """SQL: the date of a source, `2026-03-14 09:30:00` in UTC."""
-FORMS = (
-    "a date such as 2026-03-14, 2026-03 or 2026, a time such as 2026-03-14T10:00 (UTC), or a span back from now such "
-    "as 30min, 12h, 30d, 2w, 6m (months), 1y, this week or last week"
-)
 NEAR = 0.75
 """Share of the best score from which a passage is about as good as the best, so that its date may decide."""
 _DATE = re.compile(r"(\d{4})(?:[-/](\d{1,2})(?:[-/](\d{1,2}))?)?")
@@ -43,8 +39,6 @@ _FUNCTION_WORDS = frozenset[str]().union(
 )
 _REACH = 3
 """What the word may modify: so many words before or after it, as in the last team meeting, acta más reciente."""
-_LEAST_PART = 4
-"""Letters of a word that may be a part of another: Sitzung and Vorstandssitzung, bill and bills."""
 
 
 class Latest(NamedTuple):
@@ -88,7 +82,11 @@ def parse_moment(name: str, text: str, today: date, *, end: bool = False) -> str
         exact = datetime.fromisoformat(text.strip())
         return (exact.astimezone(UTC) if exact.tzinfo else exact).strftime("%Y-%m-%d %H:%M:%S")
     except (ValueError, OverflowError) as error:
-        raise InvalidInput(f"{name}: '{text[:40]}' is no date; use {FORMS}.") from error
+        raise InvalidInput(
+            f"{name}: '{text[:40]}' is no date; use a date such as 2026-03-14, 2026-03 or 2026, a time such as "
+            "2026-03-14T10:00 (UTC), or a span back from now such as 30min, 12h, 30d, 2w, 6m (months), 1y, this week "
+            "or last week."
+        ) from error
 
 
 def parse_range(since: str | None, until: str | None) -> tuple[str | None, str | None]:
@@ -131,8 +129,9 @@ def _series(title: str) -> tuple[str, ...]:
 
 
 def _is_alike(subject: str, word: str) -> bool:
+    """Return whether the words are one, or one is a part of the other: Sitzung and Vorstandssitzung, bill and bills."""
     shorter, longer = sorted((subject, word), key=len)
-    return shorter == longer or (len(shorter) >= _LEAST_PART and shorter in longer)
+    return shorter == longer or (len(shorter) >= 4 and shorter in longer)
 
 
 def order_by_date(candidates: Sequence[Dated], sort: Sort, latest: Latest | None = None) -> list[int]:

@@ -19,7 +19,6 @@ MOST_WORDS = 6
 """A text of more words, numbers aside, is no name of a file, but may hold one."""
 MOST_FILES, CHARACTERS_READ = 3, 2_000
 """File names with their suffixes, and characters, in which they are looked for."""
-MOST_FETCHED = 500
 _BOUNDARY = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[^\W\d_])(?=\d)|(?<=\d)(?=[^\W\d_])")
 _FILE_NAME = re.compile(r"[^\s/\\#\"'`“”‘’«»()\[\]{}<>,;:?!*]+\.[A-Za-z][A-Za-z0-9]{0,4}(?![\w.])")
 
@@ -72,7 +71,7 @@ def _paths(connection: apsw.Connection, text: str, collections: Sequence[Collect
     sql = f"select id, uri from sources where collection_id in ({ids}) and trashed_at is null and uri is not null"
     for patterns in groups:
         likes = " and uri like ?" * len(patterns)
-        yield from fetch_all(connection, f"{sql}{likes} limit {MOST_FETCHED}", patterns)
+        yield from fetch_all(connection, f"{sql}{likes} limit 500", patterns)
 
 
 def _pattern(word: str) -> str:

@@ -13,8 +13,6 @@ LONGEST = 400
 """A longer sentence is a table, a log or a list without stops, and is taken in parts."""
 PART, MOST_READ = 200, 20_000
 """Characters of such a part, at most, and of a sentence that are looked at: in a damaged file it may be a megabyte."""
-HEADING_SHARE = 0.5
-"""What words in a heading count: a sentence below it that holds them too says more."""
 LEAST_SHARE = 0.25
 """A paragraph matches if its words count at least this share of what those of the best one count; with .35 one of 108
 questions about the samples loses its answer."""
@@ -101,4 +99,5 @@ def sentences(text: str) -> Iterator[tuple[int, int]]:
 def _score(query: KeywordQuery, sentence: str, language: str) -> float:
     stems = f" {indexed_text(sentence, language)} "
     matched = {term.word: term.idf for term in query.terms if holds(stems, term)}
-    return sum(matched.values()) * (HEADING_SHARE if HEADING.match(sentence) else 1)
+    # A sentence below a heading that holds the same words says more.
+    return sum(matched.values()) * (0.5 if HEADING.match(sentence) else 1)

@@ -26,7 +26,6 @@ LONG_QUESTION, SENTENCE_WORDS, MOST_SENTENCES, CHARACTERS_READ = 20, 3, 12, 5_00
 hybrid search: LISA .500 -> .517, CACM .578 -> .589, manuals asked for by a paragraph .830 -> .838, package titles by
 their descriptions, not looked at before, .687 -> .713). Shorter sentences are ignored."""
 MODEL_WAIT_SECONDS = 5.0
-KEPT_FILTERS = 8
 
 
 class Index:
@@ -103,7 +102,8 @@ class Index:
         if allowed is None:
             allowed = allowed_sources(connection, collections, filters)
             with self._lock:
-                self._allowed = dict([*self._allowed.items()][1 - KEPT_FILTERS :]) | {key: allowed}
+                # The last eight are kept.
+                self._allowed = dict([*self._allowed.items()][-7:]) | {key: allowed}
         return allowed
 
     def sign_blocks(

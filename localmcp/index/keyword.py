@@ -32,8 +32,6 @@ MOST_FREQUENT = 8
 pages say of themselves, the page among the first three of a million passages: .120 without them, .660 with eight)."""
 REPAIR_WEIGHT = 0.6
 """What a hit on a repaired word counts, so that an exact hit stays above it."""
-QUOTED_WEIGHT = 3
-"""Times that words in quotation marks, side by side, count."""
 FTS5_LENGTH_SHARE, LENGTH_SHARE = 0.75, 0.35
 """The `b` of bm25: how much a longer passage must hold a term more often. FTS5 has the first built in; the second is
 better for passages, which are of similar length (nDCG@10 of hybrid search: CACM .551 -> .576, others within .002)."""
@@ -47,8 +45,6 @@ NEIGHBOR_SHARE = 0.4
 """How much of a passage's score is the mean of its own and those of the passages before and after it: a document that
 answers in several places comes before one lucky passage (nDCG@10 of hybrid search: sections of a reference .790 ->
 .803, German XQuAD .947 -> .954; no set loses .002)."""
-MOST_CORRECTIONS = 3
-"""Likely corrections of a word that are looked up."""
 MIXED_SHARE = 0.1
 """A query in no known language is stemmed by every language that holds this share of the chunks."""
 COMPOUNDING = frozenset("danish dutch finnish german hungarian norwegian swedish turkish".split())
@@ -178,7 +174,8 @@ def build_query(
         terms = [term for term in terms if term.word not in stops]
     absent = dict.fromkeys(term.word for term in terms if not term.chunks and term.word not in stops)
     return KeywordQuery(
-        terms=tuple(term for term in [*terms, *(QUOTED_WEIGHT * quoted)] if term.chunks),
+        # Words in quotation marks, side by side, count three times.
+        terms=tuple(term for term in [*terms, *(3 * quoted)] if term.chunks),
         languages=languages,
         dropped=(*dropped, *((word, ABSENT) for word in absent)),
         missing_idf=inverse_frequency(0, total),
@@ -253,7 +250,7 @@ class _Words:
         if term.chunks or len(unit) > 1 or term.word in typed_right:
             return term
         lists = self.vocabulary.lists(self.connection, self.generation, self.collection_ids)
-        for correction in correct(term.word, *lists)[:MOST_CORRECTIONS]:
+        for correction in correct(term.word, *lists)[:3]:
             [meant] = self.terms([(correction.replacement,)], languages)
             if meant.chunks and self._is_in_language(meant, languages):
                 return Term(term.word, meant.alternatives, meant.chunks, meant.idf, correction)

@@ -36,7 +36,6 @@ REFRESH = "localmcp refresh"
 """The command that makes missing vectors."""
 BATCH = 192
 """Passages of one transaction; a kill loses the embedding of so many."""
-CLEANED_AT_ONCE = 2000
 
 Tell = Callable[[int, int], None]
 """Called with the passages that are done, of all that have to be."""
@@ -127,7 +126,7 @@ def clean(database: Database, collection: Collection) -> int:
     removed = 0
     while True:
         with database.write() as connection:
-            connection.execute(sql, {"collection": collection.id, "limit": CLEANED_AT_ONCE})
+            connection.execute(sql, {"collection": collection.id, "limit": 2000})
             if not connection.changes():
                 forget_unused_models(connection)
                 return removed

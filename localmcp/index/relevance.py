@@ -18,14 +18,6 @@ LEAST = 50.0
 """Below it a passage hardly answers. If the best of the first is below, the search says `lowConfidence`."""
 LOOKED_AT = 3
 """The first hits, of which one should answer."""
-FAR = 0.25
-"""Cosine of a passage that is about something else."""
-UNIQUE_CODE = 90.0
-"""What a passage shows at least that holds a rare code which the query is mostly about, or quoted words."""
-RARE_CHUNKS, CODE_SHARE = 3, 1 / 3
-_MEASURE = re.compile(r"\b(?:how|wie|hoe|hur|hvor) (\w+)", re.IGNORECASE)
-_NEGATION = re.compile(r"n['’]t\Z", re.IGNORECASE)
-_YEAR = re.compile(r"(?:19|20)\d\d")
 
 
 class Signals(NamedTuple):
@@ -35,7 +27,7 @@ class Signals(NamedTuple):
     meaning: float
     """Cosine."""
     far: float
-    """How much the cosine is below FAR: words shared with such a passage are chance."""
+    """How much the cosine is below .25, that of a passage about something else: words shared with it are chance."""
     coverage: float
     """Share of the idf of the question's content words that are in the passage."""
     lacks_number: float
@@ -79,7 +71,7 @@ class Judge:
         signals = Signals(
             1.0,
             cosine or 0.0,
-            max(FAR - (cosine or 0.0), 0.0),
+            max(0.25 - (cosine or 0.0), 0.0),
             coverage,
             float(any(has_digit(word) and word not in matched for word in self.idf_by_word)),
             float(other_language),
@@ -89,7 +81,7 @@ class Judge:
         if self.is_one_word and coverage == 1:
             # Who types nothing but a name is answered by a passage that holds it, whatever it is about.
             likely = max(likely, LEAST)
-        return likely if self.codes.isdisjoint(matched) else max(likely, UNIQUE_CODE)
+        return likely if self.codes.isdisjoint(matched) else max(likely, 90.0)
 
 
 def judge(query: KeywordQuery | None, hybrid: Signals = HYBRID) -> Judge:
@@ -117,11 +109,11 @@ def unmentioned(query: KeywordQuery, text: str) -> list[str]:
     typed = {
         " ".join(unit): word
         for word in (part.strip(".,;:!?()\"'“”«»") for part in text.split())
-        if not _NEGATION.search(word)
+        if not re.search(r"n['’]t\Z", word, re.IGNORECASE)
         for unit in phrases(word)
         if any(len(part) > 1 or part.isdigit() for part in unit)
     }
-    measures = set(map(fold, _MEASURE.findall(text)))
+    measures = set(map(fold, re.findall(r"\b(?:how|wie|hoe|hur|hvor) (\w+)", text, re.IGNORECASE)))
     return list(dict.fromkeys(typed[word] for word in _missing(query) if word in typed and word not in measures))
 
 
@@ -132,9 +124,9 @@ def unique_codes(query: KeywordQuery) -> frozenset[str]:
         term.word
         for term in query.terms
         if term.repair is None
-        and (has_digit(term.word) and len(term.word) >= 3 and not _YEAR.fullmatch(term.word))
-        and 0 < term.chunks <= RARE_CHUNKS
-        and term.idf >= CODE_SHARE * total
+        and (has_digit(term.word) and len(term.word) >= 3 and not re.fullmatch(r"(?:19|20)\d\d", term.word))
+        and 0 < term.chunks <= 3
+        and term.idf >= total / 3
     )
 
 

@@ -45,19 +45,13 @@ if TYPE_CHECKING:
 
 DEEPEST = 1000
 """How deep the keyword arm looks to complete the other arm's hits, and both arms for pages beyond the first hundred."""
-LEAST_SCORE = 1e-6
-"""bm25 of a passage without a word of the query, whose document the query names."""
 DEMANDED_SHARE = 0.4
 """The share of what the words of a question could reach that counts as a full keyword score, where the model reads all
 languages: the best hit by chance on one word of six is none (nDCG@10 of hybrid search: four mixed libraries .686 ->
 .731, .681 -> .698, .950 -> .958, .591 -> .594, English questions on Spanish passages .961 -> .967, code .892 -> .900;
 no set loses .001)."""
-ASKED_FOR = 90.0
-"""The least relevance of a passage from the document that the query names, if it says nothing else."""
 MOST_COPIES = 20
 """Passages read beyond a page for those of them that are copies."""
-QUESTION_CHARACTERS = 200
-"""A longer text is no question for the latest of something."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +68,8 @@ class SearchRequest:
 
     @property
     def latest(self) -> Latest | None:
-        """The part of the question that asks for the latest of several documents."""
-        return asks_for_latest(self.text[:QUESTION_CHARACTERS])
+        """The part of the question that asks for the latest of several documents; a long text does not ask for it."""
+        return asks_for_latest(self.text[:200])
 
     @property
     def by_date(self) -> bool:
@@ -240,7 +234,7 @@ class Search:
             # A document that is named is found by word, whatever is in it.
             sql = "select id from chunks where position = 0 and source_id in (select value from carray(?))"
             for chunk_id in fetch_column(self.connection, sql, (apsw.carray(array("q", self.named.shares)),)):
-                arms.bm25.setdefault(chunk_id, LEAST_SCORE)
+                arms.bm25.setdefault(chunk_id, 1e-6)
                 found.append(chunk_id)
         arms.keyword_ranks = {chunk_id: place for place, chunk_id in enumerate(dict.fromkeys(found), 1)}
 
@@ -406,7 +400,8 @@ class Search:
         cosine, is_foreign = arms.cosines.get(candidate.id), candidate.id in arms.other_language
         relevance = judged.relevance(cosine, matched, other_language=is_foreign)
         if candidate.named and arms.only_names:
-            relevance = max(relevance, ASKED_FOR)
+            # The query says nothing but which document it wants.
+            relevance = max(relevance, 90.0)
         return Hit(
             passage=passage,
             scores=candidate,

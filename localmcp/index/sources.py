@@ -23,9 +23,6 @@ from localmcp.index.word_vectors import UNUSED_WORDS, forget_words
 from localmcp.storage.database import Database, bump_generations, fetch_all, fetch_column, fetch_one, insert_row
 from localmcp.storage.times import utc_now
 
-CLEARED_AT_ONCE = 200
-"""Sources deleted in one transaction, so that others get to write in between."""
-
 
 @dataclass(slots=True)
 class Indexed:
@@ -283,7 +280,8 @@ def purge_sources(connection: apsw.Connection, trashed_before: str) -> int:
 
 def clear_collection(database: Database, collection_id: int) -> None:
     """Delete a collection with its documents, also those in the trash, in parts."""
-    sql = f"select id from sources where collection_id = ? order by id limit {CLEARED_AT_ONCE}"
+    # In one transaction not too many, so that others get to write in between.
+    sql = "select id from sources where collection_id = ? order by id limit 200"
     while True:
         with database.write() as connection:
             if source_ids := fetch_column(connection, sql, (collection_id,)):

@@ -27,12 +27,8 @@ from localmcp.wording.normalize import is_function_word, runs, stem, words_of_ru
 if TYPE_CHECKING:
     from localmcp.index.search import Search
 
-NEAREST = 30
-"""Words of the file that may stand for one of the question."""
 MOST_PASSAGES = 400
 """A word in more passages says little."""
-MOST_WORDS = 24
-"""Words of a question that are looked up."""
 _IS_INDEXED = """
     exists (select 1 from collections cross join terms on terms.collection_id = collections.id and term = {word})
 """
@@ -135,8 +131,9 @@ def alike_passages(search: Search, reader: WordReader, language: str) -> dict[in
     connection = search.connection
     words = reader.question_words(search.request.text)
     codes = search.index.word_index(search.model_id).codes(connection, search.generations.signs)
-    vectors = [vector for word, vector in words if indexed_word(word, language)][:MOST_WORDS]
-    near = [nearest_codes(codes, vector, NEAREST) for vector in vectors]
+    # Of the first 24 words of the question, thirty of the file that may stand for each.
+    vectors = [vector for word, vector in words if indexed_word(word, language)][:24]
+    near = [nearest_codes(codes, vector, 30) for vector in vectors]
     passages = _passages(search, {word_id for ids, _ in near for word_id in ids.tolist()})
     sums: Counter[int] = Counter()
     for ids, likenesses in near:

@@ -35,8 +35,6 @@ _ABROAD = (
 """A model that reads all languages finds these nearly as near."""
 DEFAULT_UNRELATED, DEFAULT_RELATED = 0.023, 0.480
 """The mean cosines of the default model."""
-LEAST_APART = 0.05
-READS_ALL_SHARE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +58,11 @@ def measure_model(embedder: Embedder) -> Calibration:
     cosines = vectors @ embedder.embed_passages([answer for _, answer in _ANSWERS]).T
     related, pairs = float(np.trace(cosines)) / len(questions), len(questions) * (len(questions) - 1)
     unrelated = float(cosines.sum() - np.trace(cosines)) / pairs
-    if related - unrelated < LEAST_APART:
+    if related - unrelated < 0.05:
+        # It tells nothing apart, as word hashes.
         return Calibration()
     asked = vectors[[questions.index(question) for question, _ in _ABROAD]]
     abroad = float((asked * embedder.embed_passages([answer for _, answer in _ABROAD])).sum()) / len(_ABROAD)
     factor = (DEFAULT_RELATED - DEFAULT_UNRELATED) / (related - unrelated)
-    reads_all = abroad - unrelated >= READS_ALL_SHARE * (related - unrelated)
+    reads_all = abroad - unrelated >= (related - unrelated) / 2
     return Calibration(round(DEFAULT_UNRELATED - factor * unrelated, 3), round(factor, 3), reads_all)

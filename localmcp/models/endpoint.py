@@ -13,9 +13,6 @@ from localmcp.http import EndpointWords, JsonEndpoint
 from localmcp.models.embedder import ModelIdentity, require_query, unit_rows
 
 BATCH_SIZE = 64
-RETRIES = 3
-
-_HINTS = {404: "Check the URL (it usually ends in /v1) and the model's name; with Ollama: ollama pull MODEL"}
 
 
 class EndpointEmbedder:
@@ -44,7 +41,8 @@ class EndpointEmbedder:
             ModelMismatch: the model's dimension is another than `dimension`.
             ModelUnavailable: the endpoint cannot be reached, or refuses.
         """
-        words = EndpointWords(f"The model {model}", "LOCALMCP_MODEL_API_KEY", _HINTS)
+        hints = {404: "Check the URL (it usually ends in /v1) and the model's name; with Ollama: ollama pull MODEL"}
+        words = EndpointWords(f"The model {model}", "LOCALMCP_MODEL_API_KEY", hints)
         url = url.rstrip("/").removesuffix("/embeddings") + "/embeddings"
         self._endpoint = JsonEndpoint(url, words, api_key, timeout=timeout, retry_delay=retry_delay)
         self._model = model
@@ -78,7 +76,7 @@ class EndpointEmbedder:
         """Return the unit vector of shape (dimension,). Tried twice only, because a person waits."""
         return self._request([self.identity.query_prefix + require_query(text)], retries=1)[0]
 
-    def _request(self, texts: list[str], retries: int = RETRIES) -> Vectors:
+    def _request(self, texts: list[str], retries: int = 3) -> Vectors:
         payload: dict[str, Any] = {"model": self._model, "input": texts}
         if self._dimension is not None and "text-embedding-3" in self._model:
             # Only this family shortens its vectors; others refuse the parameter.

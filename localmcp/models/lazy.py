@@ -17,8 +17,6 @@ from localmcp.models.embedder import Embedder, require_query
 
 _log = logging.getLogger(__name__)
 
-CACHED_QUERIES = 1024
-
 
 class LazyEmbedder:
     """Holds the way to open a model, opens it at most once at a time, and keeps it.
@@ -118,7 +116,7 @@ class LazyEmbedder:
             for text in vectors:
                 cache.pop(text, None)
             cache |= vectors
-            for text in [*cache][: max(len(cache) - CACHED_QUERIES, 0)]:
+            for text in [*cache][: max(len(cache) - 1024, 0)]:
                 del cache[text]
         return np.stack([vectors[text] for text in texts])
 

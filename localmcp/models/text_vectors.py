@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-KEPT_TEXTS = 30_000
-"""Beyond that, the texts that came first are forgotten."""
 TOGETHER = 64
 """Texts that are embedded before they are kept, so that an end in between loses little."""
 
@@ -55,7 +53,8 @@ class TextVectors:
             with self._lock:
                 kept = self._of_model(model)
                 kept |= made
-                for digest in list(kept)[: max(0, len(kept) - KEPT_TEXTS)]:
+                # Of many, those that came first are forgotten.
+                for digest in list(kept)[: max(0, len(kept) - 30_000)]:
                     del kept[digest]
                 if start + TOGETHER >= len(missing):
                     self._save(model)
