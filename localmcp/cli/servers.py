@@ -296,17 +296,6 @@ def _note_definitions(session: Session, listed: Iterable[McpServer]) -> None:
 
 # ---------------------------------------------------------------- localmcp in an assistant
 
-RESTART = {
-    "claude-desktop": "Quit Claude Desktop completely (not only its window) and start it again.",
-    "claude-code": "Start a new Claude Code session; /mcp lists it.",
-    "cursor": "Reload Cursor's window; its MCP settings list it.",
-    "vscode": "In VS Code run `MCP: List Servers` and start it there.",
-    "windsurf": "Press refresh in Windsurf's MCP panel.",
-    "zed": "Zed reads it at once; the settings of its agent panel list it.",
-    "gemini": "Start a new Gemini CLI session; /mcp lists it.",
-    "codex": "Start a new Codex session.",
-}
-
 
 @command()
 @click.argument("client", required=False, metavar="[CLIENT|FILE]")
@@ -382,4 +371,5 @@ def connect_client(
     if absence:
         session.warn(absence)
     if any(file["action"] in ("added", "updated") for file in files) and not dry_run:
-        session.note(f"Next: {RESTART.get(first.client, 'Restart the program that reads this file.')}")
+        program = "the program that reads this file" if first.client == FILE else first.title
+        session.note(f"Next: quit {program} completely, and start it again.")

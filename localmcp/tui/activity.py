@@ -12,7 +12,7 @@ from textual.content import Content
 from localmcp.humanize import local_time, size
 from localmcp.tui.commands import told
 from localmcp.tui.dialogs import TextScreen
-from localmcp.tui.pane import FoundPane, Row
+from localmcp.tui.pane import Pane, Row
 from localmcp.tui.passages import cut
 from localmcp.tui.widgets import facts, lines
 
@@ -30,7 +30,7 @@ EMPTY = (
 )
 
 
-class ActivityPane(FoundPane):
+class ActivityPane(Pane):
     TITLE = "Activity"
     PLACEHOLDER, LIST_TITLE = "Only calls that hold…", "Calls"
     FOLLOWS_TOP = True

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import signal
+import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -13,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from textual import on
 from textual._ansi_sequences import ANSI_SEQUENCES_KEYS
-from textual.app import ComposeResult, SystemCommand
+from textual.app import App, ComposeResult, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.command import Hit, Hits, Provider
 from textual.containers import Horizontal
@@ -176,12 +179,12 @@ class Commands(Provider):
 # ---------------------------------------------------------------- the app
 
 
-class LocalMcpApp(ErrorGuard, theme.ThemedApp[None]):
+class LocalMcpApp(ErrorGuard, App[None]):
     """The terminal app."""
 
     TITLE = "localmcp"
     CSS_PATH = "localmcp.tcss"
-    COMMANDS = theme.ThemedApp.COMMANDS | {Commands}
+    COMMANDS = App[None].COMMANDS | {Commands}
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("question_mark,f1", "help", "Help"), Quiet("slash", "filter", "Filter the pane in front"),
         *(Quiet(str(n + 1), f"pane({n})", title) for n, title in enumerate(PANES.values())),
@@ -200,7 +203,12 @@ class LocalMcpApp(ErrorGuard, theme.ThemedApp[None]):
     def __init__(
         self, opener: Callable[[], Workspace], path: Path, theme_name: str = theme.DEFAULT,
     ) -> None:  # fmt: skip
-        super().__init__(theme_name)
+        super().__init__()
+        if self.no_color:
+            self._filters[:] = [theme.Colorless()]
+        for color_theme in theme.THEMES:
+            self.register_theme(color_theme)
+        self.theme = theme_name if theme_name in self.available_themes else theme.DEFAULT
         # Textual reads alt and a digit as the sign that a Mac makes of them, such as `•` for alt+8.
         for digit in "0123456789":
             dict.pop(ANSI_SEQUENCES_KEYS, f"\x1b{digit}", None)  # type: ignore[arg-type]
@@ -222,6 +230,17 @@ class LocalMcpApp(ErrorGuard, theme.ThemedApp[None]):
         yield JobStrip(id="job")
         yield ErrorLine(id="error")
         yield Footer(compact=True)
+
+    def on_load(self) -> None:
+        """Leave at SIGTERM, and when the terminal is closed, as at a quit: the screen and its programs end."""
+        if sys.platform != "win32":
+            for number in (signal.SIGTERM, signal.SIGHUP):
+                asyncio.get_running_loop().add_signal_handler(number, self.exit)
+
+    def get_css_variables(self) -> dict[str, str]:
+        """Return the theme's colors with `muted`, and with plain colors where Textual has shares of one."""
+        self.theme_variables = theme.text_variables(super().get_css_variables())
+        return self.theme_variables
 
     def on_mount(self) -> None:
         self.top.show_file(str(self.session.path))

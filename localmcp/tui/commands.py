@@ -17,7 +17,7 @@ from localmcp.humanize import field_label, field_text, rows_of
 from localmcp.schemas import Json
 from localmcp.tools import Answer
 from localmcp.tui.dialogs import ChoiceScreen, FormScreen, ask_screen, confirm
-from localmcp.tui.pane import FoundPane, Pane, Row
+from localmcp.tui.pane import Pane, Row
 from localmcp.tui.session import Session
 from localmcp.tui.widgets import facts, lines, visible_content
 
@@ -147,7 +147,7 @@ def row_of(group: str, command: Command) -> Row:
     return thing(group, command.title, title, Content.styled(command.says, "$muted"), command)
 
 
-class CommandPane(FoundPane):
+class CommandPane(Pane):
     """The base of the panes Tools and File; the record of a row is its commands."""
 
     PLACEHOLDER = "What do you want to do?"

@@ -20,7 +20,7 @@ from localmcp.tui.commands import form_of
 from localmcp.tui.dialogs import PATH, FormScreen, ask_screen, confirm
 from localmcp.tui.editor import open_in_editor, open_original, real_path
 from localmcp.tui.markdown import passages_content
-from localmcp.tui.pane import FoundPane, Pane, Row
+from localmcp.tui.pane import Pane, Row
 from localmcp.tui.passages import citation_text, inventory_of, look_around, short
 from localmcp.tui.reader import open_document
 from localmcp.tui.session import Failed
@@ -75,7 +75,7 @@ class Place:
         return self.kind in ("collection", "folder", "unread", "trash")
 
 
-class LibraryPane(FoundPane):
+class LibraryPane(Pane):
     TITLE = "Library"
     LIST_TITLE = "Documents"
     PLACEHOLDER = "Only titles and paths that hold…"

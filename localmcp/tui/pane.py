@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -88,9 +87,15 @@ class Pane(Vertical, Asking):
         """Reload, since the file changed; called for the pane in front, while the others become stale."""
         self.reload()
 
-    @abstractmethod
     def reload(self) -> None:
-        """Show what is in the file now."""
+        """Show what fits the text now."""
+        if self.session.is_open:
+            text = self.text
+            self.ask("rows", lambda: self.find(text), self.show_rows)
+
+    def find(self, text: str) -> Sequence[Row]:
+        """Return what fits the text; for a thread that may wait."""
+        return ()
 
     @on(Input.Changed, "#line")
     def typed(self) -> None:
@@ -192,16 +197,3 @@ class Pane(Vertical, Asking):
     def action_open(self) -> None:
         """Enter: read the row."""
         self.action_read()
-
-
-class FoundPane(Pane):
-    """A pane that lists what `find` returns for the typed text."""
-
-    def reload(self) -> None:
-        if self.session.is_open:
-            text = self.text
-            self.ask("rows", lambda: self.find(text), self.show_rows)
-
-    @abstractmethod
-    def find(self, text: str) -> Sequence[Row]:
-        """Return what fits the text; for a thread that may wait."""

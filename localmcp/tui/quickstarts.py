@@ -13,7 +13,7 @@ from localmcp.schemas import Json
 from localmcp.tui.commands import Command, Run, form_of, start
 from localmcp.tui.dialogs import PATH
 from localmcp.tui.markdown import markdown_content
-from localmcp.tui.pane import FoundPane, Row
+from localmcp.tui.pane import Pane, Row
 from localmcp.tui.rules import left_out
 
 EMPTY = (
@@ -24,7 +24,7 @@ EMPTY = (
 )
 
 
-class QuickstartsPane(FoundPane):
+class QuickstartsPane(Pane):
     TITLE, LIST_TITLE = "Quick starts", "Quick starts"
     PLACEHOLDER = "Words of a title; typing errors are forgiven"
     NEED_ROW = ("remove",)

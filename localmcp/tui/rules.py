@@ -14,7 +14,7 @@ from localmcp.index.federation import never_changed
 from localmcp.schemas import Json
 from localmcp.tui.commands import Command, Run, form_of, start
 from localmcp.tui.dialogs import PATH
-from localmcp.tui.pane import FoundPane, Row
+from localmcp.tui.pane import Pane, Row
 from localmcp.tui.passages import bar
 from localmcp.tui.session import Failed
 from localmcp.tui.tools import tool_schema
@@ -33,7 +33,7 @@ EMPTY = (
 NONE_FITS = "[b]No rule fits this task[/b]\n\n[$muted]The assistant would get none; [/][b]a[/b][$muted] adds one.[/]"
 
 
-class RulesPane(FoundPane):
+class RulesPane(Pane):
     TITLE, LIST_TITLE = "Rules", "Rules"
     PLACEHOLDER = "Describe a task: which rules would it get?"
     NEED_ROW = ("edit", "copy")

@@ -9,10 +9,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from textual.message import Message
-from textual.widget import Widget
 
 from localmcp.config import state_directory
 from localmcp.errors import Interrupted, LocalMCPError
@@ -43,16 +42,6 @@ REFRESH = "Refresh"
 def log_file() -> Path:
     """Return where the TUI writes what happened."""
     return state_directory() / "tui.log"
-
-
-@dataclass
-class Answered(Message):
-    """A question that a widget asked in a thread has its answer."""
-
-    question: Question
-    then: Callable[[Any], object]
-    answer: Any
-    bubble = False
 
 
 @dataclass
@@ -357,8 +346,3 @@ class Session:
 def _start_thread(work: Callable[[], object]) -> None:
     """Run something in a thread that does not keep the program from ending."""
     threading.Thread(target=work, name="localmcp-tui", daemon=True).start()
-
-
-def session_of(widget: Widget) -> Session:
-    """Return the session of the app that shows a widget."""
-    return cast(Any, widget.app).session

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-import signal
-import sys
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 from rich.segment import Segment
-from textual.app import App
 from textual.color import Color
 from textual.filter import LineFilter
 from textual.theme import BUILTIN_THEMES, Theme
 
-T = TypeVar("T")
 DEFAULT = "localmcp"
 
 
@@ -65,31 +60,12 @@ def theme_names() -> list[str]:
     return [*own, *(name for name in BUILTIN_THEMES if not name.startswith(("textual-", "ansi-")))]
 
 
-class ThemedApp(App[T]):
-    """An app in one of these themes, or in the terminal's two colors."""
-
-    def __init__(self, theme_name: str) -> None:
-        super().__init__()
-        if self.no_color:
-            self._filters[:] = [Colorless()]
-        for color_theme in THEMES:
-            self.register_theme(color_theme)
-        self.theme = theme_name if theme_name in self.available_themes else DEFAULT
-
-    def on_load(self) -> None:
-        """Leave at SIGTERM, and when the terminal is closed, as at a quit: the screen and its programs end."""
-        if sys.platform != "win32":
-            for number in (signal.SIGTERM, signal.SIGHUP):
-                asyncio.get_running_loop().add_signal_handler(number, self.exit)
-
-    def get_css_variables(self) -> dict[str, str]:
-        """Return the theme's colors with `muted`, and with plain colors where Textual has shares of one."""
-        variables = super().get_css_variables()
-        muted = variables["foreground"]
-        if not variables["background"].startswith("ansi_"):
-            muted = Color.parse(variables["background"]).blend(Color.parse(muted), 0.8).hex
-        colors = {"muted": muted, **variables, "text": variables["foreground"]}
-        shares = ("text-muted", "text-disabled", "foreground-muted", "foreground-disabled")
-        headings = dict.fromkeys((f"markdown-h{level}-color" for level in range(1, 7)), variables["primary"])
-        self.theme_variables = {**colors, **dict.fromkeys(shares, colors["muted"]), **headings}
-        return self.theme_variables
+def text_variables(variables: dict[str, str]) -> dict[str, str]:
+    """Return the variables of a theme with `muted`, and with plain colors where Textual has shares of one."""
+    muted = variables["foreground"]
+    if not variables["background"].startswith("ansi_"):
+        muted = Color.parse(variables["background"]).blend(Color.parse(muted), 0.8).hex
+    colors = {"muted": muted, **variables, "text": variables["foreground"]}
+    shares = ("text-muted", "text-disabled", "foreground-muted", "foreground-disabled")
+    headings = dict.fromkeys((f"markdown-h{level}-color" for level in range(1, 7)), variables["primary"])
+    return {**colors, **dict.fromkeys(shares, colors["muted"]), **headings}

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import shlex
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from textual.content import Content
 
-from localmcp.errors import InvalidInput
 from localmcp.hub.client_configuration import client_names
 from localmcp.humanize import command_line, counted
 from localmcp.schemas import Json, mapping_of
@@ -58,23 +55,6 @@ def _connect(run: Run) -> Json:
         return shown
     copies = [file["backup"] for file in files if file["backup"]]
     return {**shown, "tools": tools, "copies": copies, "next": "Quit the assistant completely, and start it again."}
-
-
-def _add_server(run: Run) -> str:
-    from localmcp.hub.entries import entry_of, parse_entry, write_entries
-
-    name, command = run.values["name"], run.values["command"]
-    try:
-        words = shlex.split(command, posix=os.name == "posix")
-    except ValueError as error:
-        raise InvalidInput(f"The command cannot be read ({error}): {command}") from error
-    entry = entry_of(words if os.name == "posix" else [word.strip('"') for word in words])
-    if problem := parse_entry(name, entry).problem:
-        raise InvalidInput(f"This server cannot be used: {problem}.")
-    if name in run.session.workspace.mcp_servers.servers:
-        raise InvalidInput(f"There is a server '{name}' already.", hint="Choose another name.")
-    write_entries({name: entry})
-    return _read_again(name, run)
 
 
 def servers_of(session: Session) -> list[Row]:
@@ -165,12 +145,7 @@ COMMANDS = {
                     client={"enum": client_names(), "default": "claude-desktop", "title": "Assistant"},
                 ), has_preview=True),
     ),
-    "Servers": (
-        Command("Connect a server", "It is started once to read its tools; assistants find them by searching.",
-                _add_server, "localmcp servers add NAME -- COMMAND",
-                form_of(name={}, command={"description": "such as: uvx mcp-server-time"}),
-                warning="It runs that command on this machine."),
-    ),
+    "Servers": (),
 }  # fmt: skip
 
 
@@ -180,9 +155,10 @@ class ToolsPane(CommandPane):
     COMMANDS = COMMANDS
     THINGS = {"Servers": servers_of}
     HELP = """\
-    Assistants and servers first: an assistant is connected here, after you saw what is written; servers are added and
-    read again; what they have changed is beside them. Then every tool that an assistant may call: ● those it is shown,
-    ○ those it finds by searching. Type what you want done and you see what the search gives it.
+    Assistants and servers first: an assistant is connected here, after you saw what is written; servers, which
+    `localmcp servers add` connects, are read again; what they have changed is beside them. Then every tool that an
+    assistant may call: ● those it is shown, ○ those it finds by searching. Type what you want done and you see what
+    the search gives it.
     """
 
     def on_mount(self) -> None:

@@ -25,7 +25,7 @@ from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from localmcp.errors import Interrupted, LocalMCPError
-from localmcp.tui.session import Answered, Failed, Question, Session, session_of
+from localmcp.tui.session import Failed, Question, Session
 from localmcp.visible_text import visible
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class Asking(ErrorGuard, Widget):
     @property
     def session(self) -> Session:
         """The session of the app."""
-        return session_of(self)
+        return cast(Any, self.app).session
 
     def question(self, group: str) -> Question | None:
         """Return the question of a group that has no answer yet."""
@@ -90,7 +90,15 @@ class Asking(ErrorGuard, Widget):
                     error.message, error.hint = visible_value(error.message), visible_value(error.hint)
                     show = failed
             if not question.interruption.stopped and self.is_attached:
-                self.post_message(Answered(question, show, result))
+                self.call_later(hand_over, show, result)
+
+        async def hand_over(show: Callable[[Any], object], result: Any) -> None:
+            # A later question may have taken its place.
+            if question in self.session.questions:
+                self.session.questions.remove(question)
+                shown = show(result)
+                if isawaitable(shown):
+                    await shown
 
         self.forget(group)
         question = Question(f"{id(self)}:{group}", Interruption(), time.monotonic())
@@ -106,14 +114,6 @@ class Asking(ErrorGuard, Widget):
         if question := self.question(group):
             self.session.questions.remove(question)
             question.interruption.stop()
-
-    async def on_answered(self, message: Answered) -> None:
-        """Hand an answer over, unless a later question has taken its place."""
-        if message.question in self.session.questions:
-            self.session.questions.remove(message.question)
-            shown = message.then(message.answer)
-            if isawaitable(shown):
-                await shown
 
     def copy(self, text: str, message: str) -> None:
         """Put a text onto the clipboard, and say so."""
