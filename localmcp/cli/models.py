@@ -12,12 +12,10 @@ from localmcp import config
 from localmcp.cli import render
 from localmcp.cli.progress import shown_counts
 from localmcp.cli.session import Session, command, group, pass_session
-from localmcp.cli.values import collection_option
 from localmcp.doctor.settings import reembed_file
 from localmcp.errors import InvalidInput
 from localmcp.humanize import command_line, counted
 from localmcp.index import reembedding
-from localmcp.index.reembedding import Reembedded
 from localmcp.models import Embedder, open_embedder, parse_spec
 from localmcp.models.archive import ARCHIVES, import_archive, imported_folder
 from localmcp.models.choice import available_models, describe_model, try_model
@@ -59,7 +57,7 @@ def use_model(session: Session, spec: str) -> None:
     """
     verified = try_model(spec, _open(session, spec))
     if session.settings.database.exists():
-        _read_all(session, spec, None)
+        _read_all(session, spec)
     else:
         session.answer({"model": {"spec": spec, "name": verified["name"]}, "collections": [], "rules": 0})
     path = config.write_setting("model", spec)
@@ -121,11 +119,10 @@ def _open(session: Session, spec: str, *, download: bool = False) -> Embedder:
 
 
 @command()
-@collection_option("Only this collection, and no rules.")
 @click.option("--model", metavar="SPEC", help="The model to change to; otherwise the one that is set.")
 @click.option("--clean", is_flag=True, help="Delete the vectors that no longer answer.")
 @pass_session
-def reembed(session: Session, collection: str | None, model: str | None, clean: bool) -> None:
+def reembed(session: Session, model: str | None, clean: bool) -> None:
     """Let another model read everything that is in the file.
 
     The new vectors are made beside the old ones, which answer until all are there. When it is stopped, the same command
@@ -141,28 +138,26 @@ def reembed(session: Session, collection: str | None, model: str | None, clean: 
     if clean:
         database = session.existing().database
         with database.read() as connection:
-            collections = reembedding.collections_to_reembed(connection, collection)
+            collections = reembedding.collections_to_reembed(connection, None)
         removed = {one.name: reembedding.clean(database, one) for one in collections}
         words = f"{counted(sum(removed.values()), 'old vector')} deleted."
         session.answer({"removed": removed}, lambda _: session.note(words))
         return
     spec = model or session.settings.model
-    done = _read_all(session, spec, collection)
+    _read_all(session, spec)
     if spec != session.settings.model:
         session.note(f"Searches need the same model: localmcp config set model {command_line(spec)}")
-    if before := next((one.before for one in done if one.switched and one.before), None):
-        session.remark(f"Back: localmcp reembed --model {command_line(before)}")
 
 
-def _read_all(session: Session, spec: str, name: str | None) -> list[Reembedded]:
-    """Let a model read one collection, or all of them and the rules; print what was done."""
+def _read_all(session: Session, spec: str) -> None:
+    """Let a model read all collections and the rules; print what was done."""
     from localmcp.workspace import Workspace
 
     session.existing()
     session.if_stopped = GOES_ON
     # Only this workspace uses the other model; the settings keep theirs.
     with Workspace(replace(session.settings, model=spec)) as workspace:
-        done, rules = reembed_file(workspace, name, lambda one: shown_counts(session, f"embedding {one.name}"))
+        done, rules = reembed_file(workspace, None, lambda one: shown_counts(session, f"embedding {one.name}"))
         model = {"spec": spec, "name": workspace.embedder.get().identity.name}
     facts = {"model": model, "rules": rules, "setting": session.settings.model}
     session.answer({**facts, "collections": list(map(asdict, done))})
@@ -170,4 +165,3 @@ def _read_all(session: Session, spec: str, name: str | None) -> list[Reembedded]
         made = f", {counted(one.embedded, 'vector')} made" if one.embedded else ""
         session.note(f"{one.collection}: the vectors of {one.model} answer{made}.")
     session.note(f"{counted(rules, 'rule')} read.")
-    return done

@@ -285,22 +285,11 @@ class Command(click.Command):
         own = super().get_params(ctx)
         return [*own[:-1], *COMMON, *own[-1:]]
 
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        own = [p.get_help_record(ctx) for p in super().get_params(ctx) if isinstance(p, click.Option)]
-        common = [p.get_help_record(ctx) for p in COMMON]
-        for title, records in (("Options", own), ("Options of every command", common)):
-            with formatter.section(title):
-                formatter.write_dl([record for record in records if record])
-
 
 class Group(Command, click.Group):
     """A command with commands below it."""
 
     command_class = Command
-
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        super().format_options(ctx, formatter)
-        self.format_commands(ctx, formatter)
 
 
 def command(name: str | None = None, **attributes: Any) -> Callable[[Callable[..., Any]], Command]:

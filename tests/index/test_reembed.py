@@ -185,7 +185,6 @@ def test_the_command_tells_which_setting_must_follow_and_the_way_back_and_rules_
     code, _, said = run(capsys, "--db", path, "reembed", "--model", "hash:128")
     assert code == 0
     assert "localmcp config set model hash:128" in said and "1 rule read" in said
-    assert "Back: localmcp reembed --model hash:64" in said
     assert run(capsys, "--db", path, "reembed", "--model", "hash:64")[0] == 0
     assert model_of(workspace.database) == 64
     code, _, said = run(capsys, "--db", path, "reembed", "--model", "hash:64", "--clean")

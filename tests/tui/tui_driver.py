@@ -252,6 +252,9 @@ async def open_tui(
             patches.enter_context(patch.object(owner, name, wait_for_messages))
         patches.enter_context(patch.object(Stylesheet, "_parse_rules", _parsed_once))
         patches.enter_context(patch("localmcp.doctor.examination.examine", examine))
+        # Tests wait for what is looked at once in a while.
+        for module, seconds in {"session": 0.1, "activity": 0.3, "tools": 0.3}.items():
+            patches.enter_context(patch(f"localmcp.tui.{module}.LOOK_SECONDS", seconds))
         patches.enter_context(patch.object(Compositor, "render_update", lambda *words, **_: tui.draw_later(*words)))
         async with app.run_test(size=size):
             await tui.until(lambda: not app.session.model_loading or tui.error(), "the model")
