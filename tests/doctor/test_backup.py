@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import threading
 from collections.abc import Iterator
@@ -17,10 +16,7 @@ from folders import many_sections, titles, write
 from localmcp.doctor.backups import back_up, restore
 from localmcp.doctor.rebuild import optimize
 from localmcp.errors import FileUnavailable, InvalidInput, NotOurFile
-from localmcp.index.collections import choose_collections
-from localmcp.index.reembedding import clean, reembed
 from localmcp.index.search import SearchRequest
-from localmcp.models import HashEmbedder
 from localmcp.storage.database import Database, fetch_one
 from localmcp.workspace import Workspace, open_workspace
 
@@ -51,13 +47,6 @@ def test_a_backup_holds_everything_while_the_file_is_written(workspace: Workspac
         with copy.database.read() as connection:
             assert fetch_one(connection, "select max(description) from collections") == ""
     assert made.counts["sources"] == 2
-
-
-def test_a_backup_without_a_name_lies_beside_the_file_and_two_do_not_meet(workspace: Workspace) -> None:
-    first, second = back_up(workspace.database), back_up(workspace.database)
-    assert first.path.parent == workspace.database.path.parent
-    assert first.path != second.path and first.path.name.startswith("library-backup-")
-    assert not [name for name in os.listdir(first.path.parent) if name.startswith(".localmcp")]
 
 
 def test_a_backup_is_read_by_nobody_who_may_not_read_the_file(workspace: Workspace, tmp_path: Path) -> None:
@@ -220,17 +209,6 @@ def test_optimizing_gives_back_the_room_of_what_was_deleted_and_loses_nothing(tm
         assert done.vacuumed and done.bytes_after < 0.8 * done.bytes_before
         assert disagreements(workspace.database) == []
         assert found(workspace, "queen") == ["Bees"]
-
-
-def test_optimizing_deletes_what_belongs_to_nothing_and_keeps_the_way_back(workspace: Workspace) -> None:
-    database = workspace.database
-    with database.read() as connection:
-        place = choose_collections(connection, ["default"])[0]
-    reembed(database, place, HashEmbedder(128))
-    with database.write() as connection:
-        connection.execute("insert into vectors (id, embedding) values ((1 << 40) | 999999, zeroblob(256))")
-    assert optimize(database).removed == 1
-    assert clean(database, place) == 2
 
 
 def test_the_commands_tell_what_they_did(

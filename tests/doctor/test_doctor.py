@@ -85,16 +85,6 @@ def test_a_file_of_a_newer_localmcp_is_told_and_left_alone(workspace: Workspace)
     assert any("newer localmcp" in each.says and "upgrade" in each.fix for each in fails)
 
 
-def test_damaged_pages_are_told_with_the_way_back(workspace: Workspace) -> None:
-    workspace.database.close()
-    data = bytearray(workspace.database.path.read_bytes())
-    data[8192 * 4 : 8192 * 5] = bytes(8192)
-    workspace.database.path.write_bytes(data)
-    checks = run_checks(workspace.settings)
-    fail = next(each for each in checks if each.status == "fail")
-    assert any("localmcp restore" in f"{each.says} {each.fix}" for each in checks if each.status == "fail"), fail
-
-
 def overwrite_pages(workspace: Workspace, table: str) -> None:
     path = workspace.database.path
     workspace.close()

@@ -11,8 +11,7 @@ import pytest
 
 from localmcp.config import Settings
 from localmcp.errors import FileUnavailable, LocalMCPError
-from localmcp.packs.manifest import digest_content
-from localmcp.packs.verify import verify
+from localmcp.packs.verify import digest_content, verify
 from localmcp.storage.adoption import adopt
 from localmcp.tools import Scope
 from localmcp.workspace import Workspace

@@ -357,19 +357,6 @@ async def test_when_nothing_fits_surely_the_nearest_are_told_with_low_confidence
     assert all("parameters" in each for each in result.structured_content["tools"])
 
 
-def test_from_the_sixth_tool_on_the_text_of_a_brief_answer_only_names_them(registry: Registry) -> None:
-    for number in range(8):
-        registry.add(Made(f"count_letters_{number}", "Counts the letters of a text.", schema={}))
-    answer = registry.call("tool_search", {"query": "count letters"})
-    shown = json.loads(answer.text)
-    assert [set(hit) for hit in shown[5:]] == [{"name", "score"}] * (len(shown) - 5)
-    assert all("description" in hit for hit in shown[:5])
-    assert [hit["name"] for hit in shown] == [hit["name"] for hit in answer.value["tools"]]
-    assert all("description" in hit and len(hit) > 3 for hit in answer.value["tools"])
-    full = registry.call("tool_search", {"query": "count letters", "detail": "full"})
-    assert json.loads(full.text) == full.value["tools"] and len(shown) > 5
-
-
 def test_queries_ask_for_the_steps_of_a_task_one_by_one(registry: Registry) -> None:
     answer = registry.call("tool_search", {"queries": ["send an email", "say hello", " "]})
     assert {tool["name"] for tool in answer.value["tools"][:2]} == {"send_email", "greet"}
@@ -391,12 +378,6 @@ def test_an_empty_query_lists_all_with_score_one_by_name(registry: Registry) -> 
             ("greet", 1.0),
             ("send_email", 1.0),
         ]
-
-
-def test_a_list_of_all_tools_says_how_many_more_there_are(registry: Registry) -> None:
-    answer = registry.call("tool_search", {"max_results": 3})
-    assert answer.value["count"] == 3 and answer.value["hint"].startswith("1 more: ")
-    assert "hint" not in registry.call("tool_search", {"max_results": 4}).value
 
 
 def test_visible_tools_are_found_and_the_two_meta_tools_are_not(registry: Registry) -> None:
@@ -663,17 +644,6 @@ def test_any_query_is_answered_in_order_and_fits_the_schema(query: str, catalogu
     assert answer.text == NOTHING_FOUND or json.loads(answer.text)
     classic = [(-each["score"], each["name"]) for each in Discovery(registry).search(query, profile="classic")]
     assert classic == sorted(classic)
-
-
-@given(st.text(max_size=40).filter(lambda name: name not in ("tool_search", "execute_tool")))
-def test_any_other_name_is_answered_by_execute_tool(name: str) -> None:
-    registry = Registry()
-    registry.add_service(Discovery(registry))
-    answer = registry.call("execute_tool", {"name": name})
-    assert answer.text in (
-        "Tool name is required",
-        f"Tool not found: {name}. Use tool_search to discover available tools.",
-    )
 
 
 # ---------------------------------------------------------------- threads

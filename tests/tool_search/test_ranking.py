@@ -183,7 +183,7 @@ class TestTheModel:
         registry.add(FunctionTool(weigh_animal))
         with pytest.raises(UnknownTool) as unknown:
             registry.call("measure_weight_of_animal")
-        assert unknown.value.hint == "Did you mean 'weigh_animal'?" and waits == [0.0]
+        assert "weigh_animal" in str(unknown.value.hint) and waits == [0.0]
         loaded.set()
 
     def test_embeds_a_tool_once_whoever_searches_which_part(self, tmp_path: Path) -> None:
