@@ -337,14 +337,11 @@ def _checked_scopes(scopes: Iterable[str], own: Scope) -> list[str]:
         AccessDenied: the caller has less.
     """
     names = [scopes] if isinstance(scopes, str) else list(scopes)
-    wrong = [item for item in names if item not in list(RIGHTS)]
-    if wrong or not names:
-        raise InvalidInput(
-            f"scopes: {shorten_value(wrong[0] if wrong else names)} is no scope; use read, write or admin."
-        )
-    beyond = [item for item in names if not own.rights.issuperset(RIGHTS[item])]
-    if beyond:
-        raise AccessDenied(f"scopes: the key of this caller does not have {', '.join(beyond)}.")
+    for name in names or [[]]:
+        if name not in list(RIGHTS):
+            raise InvalidInput(f"scopes: {shorten_value(name)} is no scope; use read, write or admin.")
+        if not own.rights.issuperset(RIGHTS[str(name)]):
+            raise AccessDenied(f"scopes: the key of this caller does not have {name}.")
     return [right for right in RIGHTS if right in names]
 
 

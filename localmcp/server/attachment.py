@@ -40,9 +40,12 @@ def attach(hidden: Registry, discovery: Discovery, server: object) -> None:
     if not isinstance(server, MCPServer | Server):
         raise InvalidInput(f"{type(server).__name__} is no server of the mcp package.")
     attached = cast("MCPServer[Any] | Server[Any]", server)
-    if any(isinstance(part, _HiddenTools) for part in attached.middleware):
-        hint = "Add the one to the other as a provider: registry.add_provider(other)."
-        raise InvalidInput("Another registry is attached to this server.", hint=hint)
+    for part in attached.middleware:
+        if isinstance(part, _HiddenTools):
+            if part.hidden is hidden:
+                return
+            hint = "Add the one to the other as a provider: registry.add_provider(other)."
+            raise InvalidInput("Another registry is attached to this server.", hint=hint)
     attached.middleware.append(_HiddenTools(hidden, discovery))
 
 
@@ -50,7 +53,7 @@ class _HiddenTools:
     """Middleware: the two tools after the server's own, and hidden tools by name where the server has no such tool."""
 
     def __init__(self, hidden: Registry, discovery: Discovery) -> None:
-        self._hidden = hidden
+        self.hidden = hidden
         self._tools = {tool.name: tool for tool in tools_of(discovery) if tool.name in OURS}
         for name, tool in self._tools.items():
             tool.description = OURS[name]
@@ -69,7 +72,7 @@ class _HiddenTools:
         if name in OURS:
             return await anyio.to_thread.run_sync(_run, self._tools[name], cast(Json, arguments))
         try:
-            hidden = await anyio.to_thread.run_sync(self._hidden.find, name)
+            hidden = await anyio.to_thread.run_sync(self.hidden.find, name)
         except Exception:
             # A provider could not say: the call asks it again, and reports the error.
             hidden = name

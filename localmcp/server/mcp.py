@@ -211,19 +211,15 @@ class ToolServer(Server[Any]):
             return types.CallToolResult.model_validate(tool_result(name, answer, structured=structured))
         except MCPError:
             raise
-        except UnknownTool as error:
+        except LocalMCPError as error:
             # A tool may raise it too (execute_tool does): only a name that is nobody's is an error of the protocol.
-            if self._find(name) is None:
+            if isinstance(error, UnknownTool) and self._find(name) is None:
                 # Models are shown the message alone.
                 more = f". {error.hint}" if error.hint and self._scope().lean else ""
                 data = {"hint": error.hint} if error.hint else None
                 raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {quoted(name)}{more}", data) from error
-            message = message_of(error)
-        except MissingCapability as error:
-            if _is_modern(ctx):
+            if isinstance(error, MissingCapability) and _is_modern(ctx):
                 raise protocol_error(error) from error
-            message = message_of(error)
-        except LocalMCPError as error:
             message = message_of(error)
         except BaseException:
             # Panics of libraries written in Rust derive from BaseException, and one tool must not end the server.

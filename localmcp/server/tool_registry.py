@@ -9,7 +9,6 @@ registry.attach(server)                                  # an `mcp` server: adds
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -148,7 +147,6 @@ class ToolRegistry(Registry):
         self.embedder = LazyEmbedder(lambda: open_embedder(model)) if model else None
         """The model; it is loaded by the first search, or when the registry is attached to a server."""
         self.discovery = Discovery(self, ToolFinder(self.embedder))
-        self._attached: weakref.WeakSet[Any] = weakref.WeakSet()
 
     # ------------------------------------------------------------ tools and providers
 
@@ -244,11 +242,7 @@ class ToolRegistry(Registry):
         """
         from localmcp.server.attachment import attach
 
-        with self._lock:
-            if server in self._attached:
-                return
-            attach(self, self.discovery, server)
-            self._attached.add(server)
+        attach(self, self.discovery, server)
         if self.embedder is not None:
             self.embedder.start_loading()
 

@@ -47,12 +47,6 @@ kb.close()
     assert "sourdough" in run.stdout.splitlines()[0].lower()
 
 
-def test_the_first_search_is_by_meaning_too(kb: KnowledgeFile) -> None:
-    hits = kb.search("my loaf is dense and sour", limit=3)
-    assert len(hits) == 3 and hits[0].semantic > 0
-    assert [each.score for each in hits] == sorted((each.score for each in hits), reverse=True)
-
-
 def test_a_hit_leads_to_its_context_and_its_document(kb: KnowledgeFile) -> None:
     (hit,) = kb.search("boiler E110", limit=1)
     assert isinstance(hit, Hit) and hit.path is not None and hit.place.startswith(hit.path)

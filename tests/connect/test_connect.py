@@ -20,7 +20,7 @@ from localmcp.config import config_directory, servers_file
 from localmcp.connect.configuration import Change, find_targets, plan_connection, plan_removal, write_changes
 from localmcp.errors import ConfigurationError, InvalidInput
 from localmcp.hub import client_configuration
-from localmcp.hub.client_configuration import ClientFile, client_names, read_document
+from localmcp.hub.client_configuration import ClientFile, read_document
 
 TIME = {"command": "uvx", "args": ["mcp-server-time"]}
 
@@ -125,17 +125,6 @@ def test_a_client_that_is_not_installed_is_told_with_its_place_and_those_that_ar
     assert code == 0 and "claude-desktop" in out and "added" in out
     assert "claude_desktop_config.json" in out and "clients found: cursor" in err
     assert not (home / ".config").exists()
-
-
-@pytest.mark.parametrize("client", client_names())
-def test_a_first_connection_says_that_the_client_was_not_found_and_what_to_do_next(
-    home: Path, say: Any, client: str
-) -> None:
-    code, out, err = say(client, "--no-start")
-    assert code == 0 and client in out and "added" in out
-    assert "was not found on this machine; clients found: none" in err
-    assert "Next: " in err and "the program that reads this file" not in err
-    assert "was not found" not in say(client, "--no-start")[2]
 
 
 def test_what_is_neither_client_nor_file_is_refused_with_the_nearest(home: Path, run: Run) -> None:
@@ -295,14 +284,6 @@ def test_a_file_changed_meanwhile_is_not_overwritten(tmp_path: Path) -> None:
         write_change(change)
     assert read(path) == {"mcpServers": {"time": TIME}}
     assert sorted(tmp_path.iterdir()) == [path]
-
-
-def test_a_file_that_is_not_there_is_made_with_its_folders(home: Path, run: Run) -> None:
-    path = home / "new" / "folder" / "mcp.json"
-    code, told = run(str(path), "--no-start")
-    assert (code, told["files"][0]["backup"], list(read(path))) == (0, None, ["mcpServers"])
-    assert run(str(write(home / "empty.json", "")), "--no-start")[0] == 0
-    assert list(read(home / "empty.json")["mcpServers"]) == ["localmcp"]
 
 
 # ---------------------------------------------------------------- settings go along

@@ -94,10 +94,3 @@ def test_a_language_model_is_told_the_calls_that_it_may_run_without_a_search(tmp
         assert "search: add_path(path), refresh()," in instructions("read", "write", lean=True)
         assert instructions("read", lean=True).endswith("search: verify_citation(quote).")
         assert "verify_citation" not in instructions("read", "write", lean=False)
-
-
-@pytest.mark.parametrize("servers", [1, 5, 20, 400])
-@pytest.mark.parametrize("most", [90, 200])
-def test_a_listed_description_grows_by_a_bounded_number_of_characters(farm: Farm, servers: int, most: int) -> None:
-    farm.write(**{f"a-server-of-a-long-name-{n}": {"command": "x"} for n in range(servers)})
-    assert 0 < len(farm.open()[1].introduction(ending=False, characters=most)) <= most

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import signal
-import stat
 import subprocess
 import sys
 import threading
@@ -374,14 +373,6 @@ def test_secrets_in_addresses_and_arguments_are_kept_from_messages_and_logs() ->
     )
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="Windows has other rights")
-def test_the_log_of_a_server_is_its_owners_alone(tmp_path: Path) -> None:
-    log = client.ServerLog(tmp_path / "state" / "logs" / "mcp-shop.log", (), "shop")
-    log.add(b"a name and an address")
-    assert stat.S_IMODE(log.path.stat().st_mode) == 0o600
-    assert {stat.S_IMODE(folder.stat().st_mode) for folder in list(log.path.parents)[:2]} == {0o700}
-
-
 def test_a_server_that_writes_without_end_to_stderr_does_not_fill_the_disk(tmp_path: Path) -> None:
     path = tmp_path / "server.log"
     log = client.ServerLog(path, ("sesame",), "a run")
@@ -549,13 +540,6 @@ def test_every_name_becomes_one_that_clients_take_and_no_two_become_one(server: 
     assert exposed_names(namespace, reversed(tools)) == shown
 
 
-def test_servers_whose_names_become_one_namespace_are_told_apart(farm: Farm) -> None:
-    farm.write(**{"a b": farm.plain("a b"), "a_b": farm.plain("a_b")})
-    _, opened = farm.open()
-    assert opened.servers["a_b"].prefix == "a_b__"
-    assert re.fullmatch(r"a_b_[0-9a-f]{6}__", opened.servers["a b"].prefix)
-
-
 # ---------------------------------------------------------------- entries
 
 
@@ -665,15 +649,3 @@ def test_a_tool_that_joins_later_is_refused_until_it_is_approved(farm: Farm) -> 
     assert list(opened.servers["shop"].changes()) == ["shop__grown"]
     opened.servers["shop"].approve()
     assert registry.call("shop__grown").text == "grown was called"
-
-
-def test_another_filter_asks_for_no_approval_and_a_damaged_record_for_one_of_everything(farm: Farm) -> None:
-    farm.write(shop=farm.plain("shop", tools={"include": ["fail"]}))
-    farm.open()[1].refresh(["shop"])
-    farm.write(shop=farm.plain("shop"))
-    registry, opened = farm.open()
-    assert registry.call("shop__echo", {"text": "a"}).text == "a"
-    (record,) = (farm.logs.parent / "approved-tools").iterdir()
-    record.write_text("{")
-    opened.close()
-    assert isinstance(failure(farm.open()[0], "shop__echo", {"text": "a"}), AccessDenied)

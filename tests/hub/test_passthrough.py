@@ -20,7 +20,6 @@ from mcp.server.subscriptions import PromptsListChanged, ResourcesListChanged
 import localmcp
 from localmcp.errors import CallGivenUp
 from localmcp.server.mcp import ToolServer
-from localmcp.tool_search.discovery import Discovery
 from localmcp.tools import Registry, Scope, use_scope
 from localmcp.tools.registry import CallRecord
 from localmcp.workspace import Workspace
@@ -269,15 +268,3 @@ def test_who_is_bound_to_some_tools_sees_no_resources_of_other_servers(tmp_path:
     with use_scope(Scope(tools=frozenset({"search"}))):
         assert offers.resources(0) == ([], None) and offers.read("localmcp://server/sdk/note%3A%2F%2Ftoday") is None
     farm.close()
-
-
-async def test_blocks_of_a_server_that_sends_nothing_structured_come_without_it_through_execute_tool_too(
-    registry: Registry,
-) -> None:
-    registry.add_service(Discovery(registry))
-    async with Client(ToolServer(lambda: Wired(registry), Scope())) as client:
-        direct = await client.call_tool("sdk__count", {"steps": 0})
-        result = await client.call_tool("execute_tool", {"name": "sdk__picture", "arguments": {}})
-    assert [block.type for block in result.content] == ["text", "image"]
-    assert result.structured_content is None
-    assert direct.structured_content == {"result": "counted"}

@@ -607,13 +607,6 @@ def test_a_client_may_send_everything_at_once(server: Server) -> None:
     assert replies[2]["result"]["structuredContent"] == {"words": "x", "count": 1}
 
 
-def test_before_the_handshake_a_bad_line_is_answered_and_a_modern_request_served(server: Server) -> None:
-    assert server.ask(b"\xff\xfegarbage\n")["error"]["code"] == -32700
-    request = call(1, "echo", text="x")
-    request["params"]["_meta"] = META
-    assert server.ask(request)["result"]["structuredContent"] == {"words": "x", "count": 1}
-
-
 def test_a_handshake_that_the_sdk_refuses_is_answered_once_and_odd_line_ends_are_tolerated(server: Server) -> None:
     reply = server.ask(b"\xef\xbb\xbf" + json.dumps({**initialize(7), "params": {}}).encode() + b"\r\n\r\n\n")
     assert reply["id"] == 7 and reply["error"]["code"] == -32602
@@ -654,13 +647,6 @@ def test_lone_surrogates_and_invalid_utf8_in_requests_become_replacement_charact
     assert lasting.ask(call(3, "no\udfffbody"))["error"]["message"] == "Unknown tool: no\ufffdbody"
     assert lasting.ask(call("\ud800", "echo", text="x"))["id"] == "\ufffd"
     assert "not a parameter" in lasting.ask(call(5, "echo", **{"\ud800": 1}))["result"]["content"][0]["text"]
-
-
-def test_a_text_with_a_line_separator_of_unicode_stays_on_one_line(lasting: Server) -> None:
-    lasting.send(call(1, "echo", text="one\u2028two\u2029"))
-    line = lasting.stdout.readline().decode()
-    assert len(line.splitlines()) == 1
-    assert json.loads(line)["result"]["structuredContent"]["words"] == "one\u2028two\u2029"
 
 
 def test_stray_output_and_cancelled_calls_do_no_harm_and_calls_that_hang_leave_lists_and_pings_free(

@@ -14,7 +14,6 @@ from typing import Any
 import httpx2
 import mcp.types as wire
 import pytest
-from federation import wait_until
 from mcp import Client, MCPError
 from mcp.client.streamable_http import streamable_http_client
 from mcp.server import MCPServer
@@ -139,21 +138,6 @@ def test_the_last_registration_of_a_name_wins_and_can_be_taken_back(registry: To
 
 
 # ---------------------------------------------------------------- searching and calling
-
-
-def test_search_gives_scores_and_schemas_of_hidden_tools(registry: ToolRegistry) -> None:
-    hit = registry.search("email", 10)[0]
-    assert (hit["name"], hit["input_schema"]["type"]) == ("send_email", "object")
-    assert hit["inputSchema"] == hit["input_schema"]
-
-
-def test_with_a_model_tools_are_found_by_meaning() -> None:
-    registry = ToolRegistry(model="default")
-    registry.register_tool(ToolDefinition("weather_forecast", "Tell the weather of the coming days"), lambda: "rain")
-    registry.register_tool(ToolDefinition("compress_image", "Make a picture file smaller"), lambda: "small")
-    # Until the vectors of the tools are made, words alone are compared.
-    assert wait_until(lambda: registry.search("shrink a photo") != [])
-    assert [hit["name"] for hit in registry.search("shrink a photo")] == ["compress_image"]
 
 
 def test_an_unknown_name_is_not_found_and_the_nearest_is_named(registry: ToolRegistry) -> None:
@@ -444,21 +428,6 @@ async def test_the_example_gives_each_user_tools_of_their_own(example: Any) -> N
         async with user(app, None) as nobody:
             assert "my_notes" not in await names_found(nobody, "my_notes")
             assert (await run_tool(nobody, "my_notes")).startswith("Tool not found: my_notes.")
-
-
-async def test_the_examples_database_email_and_document_tools_work(example: Any) -> None:
-    server = example.build_server()
-    app = example.build_app(server)
-    async with server.session_manager.run(), user(app, None) as client:
-        assert "sql_query" in await names_found(client, "database")
-        rows = await run_tool(client, "sql_query", query="select customer, sum(total) as s from orders group by 1")
-        assert json.loads(rows) == [{"customer": "Anna", "s": 19.75}, {"customer": "Bruno", "s": 80.0}]
-        assert "readonly" in await run_tool(client, "sql_query", query="delete from orders")
-        assert await run_tool(client, "send_email", to="user@example.com", subject="Hello", body="World") == (
-            "Email sent to user@example.com"
-        )
-        await run_tool(client, "create_document", title="Bees", text="Bees live in hives.")
-        assert await run_tool(client, "find_documents", word="hives") == '["Bees"]'
 
 
 def test_handlers_names_and_schemas_in_the_form_of_language_models_can_be_looked_up() -> None:

@@ -60,57 +60,6 @@ SECURITY_HEADERS = {
 }
 
 
-class Authentication:
-    """Checks the key of every request, so that a key revoked a moment ago is refused."""
-
-    def __init__(self, open_workspace: OpenOnce) -> None:
-        self._open_workspace = open_workspace
-        self._checks = anyio.CapacityLimiter(PARALLEL_CHECKS)
-        self._first_checks = anyio.CapacityLimiter(PARALLEL_CHECKS)
-        self._guesses = anyio.CapacityLimiter(1)
-        """Keys that begin as none of ours wait here, so that whoever guesses holds up only other guesses."""
-
-    async def admit(self, request: Request) -> KeyInfo:
-        """Return the key that the request carries; from here on `request_scope` is its scope.
-
-        Raises:
-            Refused: 401; 429 when too many keys wait to be checked; 500 when the file that holds them cannot be read.
-        """
-        key = _bearer_token(request)
-        in_thread = anyio.to_thread.run_sync
-        try:
-            keys = (await in_thread(self._open_workspace, limiter=self._checks)).api_keys
-            limiter = self._checks
-            if not keys.has_verified(key):
-                begins_like_ours = await in_thread(keys.has_beginning_of, key, limiter=self._checks)
-                limiter = self._first_checks if begins_like_ours else self._guesses
-            if limiter is not self._checks and limiter.statistics().tasks_waiting >= MOST_WAITING:
-                raise Refused(429, "Too many requests", code=SERVER_ERROR, headers={"retry-after": "1"})
-            info = await in_thread(keys.verify, key, limiter=limiter)
-        except AccessDenied as error:
-            # Only the holder of a key learns that it was revoked or has expired.
-            raise _unauthorized(request, "Invalid API key", error.message) from error
-        except LocalMCPError as error:
-            raise refused_for(error) from error
-        request_scope.set(info.scope())
-        return info
-
-
-def _bearer_token(request: Request) -> str:
-    """Return the key in the one Authorization header.
-
-    Raises:
-        Refused: 401: no such header, several, or another scheme.
-    """
-    headers = request.headers.getlist("authorization")
-    scheme, _, key = headers[0].partition(" ") if len(headers) == 1 else ("", "", "")
-    if scheme.lower() != "bearer" or not key.strip():
-        raise _unauthorized(request, "Missing or invalid Authorization header")
-    if len(key) > 200 or not key.isascii():
-        raise _unauthorized(request, "Invalid API key")
-    return key.strip()
-
-
 def _unauthorized(request: Request, message: str, details: str | None = None) -> Refused:
     """Return the 401 of every path."""
     say("Unauthorized", path=request.url.path, reason=message)
@@ -124,7 +73,11 @@ class HttpApp:
     def __init__(self, open_workspace: OpenOnce, settings: Settings, host: str) -> None:
         """`host`: the address it listens on."""
         self._security = TransportSecurityMiddleware(own_names(settings, host))
-        self._authentication = Authentication(open_workspace)
+        self._open_workspace = open_workspace
+        self._checks = anyio.CapacityLimiter(PARALLEL_CHECKS)
+        self._first_checks = anyio.CapacityLimiter(PARALLEL_CHECKS)
+        self._guesses = anyio.CapacityLimiter(1)
+        """Keys that begin as none of ours wait here, so that whoever guesses holds up only other guesses."""
         self._large_bodies: defaultdict[str, asyncio.Semaphore] = defaultdict(partial(asyncio.Semaphore, 1))
         """By key."""
         endpoints = Endpoints(open_workspace)
@@ -226,7 +179,7 @@ class HttpApp:
         if path == HEALTH:
             return None
         say("HTTP Transport request received", method=request.method, path=path)
-        key = await self._authentication.admit(request)
+        key = await self._authenticate(request)
         request.state.key = key
         say("HTTP Transport authenticated", userId=key.id, ragId=key.rag)
         headers, address = request.headers, request.client.host if request.client else "unknown"
@@ -238,6 +191,39 @@ class HttpApp:
             gone = "RAG configuration is incomplete: the collection of this API key no longer exists"
             raise Refused(400, gone, code=SERVER_ERROR)
         return None
+
+    async def _authenticate(self, request: Request) -> KeyInfo:
+        """Return the key in the one Authorization header; from here on `request_scope` is its scope.
+
+        It is checked at every request, so that a key revoked a moment ago is refused.
+
+        Raises:
+            Refused: 401; 429 when too many keys wait to be checked; 500 when the file that holds them cannot be read.
+        """
+        headers = request.headers.getlist("authorization")
+        scheme, _, key = headers[0].partition(" ") if len(headers) == 1 else ("", "", "")
+        key = key.strip()
+        if scheme.lower() != "bearer" or not key:
+            raise _unauthorized(request, "Missing or invalid Authorization header")
+        if len(key) > 200 or not key.isascii():
+            raise _unauthorized(request, "Invalid API key")
+        in_thread = anyio.to_thread.run_sync
+        try:
+            keys = (await in_thread(self._open_workspace, limiter=self._checks)).api_keys
+            limiter = self._checks
+            if not keys.has_verified(key):
+                begins_like_ours = await in_thread(keys.has_beginning_of, key, limiter=self._checks)
+                limiter = self._first_checks if begins_like_ours else self._guesses
+            if limiter is not self._checks and limiter.statistics().tasks_waiting >= MOST_WAITING:
+                raise Refused(429, "Too many requests", code=SERVER_ERROR, headers={"retry-after": "1"})
+            info = await in_thread(keys.verify, key, limiter=limiter)
+        except AccessDenied as error:
+            # Only the holder of a key learns that it was revoked or has expired.
+            raise _unauthorized(request, "Invalid API key", error.message) from error
+        except LocalMCPError as error:
+            raise refused_for(error) from error
+        request_scope.set(info.scope())
+        return info
 
     async def _read_body(self, request: Request) -> bytes:
         """Return the request's body. Of each key one large body is read at a time: many at once hold up nobody else.
