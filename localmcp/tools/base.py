@@ -1,14 +1,18 @@
-"""What a tool is, what it answers, and who provides tools."""
+"""What a tool is, its mark and its answer, who provides tools, and lenient parsing for several tools."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Protocol, TypeVar, cast
 
+from localmcp.errors import InvalidInput, LocalMCPError
+from localmcp.humanize import quoted
 from localmcp.schemas import Json
-from localmcp.tools.mark import ToolMark
+
+Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +28,67 @@ class Answer:
     """A result `input_required` of another server: the client answers it by calling again (`client_input`)."""
     whole_text: bool = False
     """The text holds everything that the structured value does: a client may read only one of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolMark:
+    """What describes a tool besides its method; as a decorator it marks a public method as a tool.
+
+    `name` is how it is called on the wire: letters, digits, `_` and `-`, at most 40.
+    """
+
+    name: str
+    title: str
+    """A short label for people."""
+    keywords: tuple[str, ...] = ()
+    """Words under which `tool_search` finds it."""
+    examples: tuple[str, ...] = ()
+    """Phrases a person would say.
+
+    `{p}` captures the argument p, `{p:singular}` in the singular, `{p=value}` represents a constant, `a|b` for
+    alternatives. A phrase that is only `{p}` takes the whole sentence and counts only if the tool then finds
+    something.
+    """
+    visible: bool = True
+    """Listed by tools/list; others are found by `tool_search`."""
+    read_only: bool = True
+    """This and the next three are the annotations of MCP."""
+    destructive: bool = False
+    idempotent: bool | None = None
+    """None = as `read_only`."""
+    open_world: bool = False
+    proxy: bool = False
+    """It only runs another tool through the registry, which checks the rights for that tool."""
+    stand_in: bool = False
+    """It finds or runs the tools that are not listed, so it is not listed where all are."""
+    accepts: Mapping[str, Callable[[str, Any], Any]] = field(default_factory=dict[str, Callable[[str, Any], Any]])
+    """Parameter -> function(name, value) that turns a lenient value into a strict one (S0-6)."""
+    says: Mapping[str, str] = field(default_factory=dict[str, str])
+    """The contract's own words for a bad argument.
+
+    `"texts"` for the field, `"texts[]"` for an item (`{index}` is filled in), `"texts required"` when it is missing.
+    """
+    text: Callable[[Any], str] | None = None
+    """Makes the text block of the answer from the result; by default it is the result as compact JSON."""
+    lean: Callable[[Any], Answer] | None = None
+    """Makes the whole answer from the result where a language model reads it (`Scope.lean`)."""
+    on_error: Callable[[LocalMCPError], Json] | None = None
+    """Turns a deliberate error into a result (`{"success": False, ...}`)."""
+
+    def __post_init__(self) -> None:
+        if self.idempotent is None:
+            object.__setattr__(self, "idempotent", self.read_only)
+
+    def __call__(self, method: Method) -> Method:
+        method.__tool__ = self  # pyright: ignore[reportFunctionMemberAccess]
+        return method
+
+
+tool = ToolMark
+hidden_tool = partial(ToolMark, visible=False)
+"""Marks a tool that only reads, and is not listed: `tool_search` finds it."""
+hidden_change = partial(ToolMark, visible=False, read_only=False)
+"""Marks a tool that changes something, and is not listed."""
 
 
 class Tool(ABC):
@@ -86,3 +151,45 @@ class Provider(Protocol):
     def find(self, name: str) -> Tool | None:
         """The tool of that name; None = not mine (a miss). Anything raised is a real error and stops the call."""
         ...
+
+
+# ---------------------------------------------------------------- lenient parsing
+
+
+def integer_or_string(name: str, value: Any) -> Any:
+    """S0-6: whole numbers may come as text or as 25.0; empty text means the default (None)."""
+    if isinstance(value, bool):
+        raise InvalidInput(f"{name} must be a number or string, got: bool")
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if not isinstance(value, str):
+        return value
+    if not value.strip():
+        return None
+    try:
+        return int(value.strip())
+    except ValueError as error:
+        raise InvalidInput(f"invalid {name} value: {quoted(value)}") from error
+
+
+def at_most(most: int, name: str, value: Any) -> Any:
+    """Read a limit as the originals did (S0-5, C0-2, C1-1): below 1 is the default (None), above `most` is `most`."""
+    number = integer_or_string(name, value)
+    if not isinstance(number, int):
+        return number
+    return min(number, most) if number > 0 else None
+
+
+MOST_INTEGER = 2**63 - 1
+
+
+def integer_beyond_64_bits(value: Any) -> int | None:
+    """Return a whole number in `value`, however deep, that SQLite cannot hold; None if there is none."""
+    if isinstance(value, int):
+        return value if abs(value) > MOST_INTEGER else None
+    inner: Iterable[Any] = ()
+    if isinstance(value, Mapping):
+        inner = cast("Mapping[Any, Any]", value).values()
+    elif isinstance(value, list | tuple):
+        inner = cast("Iterable[Any]", value)
+    return next((integer for item in inner if (integer := integer_beyond_64_bits(item)) is not None), None)

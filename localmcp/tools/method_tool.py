@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, cast, get_type_hints
@@ -22,10 +22,69 @@ from localmcp.schemas import (
     shorten_schema,
     shorten_value,
 )
-from localmcp.tools.argument_names import NEAR, canonical_names, fold_name
-from localmcp.tools.base import Answer, Tool
-from localmcp.tools.mark import MOST_INTEGER, ToolMark, integer_beyond_64_bits
+from localmcp.tools.base import MOST_INTEGER, Answer, Tool, ToolMark, integer_beyond_64_bits
 from localmcp.tools.scope import current_scope
+
+SAME = (
+    ("query", "queries", "q", "question", "task", "taskDescription", "text", "texts", "prompt", "displayName", "quote"),
+    ("limit", "topK", "maxResults", "n", "k", "size", "numResults"),
+    ("offset", "skip", "start"),
+    ("pathPrefix", "folder", "directory", "prefix", "path"),
+    ("sourceId", "path", "document", "documentId", "source", "title", "file", "docId", "id", "filePath", "folder",
+     "directory"),
+    ("chunkId", "chunk", "passageId", "id", "resultId"),
+    ("collection", "collectionName", "knowledgeBase", "ragId"),
+    ("partition", "partitionName"),
+    ("maxChars", "maxCharacters", "maxLength", "budget"),
+    ("since", "after", "from"),
+    ("until", "before", "to"),
+    ("groupBy", "group"),
+    ("lines", "lineRange", "range"),
+    ("name", "toolName", "tool", "function"),
+    ("arguments", "args", "input", "params"),
+    ("text", "content", "body", "markdown", "instruction", "rule", "ruleText"),
+    ("title", "name", "heading"),
+)  # fmt: skip
+"""Names that mean the same; of two lines with a word, the first with a parameter that is free counts."""
+NEAR = {"startline": "lines", "endline": "lines", "linestart": "lines", "lineend": "lines", "page": "offset"}
+"""Folded name -> the parameter that takes it in another form."""
+
+
+def fold_name(name: str) -> str:
+    """Return the name without case and underscores, so that `top_k` equals `topK`."""
+    return name.replace("_", "").replace("-", "").lower()
+
+
+_SAME = tuple(frozenset(map(fold_name, names)) for names in SAME)
+
+
+def canonical_names(arguments: Mapping[str, Any], parameters: Collection[str]) -> dict[str, Any]:
+    """Return the arguments under the names that the tool advertises.
+
+    A name in another spelling, or another word for a parameter that is not given, is replaced. Arguments that are all
+    nested under one name, such as `arguments`, are unwrapped. Anything else stays as it is and is refused later, with
+    the nearest name.
+    """
+    if all(name in parameters for name in arguments):
+        return dict(arguments)
+    wrappers = ("arguments", "args", "input", "params", "parameters", "kwargs")
+    by_fold = {fold_name(name): name for name in parameters}
+    free = [name for name in parameters if name not in arguments]
+    meant: dict[str, Any] = {}
+    for name, value in arguments.items():
+        folded = fold_name(name)
+        parameter = name if name in parameters else by_fold.get(folded)
+        if parameter is None:
+            lines = [line for line in _SAME if folded in line]
+            same = (other for line in lines for other in free if fold_name(other) in line)
+            parameter = next(same, None)
+        if parameter is None and len(arguments) == 1 and folded in wrappers and isinstance(value, Mapping):
+            return canonical_names(cast("Mapping[str, Any]", value), parameters)
+        parameter = name if parameter is None or parameter in meant else parameter
+        free = [name for name in free if name != parameter]
+        meant[parameter] = value
+    return meant
+
 
 _ARGUMENT = "argument_"
 

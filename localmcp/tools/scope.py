@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from localmcp.schemas import Json
-    from localmcp.tools.base import Provider
-    from localmcp.tools.mark import ToolMark
+    from localmcp.tools.base import Provider, ToolMark
 
 Value = TypeVar("Value")
 
