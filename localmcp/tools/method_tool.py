@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any, cast, get_type_hints
 
 from localmcp.errors import InvalidInput, LocalMCPError
-from localmcp.humanize import cut_to
+from localmcp.humanize import MOST_QUOTED, quoted
 from localmcp.schemas import (
     Json,
     bare_type,
@@ -86,6 +86,18 @@ def canonical_names(arguments: Mapping[str, Any], parameters: Collection[str]) -
     return meant
 
 
+def _with_values_cut(message: str, value: Any) -> str:
+    """Return a message that repeats only the beginning of long arguments: who reads it has sent them."""
+    if isinstance(value, str) and len(value) > MOST_QUOTED:
+        return message.replace(value, quoted(value))
+    if isinstance(value, Mapping):
+        value = [part for item in cast("Mapping[Any, Any]", value).items() for part in item]
+    if isinstance(value, list | tuple) and len(message) > MOST_QUOTED:
+        for item in cast("list[Any]", value):
+            message = _with_values_cut(message, item)
+    return message
+
+
 _ARGUMENT = "argument_"
 
 
@@ -157,9 +169,7 @@ class MethodTool(Tool):
         try:
             value = self.method(**self._checked(arguments))
         except LocalMCPError as error:
-            if len(str(arguments)) > 900:
-                # It may repeat a long argument, which whoever reads it has sent.
-                error.message = cut_to(error.message, 900)
+            error.message = _with_values_cut(error.message, arguments)
             if self.mark.on_error is None:
                 raise
             return replace(self._answer(self.mark.on_error(error)), is_error=True)

@@ -174,14 +174,17 @@ class Registry:
         near = nearest(written, names, least=80)
         if not meant and near and words and nearest(words[0], _WORD.findall(near)[:1]):
             meant = [near]
-        if len(meant) == 1:
-            return UnknownTool(f"Unknown tool: {quoted(name)}", hint=f"Did you mean '{meant[0]}'?")
-        try:
-            meant = meant or self.suggest(" ".join(words))
-        except LocalMCPError as error:
-            log.info("no tool could be suggested: %s", error)
-        hint = f"Nearest tools: {', '.join(meant)}." if meant else did_you_mean(written, names)
-        return UnknownTool(f"Unknown tool: {quoted(name)}", hint=hint or None)
+        is_one = len(meant) == 1
+        if not meant:
+            try:
+                meant = self.suggest(" ".join(words))
+            except LocalMCPError as error:
+                log.info("no tool could be suggested: %s", error)
+            is_one = len(meant) == 1 and nearest(written, meant) is not None
+        hint = f"Did you mean '{meant[0]}'?" if is_one else f"Nearest tools: {', '.join(meant)}."
+        return UnknownTool(
+            f"Unknown tool: {quoted(name)}", hint=hint if meant else did_you_mean(written, names) or None
+        )
 
     def call(self, name: str, arguments: Json | None = None, scope: Scope | None = None) -> Answer:
         """Run the tool `name` in `scope` (the current one by default): the one entry of all interfaces.
