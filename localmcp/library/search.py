@@ -128,7 +128,7 @@ class PassageSearch:
             texts = (hit.passage.text[: GROUPED_CHARS if groupBy else None] for hit in outcome.hits)
             fitting = sum(used <= budget for used in accumulate(map(len, texts)))
             outcome.hits = outcome.hits[: max(fitting, 1)]
-        result = _search_result(request, outcome, explain, self.database.adopted)
+        result = self._answer(request, outcome, explain)
         if not outcome.hits:
             return self._explain_nothing(result, filters, origin)
         if groupBy:
@@ -136,11 +136,34 @@ class PassageSearch:
                 hit["morePassages"] = more.get(hit["sourceId"], 0)
         if lean:
             _shorten(result, outcome, request, is_whole=bool(maxChars or explain))
-        own = [hit.passage.source_uuid for hit in outcome.hits if hit.origin is None]
-        with self.database.read() as connection:
-            if notice := tables_among(connection, own[:FIRST]):
-                result["notices"] = [*result.get("notices", ()), notice]
         return result
+
+    def _answer(self, request: SearchRequest, outcome: SearchOutcome, explain: bool) -> Json:
+        own = [hit.passage.source_uuid for hit in outcome.hits if hit.origin is None]
+        notices = list(outcome.notices)
+        if own:
+            with self.database.read() as connection:
+                notices += filter(None, [tables_among(connection, own[:FIRST])])
+        shown = request.offset + len(outcome.hits)
+        repairs = outcome.query.repairs if outcome.query else ()
+        replacements = {repair.word: repair.replacement for repair in repairs}
+        corrected = (replacements.get(fold(word).strip(".,;:!?()\"'"), word) for word in request.text.split())
+        result = {
+            "query": request.text,
+            "mode": request.mode,
+            "count": len(outcome.hits),
+            "results": [_search_hit(hit, explain, self.database.adopted) for hit in outcome.hits],
+            "weights": {"semantic": outcome.weights.semantic, "keyword": round(outcome.weights.keyword, 6)},
+            "message": None if outcome.hits else NOTHING_FOUND,
+            "lowConfidence": True if outcome.hits and outcome.doubtful else None,
+            "coverage": outcome.coverage if outcome.coverage < 1 else None,
+            "notices": notices or None,
+            "repairs": [{"word": r.word, "replacement": r.replacement} for r in repairs] or None,
+            "didYouMean": " ".join(corrected) if repairs else None,
+            "nextCursor": str(shown) if outcome.hits and shown < outcome.total else None,
+            "explain": _explanation(outcome) if explain else None,
+        }
+        return without_none(result)
 
     def _explain_nothing(self, result: Json, filters: Filters, origin: str | None) -> Json:
         """Say which filter fits no document, or that there are none."""
@@ -202,29 +225,6 @@ def _group_by_document(hits: Sequence[Hit]) -> tuple[list[Hit], dict[str, int]]:
     counts = Counter(_document_of(hit) for hit in hits)
     ordered = [hit for hit in hits if best[_document_of(hit)] is hit]
     return ordered, {shown_id(identity, origin): count - 1 for (origin, identity), count in counts.items()}
-
-
-def _search_result(request: SearchRequest, outcome: SearchOutcome, explain: bool, adopted: bool) -> Json:
-    shown = request.offset + len(outcome.hits)
-    repairs = outcome.query.repairs if outcome.query else ()
-    replacements = {repair.word: repair.replacement for repair in repairs}
-    corrected = (replacements.get(fold(word).strip(".,;:!?()\"'"), word) for word in request.text.split())
-    result = {
-        "query": request.text,
-        "mode": request.mode,
-        "count": len(outcome.hits),
-        "results": [_search_hit(hit, explain, adopted) for hit in outcome.hits],
-        "weights": {"semantic": outcome.weights.semantic, "keyword": round(outcome.weights.keyword, 6)},
-        "message": None if outcome.hits else NOTHING_FOUND,
-        "lowConfidence": True if outcome.hits and outcome.doubtful else None,
-        "coverage": outcome.coverage if outcome.coverage < 1 else None,
-        "notices": outcome.notices or None,
-        "repairs": [{"word": r.word, "replacement": r.replacement} for r in repairs] or None,
-        "didYouMean": " ".join(corrected) if repairs else None,
-        "nextCursor": str(shown) if outcome.hits and shown < outcome.total else None,
-        "explain": _explanation(outcome) if explain else None,
-    }
-    return without_none(result)
 
 
 def _shorten(result: Json, outcome: SearchOutcome, request: SearchRequest, *, is_whole: bool) -> None:
