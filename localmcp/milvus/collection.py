@@ -21,7 +21,6 @@ from localmcp.humanize import choices
 from localmcp.index.collections import DEFAULT_PARTITION
 from localmcp.index.conditions import Condition, evaluate
 from localmcp.index.drafts import DEFAULT_LANGUAGE
-from localmcp.index.keyword import LENGTH_SHARE, SATURATION
 from localmcp.milvus.client import Client, is_not_loaded, load_library, read_server
 from localmcp.milvus.filters import filter_text, is_one_of
 from localmcp.schemas import Json, mapping_of
@@ -133,8 +132,7 @@ class Milvus(Client):
             fields.add_function(
                 library.Function("bm25", bm25, input_field_names=["words"], output_field_names="sparse")
             )
-            constants = {"bm25_k1": SATURATION, "bm25_b": LENGTH_SHARE}
-            index.add_index("sparse", index_type="SPARSE_INVERTED_INDEX", metric_type="BM25", params=constants)
+            index.add_index("sparse", index_type="SPARSE_INVERTED_INDEX", metric_type="BM25")
         self.call(
             "create_collection",
             name,
