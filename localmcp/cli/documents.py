@@ -54,7 +54,9 @@ def search(session: Session, meta: tuple[str, ...], **arguments: Any) -> int:
         if hit.get("freshness") in FRESHNESS:
             session.warn(f"{hit['sourceTitle']}: {FRESHNESS[hit['freshness']]}")
         if arguments["explain"] and not session.as_json:
-            render.echo(f"[{number}]\n{render.facts(explanation(answer.value, hit).items())}")
+            render.echo(f"[{number}]\n{render.facts(explanation(answer.value, hit).items())}\n")
+    if arguments["explain"] and not session.as_json:
+        render.echo(render.render(answer.value["explain"]))
     return code
 
 
