@@ -294,11 +294,12 @@ class Session:
                         database.close()
                         now = database.counters(), now[1]
                     workspace.upkeep.start()
+                    with database.read() as connection:
+                        works = work_on(connection)
+                    # It is reachable again only when all of it could be read.
                     if now != seen or problem:
                         self._post(FileChanged(now[0]))
                     seen = now
-                    with database.read() as connection:
-                        works = work_on(connection)
                     if works != self.works:
                         self.works = works
                         self._post(StateChanged())
