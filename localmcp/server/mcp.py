@@ -38,7 +38,7 @@ from localmcp.errors import LocalMCPError, MissingCapability, UnknownTool
 from localmcp.humanize import quoted
 from localmcp.masking import mask_text
 from localmcp.schemas import without_surrogates
-from localmcp.server.program import FALLBACK_INSTRUCTIONS
+from localmcp.server.handshake import FALLBACK_INSTRUCTIONS
 from localmcp.server.resources import OwnOffer
 from localmcp.tools import (
     Answer,

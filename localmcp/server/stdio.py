@@ -24,9 +24,9 @@ from mcp.shared.message import SessionMessage
 from localmcp.errors import ConfigurationError, LocalMCPError
 from localmcp.files import write_atomically
 from localmcp.schemas import without_surrogates
+from localmcp.server.handshake import MAX_INSTRUCTIONS, Wire, database_key, instructions_file, read_kept
 from localmcp.server.mcp import ToolServer
 from localmcp.server.opening import OpenOnce, close_within, pass_on_changes
-from localmcp.server.program import MAX_INSTRUCTIONS, Wire, database_key, instructions_file, read_kept
 from localmcp.tools import CallRecord, Scope, use_scope
 
 if TYPE_CHECKING:

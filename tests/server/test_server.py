@@ -24,7 +24,7 @@ import localmcp
 from localmcp import __version__
 from localmcp.__main__ import plain_serve
 from localmcp.errors import ConfigurationError
-from localmcp.server import program as handshake
+from localmcp.server import handshake
 from localmcp.server.mcp import MAX_RESULT, PARALLEL_CALLS, ToolServer
 from localmcp.tool_search.discovery import COMMON_CALLS
 from localmcp.tools import Answer, Scope, Tool, ToolMark
@@ -542,7 +542,7 @@ def test_anything_but_a_proper_handshake_is_left_to_the_sdk(line: bytes) -> None
 def test_nothing_heavy_is_imported_before_the_first_reply(tmp_path: Path) -> None:
     script = (
         "import sys, localmcp.__main__\n"
-        "from localmcp.server.program import greet\n"
+        "from localmcp.server.handshake import greet\n"
         "greet()\n"
         "sys.stderr.write(' '.join(sys.modules))\n"
     )
@@ -582,7 +582,7 @@ def test_the_next_start_tells_what_the_last_session_learned(folder: Path, server
     assert server.ask(initialize())["result"]["instructions"] == handshake.FALLBACK_INSTRUCTIONS
     assert server.ask(call(1, "echo", text="x"))["result"]["structuredContent"] == {"words": "x", "count": 1}
     assert server.end() == (0, "", "")
-    script = "from localmcp.server.program import greet\ngreet()"
+    script = "from localmcp.server.handshake import greet\ngreet()"
     again = Server([sys.executable, "-c", script], folder / "state")
     assert again.ask(initialize())["result"]["instructions"] == "Ask about the garden."
     again.release()
