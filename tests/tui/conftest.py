@@ -12,6 +12,8 @@ import pytest
 def tmp_path(homes: Path) -> Path:
     """Return the same folder for every test, empty."""
     folder = homes / "person"
-    shutil.rmtree(folder, ignore_errors=True)
+    while folder.exists():
+        # A thread of the test before may still write its last file.
+        shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     return folder
