@@ -14,8 +14,7 @@ from localmcp.cli import render
 from localmcp.cli.ingest import summary
 from localmcp.cli.progress import shown_progress
 from localmcp.cli.session import Session, command, pass_session
-from localmcp.connect.entry import make_launch
-from localmcp.connect.trial import ask_server
+from localmcp.connect.entry import ask_server, make_launch
 from localmcp.errors import InvalidInput
 from localmcp.files import expand_home
 from localmcp.humanize import command_line

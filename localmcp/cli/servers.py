@@ -352,7 +352,7 @@ def connect_client(
     session: Session, targets: list[ClientFile], name: str, launch: Launch, dry_run: bool, *, start: bool
 ) -> None:
     """Start the server once, then write the configuration; a server that does not start is not written."""
-    from localmcp.connect.trial import ask_for_tools
+    from localmcp.connect.entry import ask_for_tools
 
     first, absence = targets[0], ""
     changes = [plan_connection(target, name, launch.entry) for target in targets]

@@ -1,21 +1,29 @@
-"""The entry with which a client starts localmcp: program, arguments and variables, for the same file and settings."""
+"""The entry with which a client starts localmcp, for the same file and settings, and the server started once by it."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import sys
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from localmcp.config import APP, describe_settings, is_secret, read_variable
+from localmcp.config import APP, describe_settings, is_secret, read_variable, state_directory
+from localmcp.errors import LocalMCPError, Unavailable
 from localmcp.files import expand_home
 from localmcp.hub.client_configuration import CODEX_SERVERS, MCP_SERVERS, SERVERS, ClientFile
 from localmcp.schemas import Json
 from localmcp.tools.profiles import read_profile
+
+if TYPE_CHECKING:
+    from localmcp.hub.client import Connection
+
+Reply = TypeVar("Reply")
 
 DIRECTORIES = ("LOCALMCP_DATA_DIR", "LOCALMCP_CONFIG_DIR", "LOCALMCP_STATE_DIR", "LOCALMCP_CACHE_DIR")
 _DATABASE, _FOLDERS = "LOCALMCP_DB", "LOCALMCP_FOLDERS"
@@ -93,3 +101,42 @@ def block_for(target: ClientFile | None, name: str, entry: Mapping[str, Any]) ->
 
         return tomlkit.dumps(block).rstrip("\n")
     return json.dumps(block, ensure_ascii=False, indent=2)
+
+
+# ---------------------------------------------------------------- the trial start
+
+
+def ask_for_tools(name: str, entry: Mapping[str, Any]) -> list[str]:
+    """Return the names of the tools that the client will see; raises as `ask_server`."""
+    listed = ask_server(name, entry, lambda connection: connection.list_offers(["tools"]))
+    return [str(tool["name"]) for tool in listed["tools"]]
+
+
+def ask_server(name: str, entry: Mapping[str, Any], ask: Callable[[Connection], Awaitable[Reply]]) -> Reply:
+    """Return what `ask` gets from a server that is started for it.
+
+    It is started in an empty folder and without the variables of this shell, as a desktop program does.
+
+    Raises:
+        Unavailable: it does not start, or does not answer.
+    """
+    # The MCP SDK takes most of a second to import.
+    from localmcp.hub.client import Connection
+    from localmcp.hub.entries import parse_entry
+
+    async def connect_and_ask(folder: str) -> Reply:
+        log = state_directory() / "logs" / "connect.log"
+        connection = Connection(parse_entry(name, {**entry, "cwd": folder}), log)
+        try:
+            await connection.open()
+            return await ask(connection)
+        finally:
+            await connection.close()
+
+    # Windows may hold the folder for a moment after the server has ended.
+    with tempfile.TemporaryDirectory(prefix="localmcp-", ignore_cleanup_errors=True) as folder:
+        try:
+            return asyncio.run(connect_and_ask(folder))
+        except LocalMCPError as error:
+            message = f"The server does not start the way the client would start it: {error.message}"
+            raise Unavailable(message, hint=error.hint) from error

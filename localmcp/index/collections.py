@@ -63,14 +63,11 @@ def choose_collections(connection: apsw.Connection, names: list[str] | None) -> 
     visible = visible_collections(connection)
     if names is None:
         return visible
-    return [_named(visible, name) for name in dict.fromkeys(names)]
-
-
-def _named(visible: list[Collection], name: str) -> Collection:
-    for candidate in visible:
-        if candidate.name.casefold() == name.casefold():
-            return candidate
-    raise NotFound(f"No collection '{name}'.", hint=hint_for(visible, name))
+    by_name = {collection.name.casefold(): collection for collection in visible}
+    for name in names:
+        if name.casefold() not in by_name:
+            raise NotFound(f"No collection '{name}'.", hint=hint_for(visible, name))
+    return [by_name[name.casefold()] for name in dict.fromkeys(names)]
 
 
 def hint_for(visible: list[Collection], name: str) -> str:
@@ -214,12 +211,7 @@ def spec_of(name: str, dimension: int = 0) -> str:
 
 def advise_model(name: str, dimension: int) -> str:
     """Return the command that makes the model of a collection's vectors the one in use."""
-    return f"Set their model with: {set_model_command(spec_of(name, dimension))}"
-
-
-def set_model_command(spec: str) -> str:
-    """Return the command that makes a model the one in use."""
-    return command_line("localmcp", "config", "set", "model", spec)
+    return f"Set their model with: {command_line('localmcp', 'config', 'set', 'model', spec_of(name, dimension))}"
 
 
 def claim_collection(connection: apsw.Connection, collection: Collection, model_id: int) -> Collection:

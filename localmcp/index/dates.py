@@ -78,7 +78,14 @@ def parse_moment(name: str, text: str, today: date, *, end: bool = False) -> str
         if days is not None:
             return _moment(today - timedelta(days=days - end))
         if match := _DATE.fullmatch(plain):
-            return _moment(_period(match)[1 if end else 0])
+            # The first day of a year, month or day, or the first one after it.
+            year, month, day = int(match[1]), int(match[2] or 1), int(match[3] or 1)
+            first = date(year, month, day)
+            if end and match[3]:
+                first += timedelta(days=1)
+            elif end:
+                first = date(year + (month == 12), month % 12 + 1, 1) if match[2] else date(year + 1, 1, 1)
+            return _moment(first)
         exact = datetime.fromisoformat(text.strip())
         return (exact.astimezone(UTC) if exact.tzinfo else exact).strftime("%Y-%m-%d %H:%M:%S")
     except (ValueError, OverflowError) as error:
@@ -97,15 +104,6 @@ def parse_range(since: str | None, until: str | None) -> tuple[str | None, str |
         parse_moment("since", since, min(days)) if since else None,
         parse_moment("until", until, max(days), end=True) if until else None,
     )
-
-
-def _period(match: re.Match[str]) -> tuple[date, date]:
-    """Return the first day of a year, month or day, and the first day after it."""
-    year, month, day = int(match[1]), int(match[2] or 1), int(match[3] or 1)
-    first = date(year, month, day)
-    if match[3]:
-        return first, first + timedelta(days=1)
-    return first, date(year + (month == 12), month % 12 + 1, 1) if match[2] else date(year + 1, 1, 1)
 
 
 def _moment(day: date) -> str:

@@ -15,9 +15,9 @@ from localmcp.index.filters import Filters, allowed_sources
 from localmcp.index.fusion import Weights
 from localmcp.index.highlight import sentences
 from localmcp.index.keyword import Vocabulary
+from localmcp.index.multilingual import WordIndex
 from localmcp.index.search import Clock, Search, SearchOutcome, SearchRequest
 from localmcp.index.vector import Block, SignIndex
-from localmcp.index.word_vectors import WordIndex
 from localmcp.models import LazyEmbedder
 from localmcp.storage.database import Database, Generations, fetch_one
 

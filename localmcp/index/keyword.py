@@ -14,7 +14,7 @@ from typing import Any
 import apsw
 
 from localmcp.storage.database import fetch_all, fetch_one
-from localmcp.wording.codes import Code, find_codes, indexed_text
+from localmcp.wording.codes import find_codes, indexed_text
 from localmcp.wording.languages import detect_language
 from localmcp.wording.normalize import fold, phrases, plain_letters, stem, stop_words, words
 from localmcp.wording.spelling import Correction, WordList, correct
@@ -155,7 +155,17 @@ def build_query(
     plain = _LEFT_OUT.sub(" ", text) if left_out else text
     codes = find_codes(plain)
     indexed = {term.word for term in file.terms([(code.word,) for code in codes], languages) if term.chunks}
-    units = _units(plain, [code for code in codes if code.word in indexed])
+    # Words in order, those of a code as the one word that the index has for it.
+    parts, start = list[Stems](), 0
+    for code in codes:
+        if code.word in indexed:
+            parts += [*phrases(plain[start : code.start]), (code.word,)]
+            start = code.stop
+    units, seen = list[Stems](), Counter[Stems]()
+    for unit in [*parts, *phrases(plain[start:])][:MOST_UNITS]:
+        seen[unit] += 1
+        if seen[unit] <= MOST_REPEATS:
+            units.append(unit)
     typed_right = set[str]()
     if "german" not in languages and not text.isupper():
         # A capital inside a sentence begins a name. German writes every noun so; in capitals alone they say nothing.
@@ -183,20 +193,6 @@ def build_query(
         quoted=frozenset(term.word for term in quoted),
         left_out=tuple(file.terms([(fold(word),) for word in left_out], [*languages, *others])),
     )
-
-
-def _units(text: str, codes: Sequence[Code]) -> list[Stems]:
-    """Return the words of a query in order, those of a code as the one word that the index has for it."""
-    units, seen, start = list[Stems](), Counter[Stems](), 0
-    for code in codes:
-        units += [*phrases(text[start : code.start]), (code.word,)]
-        start = code.stop
-    kept: list[Stems] = []
-    for unit in [*units, *phrases(text[start:])][:MOST_UNITS]:
-        seen[unit] += 1
-        if seen[unit] <= MOST_REPEATS:
-            kept.append(unit)
-    return kept
 
 
 @dataclass(frozen=True, slots=True)

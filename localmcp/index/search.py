@@ -30,12 +30,11 @@ from localmcp.index.keyword import (
     mix_neighbors,
     search_words,
 )
+from localmcp.index.multilingual import WordReader, alike_passages, nearest_sentences
 from localmcp.index.passages import Passage, load_passages
 from localmcp.index.relevance import LEAST, LOOKED_AT, Judge, judge
-from localmcp.index.sentence_codes import nearest_sentences
 from localmcp.index.vector import exact_cosines, nearest_chunks
 from localmcp.index.vector_queue import waiting
-from localmcp.index.word_vectors import WordReader, alike_passages
 from localmcp.models.calibration import Calibration
 from localmcp.storage.database import fetch_all, fetch_column, read_generations
 from localmcp.wording.languages import detect_language

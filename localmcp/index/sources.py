@@ -18,8 +18,8 @@ from localmcp.errors import InvalidInput
 from localmcp.index import vector
 from localmcp.index.drafts import ChunkDraft, IndexedWords, SourceDraft, heading_of, index_words
 from localmcp.index.lexicon import add_to_index, remove_from_index, write_words
+from localmcp.index.multilingual import UNUSED_WORDS, forget_words
 from localmcp.index.vector_queue import requeue
-from localmcp.index.word_vectors import UNUSED_WORDS, forget_words
 from localmcp.storage.database import Database, bump_generations, fetch_all, fetch_column, fetch_one, insert_row
 from localmcp.storage.times import utc_now
 

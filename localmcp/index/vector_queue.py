@@ -24,9 +24,8 @@ import apsw
 from localmcp.index.collections import calibrate, ensure_model, find_model
 from localmcp.index.drafts import WORD_ONLY
 from localmcp.index.lexicon import EMBEDDED_TITLE
-from localmcp.index.sentence_codes import sentence_codes
+from localmcp.index.multilingual import index_words, keep_words, sentence_codes, words_of
 from localmcp.index.vector import Made, add_signs, write_vectors
-from localmcp.index.word_vectors import index_words, keep_words, words_of
 from localmcp.models import Embedder
 from localmcp.readers.chunking import put_below, shorten_prefix, without_addresses
 from localmcp.storage.database import Database, bump_generations, fetch_all, fetch_one

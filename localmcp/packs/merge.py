@@ -24,13 +24,12 @@ from localmcp.index.collections import (
     ensure_partition,
 )
 from localmcp.index.drafts import DEFAULT_LANGUAGE, WORD_ONLY, ChunkDraft, SourceDraft
+from localmcp.index.multilingual import keep_words, read_sentences, read_words
 from localmcp.index.passages import read_metadata, read_texts
 from localmcp.index.records import FORMAT
-from localmcp.index.sentence_codes import read_sentences
 from localmcp.index.sources import put_source
 from localmcp.index.vector import Made
 from localmcp.index.vector_queue import waiting, work_off
-from localmcp.index.word_vectors import keep_words, read_words
 from localmcp.models import LazyEmbedder, is_unit_vector
 from localmcp.storage.adoption import KeptPowers, copy_rows
 from localmcp.storage.database import Database, fetch_all, fetch_column, fetch_one

@@ -16,7 +16,7 @@ import apsw
 from localmcp import __version__, files
 from localmcp.errors import FileUnavailable, InvalidInput
 from localmcp.index.collections import choose_collections
-from localmcp.index.word_vectors import UNUSED_WORDS
+from localmcp.index.multilingual import UNUSED_WORDS
 from localmcp.packs.verify import Manifest, count_contents, digest_content, seal_of
 from localmcp.readers.chunking import CHUNKER_VERSION
 from localmcp.storage.adoption import copy_table
