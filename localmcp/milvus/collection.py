@@ -371,9 +371,11 @@ class MilvusCollection:
 
     def upsert(self, rows: Sequence[Json]) -> None:
         """Insert passages, or replace those of the same id: every field but `sparse`, which Milvus makes."""
-        fitting = [
-            {**row, **{name: _fit(row[name]) for name in TEXTS}, "metadata": _small(row["metadata"])} for row in rows
-        ]
+        fitting: list[Json] = []
+        for row in rows:
+            # Cut at a character's end to the bytes that a field takes.
+            cut = {name: row[name].encode("utf-8", "replace")[:MOST_BYTES].decode("utf-8", "ignore") for name in TEXTS}
+            fitting.append({**row, **cut, "metadata": _small(row["metadata"])})
         for start in range(0, len(rows), BATCH_ROWS):
             self._change("upsert", fitting[start : start + BATCH_ROWS])
 
@@ -420,11 +422,6 @@ def _read_about(described: Mapping[str, Any]) -> Json:
     except (KeyError, TypeError, ValueError):
         return {}
     return about if PROPERTY in about else {}
-
-
-def _fit(text: str) -> str:
-    """Return the text, cut at a character's end to the bytes that a field takes."""
-    return text.encode("utf-8", "replace")[:MOST_BYTES].decode("utf-8", "ignore")
 
 
 def _small(metadata: Json) -> Json:

@@ -97,7 +97,8 @@ class LanguageModel:
             question["options"] = {"temperature": 0}
         body = self._endpoint.post(question)
         try:
-            message = self._message(json.loads(body))
+            reply = json.loads(body)
+            message = reply["message"] if self.address.dialect == "ollama" else reply["choices"][0]["message"]
             calls = cast("list[Any]", message.get("tool_calls") or [])
             return Reply(str(message.get("content") or ""), _read_call(calls[0]) if calls else None)
         except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
@@ -105,12 +106,6 @@ class LanguageModel:
                 f"{self._endpoint.where} answered with something that is not a chat message: {error}.",
                 hint="Check that the URL speaks Ollama's /api or OpenAI's /v1, and that the model can call tools.",
             ) from error
-
-    def _message(self, reply: Any) -> Json:
-        message = reply["message"] if self.address.dialect == "ollama" else reply["choices"][0]["message"]
-        if not isinstance(message, dict):
-            raise TypeError("the message is no object")
-        return cast(Json, message)
 
 
 def describe_function(tool: Tool) -> Json:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from warm_search import warm_search
 
-MOST_FUNCTIONS, MOST_FILES = 163, 43
-"""Reached so far, on the way to 160 functions in 24 files."""
+MOST_FUNCTIONS, MOST_FILES = 160, 42
+"""The first is the goal; the second is reached so far, on the way to 24."""
 
 
 def test_a_warm_search_runs_few_functions_in_few_files(tmp_path: Path) -> None:
