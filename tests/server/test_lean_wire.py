@@ -116,7 +116,7 @@ async def test_removing_many_documents_wants_a_confirmation(workspace: Workspace
         assert back.structured_content is not None and back.structured_content["path"] == path
         some = await client.call_tool("restore_source", {"paths": [str(folder / "note-1.md"), "note 2"]})
         assert some.structured_content is not None and some.structured_content["restored"] == 2
-        assert some.content[0].text.startswith(f"Restored 2 documents.\n{folder / 'note-1.md'}\n")  # pyright: ignore
+        assert some.content[0].text.startswith(f"Restored 2 documents.\nnote 1 | {folder / 'note-1.md'} | id ")  # pyright: ignore
         rest = await client.call_tool("restore_source", {"path": str(folder)})
         assert rest.structured_content is not None and rest.structured_content["restored"] == 4
 
