@@ -103,6 +103,9 @@ def load_passages(connection: apsw.Connection, chunk_ids: Iterable[int]) -> dict
     ids = array("q", chunk_ids)
     sql = f"{_PASSAGE} where chunks.id in (select value from carray(?))"
     rows = {row[0]: row for row in fetch_all(connection, sql, (apsw.carray(ids),))} if ids else {}
+    if any(row[1] is None or row[3] is None for row in rows.values()):
+        # Here, where it is told as damage of this file.
+        raise TypeError("a passage or a document without an id")
     return {chunk_id: Passage(*rows[chunk_id]) for chunk_id in ids if chunk_id in rows}
 
 

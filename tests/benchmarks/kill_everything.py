@@ -160,7 +160,8 @@ class Ground:
             Operation("reembed", lambda p: ["reembed", "--model", OTHER_MODEL], "plain"),
             Operation("models use", lambda p: ["models", "use", OTHER_MODEL], "plain"),
             Operation("backup", lambda p: ["backup", str(self.place / f"kept-{time.time_ns()}.localmcp")], "plain"),
-            Operation("adopt", lambda p: ["adopt", str(p)], "given"),
+            # Until it is adopted, nobody may write it to look.
+            Operation("adopt", lambda p: ["adopt", str(p)], "given", starts_sound=False),
             Operation("restore", lambda p: ["restore", "--other", "-y", str(self.backup)], "plain"),
             Operation("rules", lambda p: ["rules", "import", str(self.imports / "rules.md")], "plain"),
             Operation("quickstarts", lambda p: ["quickstarts", "import", str(self.imports / "guides.jsonl")], "plain"),
