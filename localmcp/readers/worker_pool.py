@@ -85,7 +85,7 @@ def work_for_parent() -> None:
         os.dup2(null, descriptor)
         os.close(null)
     work, memory = pickle.load(source)
-    if sys.platform != "win32":
+    if memory and sys.platform != "win32":
         import resource
 
         # Searches of any process go first; on an idle machine reading is as fast.
