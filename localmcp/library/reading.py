@@ -128,6 +128,7 @@ def read_groups(tasks: Sequence[Task], window: Window, settings: Settings) -> It
         limits = Limits(seconds=600, seconds_per_megabyte=0, memory=1_500_000_000)
     workers = min(os.cpu_count() or 1, len(tasks))
     group: list[Step] = []
+    half = set[str]()  # Files in the group whose end is still to come.
     chunks, start, patience = 0, time.monotonic(), FIRST_SECONDS
     with WorkerPool(work, workers=workers, limits=limits, size=lambda task: task.file.size) as pool:
         for answer in pool.run(tasks):
@@ -136,8 +137,12 @@ def read_groups(tasks: Sequence[Task], window: Window, settings: Settings) -> It
             reading = None if answer.finished else answer.value or given_up
             group.append((answer.item, reading))
             chunks += len(reading.draft.chunks) if reading and reading.draft else 0
-            # A file is mostly completed in one transaction; one of many documents takes several.
-            if chunks >= GROUP_CHUNKS or (answer.finished and time.monotonic() - start > patience):
+            # A file is completed in one transaction; one of many documents takes several.
+            if reading is None:
+                half.discard(file.path)
+            elif not reading.member:
+                half.add(file.path)
+            if not half and (chunks >= GROUP_CHUNKS or (answer.finished and time.monotonic() - start > patience)):
                 yield group
                 group, chunks, start, patience = [], 0, time.monotonic(), GROUP_SECONDS
     if group:

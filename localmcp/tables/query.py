@@ -94,7 +94,8 @@ def _load(
 ) -> tuple[apsw.Connection, dict[str, tuple[Table, Signature]]]:
     """Return a SQLite in memory that holds these tables, and the tables by name.
 
-    The last one is kept: several questions in a row mostly ask the same tables (50,000 rows on a busy machine: 93 ms -> 15 ms).
+    The last one is kept: several questions in a row mostly ask the same tables (50,000 rows on a busy machine: 93 ms ->
+    15 ms).
     """
     memory = apsw.Connection(":memory:")
     # A wrong column in double quotes is an error, not a text.
