@@ -54,7 +54,7 @@ class Weights(NamedTuple):
     order: tuple[float, ...]
     """Of the five columns of meaning; of strength, 1 - exp(-weight / 3) of the weight of the request's words that the
     tool has, by field and rarity; and of verb_not_in_name: 1 if a command has a verb that is neither in the tool's name
-    nor first in its description."""
+    nor first in its description, 3 if the opposite is ("remember a rule" must not propose deleteRule)."""
     right: tuple[float, ...]
     """Of 1; of the relevance of the most relevant tool; of how far the sixth is behind it; of its verb_not_in_name; and
     of how many words the request has, at most 15: of a long one fewer fit any one tool."""
@@ -173,8 +173,9 @@ class ToolCatalog:
                 rarity = math.log(1 + max(len(self.tools), 100) / (len(places) + 0.5))
                 weight[places] += shares * np.float32(rarity * telling(surface))
         unnamed = np.full(len(self.tools), bool(query.verbs), np.float32)
-        for verb in query.verbs:
-            unnamed[self._by_verb.get(verb, [])] = 0
+        for verbs, value in ((query.verbs, 0), (query.opposites, 3)):
+            for verb in verbs:
+                unnamed[self._by_verb.get(verb, [])] = value
         return np.stack([1 - np.exp(-weight / 3), unnamed], axis=1)
 
     def vectors(

@@ -181,6 +181,8 @@ class Query:
     """Stem -> the folded word, of those that can point to a tool."""
     verbs: frozenset[str] = frozenset()
     """Stems of the verbs that a tool for it may have; empty where no verb is asked for, or in several parts."""
+    opposites: frozenset[str] = frozenset()
+    """Stems of verbs that do the opposite of what is asked for."""
 
 
 def take_query_apart(query: str) -> Query:
@@ -196,7 +198,8 @@ def take_query_apart(query: str) -> Query:
                 surfaces.setdefault(stem(word, "english"), word)
     if parts_of(query) or not spoken:
         return Query(surfaces)
-    return Query(surfaces, verbs_asked([fold(text) for text in spoken]))
+    verbs = verbs_asked([fold(text) for text in spoken])
+    return Query(surfaces, verbs, _opposites().get(stem(fold(spoken[0]), "english"), frozenset()) - verbs)
 
 
 def parts_of(text: str) -> list[str]:
@@ -257,6 +260,16 @@ def verbs_asked(words: Sequence[str]) -> frozenset[str]:
             return verbs
     is_command = len(words) > 1 and words[1] in before_a_thing.split()
     return _verbs_for().get(first, frozenset((first,) if is_command else ()))
+
+
+@cache
+def _opposites() -> dict[str, frozenset[str]]:
+    """Return the stem of a verb -> the stems of its opposites."""
+    opposites: dict[str, frozenset[str]] = {}
+    for line in read_lines("opposite_verbs.txt"):
+        left, right = (frozenset(stem(verb, "english") for verb in side.split()) for side in line.split(":"))
+        opposites |= dict.fromkeys(left, right) | dict.fromkeys(right, left)
+    return opposites
 
 
 @cache

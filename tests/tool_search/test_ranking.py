@@ -41,6 +41,15 @@ ZOO = [
     described("book_vet", "Makes an appointment with the veterinarian.", day="When"),
 ]
 
+RULES = [
+    described("addRule", "Add a rule of the developer."),
+    described("editRule", "Change a rule; what is left out stays."),
+    described("deleteRule", "Delete a rule for good, with the record of its use; to set it aside, retire it instead."),
+    described("restoreRule", "Bring a retired rule back into use."),
+    described("retireRule", "Take a rule out of use; it can be restored."),
+    described("listRules", "List the developer's rules, newest first."),
+]
+
 
 @pytest.fixture(scope="module")
 def embedder() -> LazyEmbedder:
@@ -115,6 +124,11 @@ class TestWhatFits:
         assert names(found)[0] == "zoo__open_gate" and not found.sure
         assert finder.find("convert miles to kilometers", ZOO, patience=WAIT) == Hits(())
         assert finder.find("weigh the animal", ZOO, patience=WAIT).sure
+
+    @pytest.mark.parametrize("query", ["remember a new rule", "keep this as a rule", "note down a rule"])
+    def test_comes_before_what_does_the_opposite(self, finder: ToolFinder, query: str) -> None:
+        ranked = names(finder.find(query, RULES, patience=WAIT))
+        assert ranked.index("addRule") < [*ranked, "deleteRule"].index("deleteRule")
 
     def test_is_shown_with_little_beside_it_when_it_is_certain(self, finder: ToolFinder) -> None:
         assert find(finder, "weigh the animal") == ["weigh_animal"]
