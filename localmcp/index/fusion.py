@@ -13,9 +13,10 @@ ARM_DEPTH = 100
 """Candidates an arm gives to the fusion: 50 lose recall, 200 gain nothing."""
 COSINE_CEILING = 0.8
 """The cosine that counts as a full semantic score: paraphrases rarely get beyond it."""
-FLOOR = 0.15
-"""The cosine from which a passage counts as near in meaning. A letter that answers in another language may reach no
-more (right document among the first three of a mixed library, `--sixth`, from .25: .571 -> .726)."""
+FLOOR, READER_FLOOR = 0.25, 0.15
+"""The cosine from which a passage counts as near in meaning; the second where the model reads all languages, in which a
+letter that answers may reach no more (right document among the first three of a mixed library, `--sixth`, from .25:
+.571 -> .726)."""
 WITHOUT_MEANING = 0.6
 """What a full match of words counts for a passage that has no vector, among passages that have: about what good hits of
 those reach."""
@@ -97,16 +98,17 @@ def keyword_score(bm25: float, full: float) -> float:
 def fuse(arms: Arms, full: float, weights: Weights) -> list[Candidate]:
     """Return every candidate with both scores, best first; ties by id. `full` is the bm25 score that counts as 100.
 
-    Candidates with neither a term of the query nor a cosine of at least FLOOR are left out.
+    Candidates with neither a term of the query nor a cosine of at least the floor are left out.
     """
     # The keyword score that a passage in another language has at least.
     best = max(arms.bm25.values(), default=0.0)
     least = OTHER_LANGUAGE_KEYWORD * (best / full if full else 1.0)
+    floor = READER_FLOOR if arms.reads_all else FLOOR
     fused: list[Candidate] = []
     # A chunk without a vector takes part with its words.
     for chunk_id, cosine in (dict.fromkeys(arms.keyword_ranks, 0.0) | arms.cosines).items():
         bm25 = arms.bm25.get(chunk_id, 0.0)
-        by_meaning = cosine >= FLOOR
+        by_meaning = cosine >= floor
         if not by_meaning and bm25 <= 0:
             continue
         semantic, keyword = semantic_score(cosine), keyword_score(bm25, full)

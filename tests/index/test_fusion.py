@@ -36,7 +36,7 @@ def test_equal_scores_are_ordered_by_id() -> None:
 
 
 def test_the_floor_leaves_out_what_is_neither_near_nor_holds_a_word() -> None:
-    hits = fuse(Arms({1: 0.15, 2: 0.1499, 3: 0.1, 4: -0.3}, {3: 1.0}), 1.0, Weights())
+    hits = fuse(Arms({1: 0.25, 2: 0.2499, 3: 0.1, 4: -0.3}, {3: 1.0}), 1.0, Weights())
     assert {hit.id: hit.match_type for hit in hits} == {1: "semantic_only", 3: "keyword_only"}
 
 
