@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -233,6 +234,16 @@ def test_a_missing_variable_is_told_by_check_and_by_the_call(workspace: Workspac
     with pytest.raises(ConfigurationError, match="The variable NO_SUCH_KEY is not set"):
         ask(workspace, url, 'headers = { Authorization = "Bearer ${NO_SUCH_KEY}" }')
     assert any("warning: The variable NO_SUCH_KEY is not set here." in each for each in problems_of(workspace))
+
+
+def test_a_failure_does_not_repeat_the_secret(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("API_KEY", SECRET)
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        address = f"http://127.0.0.1:{nobody.getsockname()[1]}/x"
+        with pytest.raises(Unavailable, match="refused the connection") as error:
+            ask(workspace, address, 'query = { key = "${API_KEY}" }')
+    assert "k3y" not in str(error.value)
 
 
 # ---------------------------------------------------------------- what comes back

@@ -108,3 +108,7 @@ def test_ordinary_texts_stay_as_they_are(text: str) -> None:
 )
 def test_arguments_are_shown_without_secrets_and_with_the_names_of_variables(arguments: str, shown: str | None) -> None:
     assert mask_arguments(arguments.split()) == (shown or arguments).split()
+
+
+def test_a_secret_that_is_itself_a_name_is_masked() -> None:
+    assert mask_secrets({"sk-abcdefgh12345678": 1}) == {MASK: 1}
