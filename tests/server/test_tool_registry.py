@@ -229,6 +229,24 @@ def test_request_providers_exist_inside_the_block_and_nested_ones_add_up(registr
         registry.call_tool("outer")
 
 
+def test_requests_in_parallel_do_not_see_each_others_tools(registry: ToolRegistry) -> None:
+    seen: dict[int, Any] = {}
+    barrier = threading.Barrier(20)
+
+    def request(number: int) -> None:
+        with with_request_providers(Calculator(f"mine_{number}", str(number))):
+            barrier.wait()
+            names = [each.name for each in registry.list_tools() if each.name.startswith("mine")]
+            seen[number] = (names, registry.call_tool(f"mine_{number}").text)
+
+    threads = [threading.Thread(target=request, args=(number,)) for number in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert seen == {number: ([f"mine_{number}"], str(number)) for number in range(20)}
+
+
 def test_a_registry_is_a_provider_of_another_and_even_of_itself_in_a_request(registry: ToolRegistry) -> None:
     other = ToolRegistry()
     other.register_tool(ToolDefinition("theirs"), lambda: "from the other")
