@@ -6,8 +6,8 @@ import json
 import os
 import subprocess
 import sys
-import time
 import threading
+import time
 from pathlib import Path
 
 import pytest
