@@ -90,7 +90,7 @@ class Hit:
 
     tool: ToolDescription
     score: float
-    """0..1; 1.0, 0.9, 0.8 and the like come from `name_match`, anything else is an estimated probability, scaled."""
+    """0..1; 1.0, 0.9, 0.8 and the like are rungs of the ladder, anything else is an estimated probability, scaled."""
 
 
 @dataclass(frozen=True, slots=True)
