@@ -135,12 +135,13 @@ class Settings:
     model_api_key: str = _setting("", "Key for an embedding endpoint; never logged.", secret=True)
     language_model: str = _setting("", "Model that helps `ask`: ollama:MODEL, openai:MODEL or URL#MODEL; empty = none.")
     language_model_key: str = _setting("", "Key for the language model's endpoint; never logged.", secret=True)
-    language_model_timeout: float = _setting(60.0, "Seconds to wait for its answer.", between=(0.1, 3600))
     threads: int = _setting(0, "Threads of the embedding model; 0 = as many as cores, up to 4.", between=(0, 64))
     collection: str = _setting("default", "Where documents go when none is named.")
-    semantic_weight: float = _setting(0.7, "Weight of meaning in hybrid search; words get the rest.", between=(0, 1))
-    adaptive_weight: bool = _setting(
-        True, "Measure how well the model knows each kind of text, and weight meaning by that instead."
+    semantic_weight: float | None = _setting(
+        None,
+        "Weight of meaning in hybrid search; words get the rest. Not set: 0.7 at first, then what was measured for each"
+        " kind of text.",
+        between=(0, 1),
     )
     rules_max_results: int = _setting(
         5, "Rules returned at most.", env="SIMILARITY_SEARCH_MAX_RESULTS", between=(1, 100)
@@ -176,10 +177,12 @@ class Settings:
     show_all_tools: bool = _setting(False, "List the discoverable tools too.")
     theme: str = _setting("localmcp", "Colors of the TUI; `terminal` takes those of your terminal.")
     log_level: str = _setting("warning", "Messages on stderr.", choices=("debug", "info", "warning", "error"))
-    log_calls: bool = _setting(True, "Keep a log of calls in the file (localmcp log).")
-    log_arguments: bool = _setting(True, "Keep what was asked in it too, secrets masked, at most 2 kB a call.")
-    log_days: int = _setting(30, "Days that calls are kept.", between=(1, 3650))
-    log_max_mb: int = _setting(20, "Size of the log; the oldest calls go first.", between=(1, 10000))
+    log_calls: str = _setting(
+        "all",
+        "Calls kept in the file (localmcp log): with what was asked, secrets masked, at most 2 kB a call; only the"
+        " names of the tools; or none.",
+        choices=("all", "names", "none"),
+    )
 
 
 _FIELDS = {f.name: f for f in fields(Settings)}
@@ -236,6 +239,8 @@ def _plain(value: Any) -> Any:
     """Return a value as JSON and TOML can hold it."""
     if isinstance(value, tuple):
         return [str(item) for item in value]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+    if value is None:
+        return ""
     return str(value) if isinstance(value, Path) else value
 
 
@@ -410,7 +415,7 @@ _PARSERS = {
     "Path": _parse_path,
     "str": _parse_str,
     "int": partial(_parse_number, int, "a whole number"),
-    "float": partial(_parse_number, float, "a number"),
+    "float | None": partial(_parse_number, float, "a number"),
     "bool": _parse_bool,
     "tuple[Path, ...]": _parse_paths,
 }

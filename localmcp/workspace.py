@@ -51,16 +51,6 @@ from localmcp.tools import Registry
 from localmcp.tools.examples import Examples
 
 
-def _semantic_weight(settings: Settings) -> float:
-    """Return the weight of meaning: the setting, or what was measured for the multilingual model where none is chosen.
-
-    Questions in another language share few words with what answers them: nDCG@10 of English questions on Spanish
-    passages .855 with .7, .914 with .8; of Spanish ones .956 and .960.
-    """
-    chosen = settings.semantic_weight != Settings(settings.database).semantic_weight
-    return settings.semantic_weight if chosen or settings.model != "multilingual" else 0.8
-
-
 class Workspace:
     """Everything that works on one file. Making one opens nothing."""
 
@@ -71,13 +61,16 @@ class Workspace:
         self.settings = settings or load_settings()
         self.database = Database(self.settings.database, read_only=read_only)
         self.embedder = embedder or configured_embedder(self.settings)
-        self.index = Index(
-            self.database, self.embedder, _semantic_weight(self.settings), adaptive=self.settings.adaptive_weight
-        )
+        adaptive, weight = self.settings.semantic_weight is None, self.settings.semantic_weight
+        if weight is None:
+            # S3-4; questions in another language share few words with what answers them: nDCG@10 of English questions
+            # on Spanish passages .855 with .7, .914 with .8; of Spanish ones .956 and .960.
+            weight = 0.8 if self.settings.model == "multilingual" else 0.7
+        self.index = Index(self.database, self.embedder, weight, adaptive=adaptive)
         self.milvus = open_milvus(self.settings)
         self.mounts = Mounts(
             state_directory(), self.database, self.embedder, self._open_local_model, milvus=self.milvus,
-            semantic_weight=_semantic_weight(self.settings), adaptive=self.settings.adaptive_weight,
+            semantic_weight=weight, adaptive=adaptive,
         )  # fmt: skip
         self.federation = Federation(self.index, self.mounts)
         self._add_features()
@@ -114,7 +107,7 @@ class Workspace:
         """Open the registry with the tools of every feature, and what finds them."""
         self.registry = Registry()
         self.registry.explain = self.database.explain
-        self.activity = Activity(self.database, self.settings)
+        self.activity = Activity(self.database, self.settings.log_calls)
         self.tool_finder = ToolFinder(self.embedder, cache_directory() / "discovery")
         self.discovery = Discovery(self.registry, self.tool_finder)
         self.registry.suggest = self.discovery.suggest
@@ -163,11 +156,7 @@ class Workspace:
         settings = self.settings
         if not settings.language_model:
             return None
-        return LanguageModel(
-            settings.language_model,
-            settings.language_model_key or None,
-            timeout=settings.language_model_timeout,
-        )
+        return LanguageModel(settings.language_model, settings.language_model_key or None)
 
     def merging(self, call: Call) -> Merge:
         """Return what takes other files into this one; `call` runs the tools that import quick starts and rules."""

@@ -129,7 +129,7 @@ def _default(value: Any, database: Path) -> str:
     """As `config.toml` would have it; the file's place depends on the machine."""
     if value == database:
         return f"{database.name} in the data directory"
-    if isinstance(value, tuple) or value == "":
+    if isinstance(value, tuple) or value in (None, ""):
         return ""
     return str(value).lower() if isinstance(value, bool) else str(value)
 

@@ -11,7 +11,6 @@ from typing import Any
 import apsw
 
 from localmcp.activity.entries import COLUMNS, LogEntry, LogPage, Statistics, Usage, note, row
-from localmcp.config import Settings
 from localmcp.errors import CallGivenUp, Interrupted, InvalidInput
 from localmcp.schemas import shorten_value, without_none
 from localmcp.storage.database import Database, fetch_all, fetch_one, insert_row
@@ -36,9 +35,10 @@ class Activity:
     collections only calls about those.
     """
 
-    def __init__(self, database: Database, settings: Settings) -> None:
+    def __init__(self, database: Database, kept: str = "all", *, days: int = 30, megabytes: int = 20) -> None:
+        """`kept` is the setting `log_calls`; calls older than `days`, and the oldest above `megabytes`, go."""
         self._database = database
-        self._settings = settings
+        self._kept, self._days, self._megabytes = kept, days, megabytes
         self._recent = threading.local()
         self._writer: WriteBehind[Json] = WriteBehind(database, self._store, "log of calls")
 
@@ -46,7 +46,7 @@ class Activity:
         """Take a finished call, as an observer of the registry; it is written within about a second."""
         # A query that was stopped because the person typed on is neither a call nor an error.
         stopped = isinstance(record.error, Interrupted) and not isinstance(record.error, CallGivenUp)
-        if not self._settings.log_calls or stopped:
+        if self._kept == "none" or stopped:
             return
         now = time.perf_counter()
         try:
@@ -75,8 +75,8 @@ class Activity:
 
     def _store(self, connection: apsw.Connection, calls: list[Json]) -> None:
         for call in calls:
-            insert_row(connection, "calls", row(call, keep_arguments=self._settings.log_arguments))
-        oldest = utc_now(86_400 * self._settings.log_days)
+            insert_row(connection, "calls", row(call, keep_arguments=self._kept == "all"))
+        oldest = utc_now(86_400 * self._days)
         connection.execute(
             "delete from calls where id in (select id from calls where started_at < ? order by started_at limit ?)",
             (oldest, PRUNED_AT_ONCE),
@@ -84,7 +84,7 @@ class Activity:
         last = connection.last_insert_rowid()
         if (last - len(calls)) // SIZE_CHECKED_EVERY == last // SIZE_CHECKED_EVERY:
             return
-        allowed = self._settings.log_max_mb * 1_000_000
+        allowed = self._megabytes * 1_000_000
         stored = fetch_one(connection, "select coalesce(sum(stored_bytes), 0) from calls")
         if stored > allowed:
             # The oldest go, until the log has nine tenths of the allowed size.

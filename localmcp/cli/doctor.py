@@ -206,7 +206,7 @@ def evaluate_search(
     workspace, settings = session.existing(), session.settings
     asked = read_questions(questions, workspace.database, collections or None)
     before = read_evaluation(against) if against else None
-    basis = {"model": settings.model, "semantic_weight": settings.semantic_weight, "adaptive": settings.adaptive_weight}
+    basis = {"model": settings.model, "semantic_weight": settings.semantic_weight}
     with shown_counts(session, "Asking") as tell:
         evaluation = evaluate(workspace.index, workspace.embedder, asked, collections or None, basis, tell)
     differences = compare(before, evaluation) if before else []

@@ -149,7 +149,7 @@ def log(ctx: click.Context, session: Session, limit: int, offset: int, **conditi
     """Show what was called, by whom, and how it ended; what it adds up to.
 
     Every interface is in it: the command line, assistants, HTTP. The latest calls are last. Arguments are kept, their
-    secrets masked, unless the setting log_arguments is off; log_calls = false keeps nothing.
+    secrets masked, unless the setting log_calls is "names"; "none" keeps nothing.
     """
     if ctx.invoked_subcommand:
         return

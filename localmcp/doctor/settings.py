@@ -63,6 +63,6 @@ def reembed_file(
     for collection in collections:
         with watch(collection) as tell:
             done.append(reembed(workspace.database, collection, embedder, tell))
-        if done[-1].switched and workspace.settings.adaptive_weight:
+        if done[-1].switched and workspace.settings.semantic_weight is None:
             adapt_weights(workspace.database, embedder)
     return done, 0 if name else workspace.rules.embed_missing()

@@ -249,7 +249,7 @@ class Library:
             embedder = self._embedder.get()
             ids = [collection.id for collection in collections]
             work_off(self._database, embedder, ids, sources=sources, behind=behind, tell=tell, stop=pause)
-            if made and self._settings.adaptive_weight:
+            if made and self._settings.semantic_weight is None:
                 adapt_weights(self._database, embedder)
         except ModelUnavailable as error:
             log.info("no more vectors are made: %s", error)

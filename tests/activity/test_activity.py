@@ -20,7 +20,6 @@ import localmcp
 from localmcp.activity import Activity, CallOrigin, call_origin
 from localmcp.cli.program import execute
 from localmcp.cli.session import Session
-from localmcp.config import Settings
 from localmcp.errors import CallGivenUp, Interrupted, InvalidInput, LocalMCPError
 from localmcp.storage.database import Database, fetch_one
 from localmcp.tools import Answer, CallRecord, Scope, use_scope
@@ -199,7 +198,7 @@ def test_a_secret_at_the_place_where_arguments_are_cut_is_masked(workspace: Work
 
 
 def test_arguments_are_not_kept_when_the_setting_says_so(tmp_path: Path) -> None:
-    with localmcp.open(tmp_path / "a.localmcp", model="hash", log_arguments=False) as workspace:
+    with localmcp.open(tmp_path / "a.localmcp", model="hash", log_calls="names") as workspace:
         workspace.database.ensure_writable()
         workspace.activity.note_call(record(arguments={"query": "private"}, error=InvalidInput("private is wrong")))
         [entry] = workspace.activity.logs().entries
@@ -269,7 +268,7 @@ def test_several_processes_log_into_one_file(workspace: Workspace) -> None:
 
 def test_calls_go_when_their_days_are_over(database: Database) -> None:
     database.ensure_writable()
-    activity = Activity(database, Settings(log_days=30))
+    activity = Activity(database, days=30)
     for days in (40, 31, 29, 0):
         activity.note_call(record(f"tool{days}", ago=timedelta(days=days)))
     activity.flush()
@@ -279,7 +278,7 @@ def test_calls_go_when_their_days_are_over(database: Database) -> None:
 
 def test_the_oldest_calls_go_when_the_log_is_too_large(database: Database) -> None:
     database.ensure_writable()
-    activity = Activity(database, Settings(log_max_mb=1))
+    activity = Activity(database, megabytes=1)
     for batch in range(6):
         for number in range(200):
             activity.note_call(record(arguments={"query": "x" * 1500, "number": batch * 200 + number}))

@@ -41,7 +41,7 @@ Work = Callable[[Path], object]
 
 def ingest(*docs: Path) -> Work:
     def work(path: Path) -> object:
-        with open_workspace(path, model="hash:64", log_calls=False) as workspace:
+        with open_workspace(path, model="hash:64", log_calls="none") as workspace:
             return workspace.library.add_paths(docs)
 
     return work
@@ -49,7 +49,7 @@ def ingest(*docs: Path) -> Work:
 
 def merge(other: Path) -> Work:
     def work(path: Path) -> object:
-        with open_workspace(path, model="hash:64", log_calls=False) as workspace:
+        with open_workspace(path, model="hash:64", log_calls="none") as workspace:
             return workspace.merging(lambda tool, values: workspace.registry.call(tool, values)).run(other)
 
     return work
@@ -57,7 +57,7 @@ def merge(other: Path) -> Work:
 
 def import_rules(folder: Path) -> Work:
     def work(path: Path) -> object:
-        with open_workspace(path, model="hash:64", log_calls=False) as workspace:
+        with open_workspace(path, model="hash:64", log_calls="none") as workspace:
             text = (folder / "rules.md").read_text()
             return workspace.registry.call("importRules", {"text": text}, Scope(caller="cli"))
 
@@ -65,7 +65,7 @@ def import_rules(folder: Path) -> Work:
 
 
 def refresh(path: Path) -> object:
-    with open_workspace(path, model="hash:64", log_calls=False) as workspace:
+    with open_workspace(path, model="hash:64", log_calls="none") as workspace:
         return workspace.library.refresh(confirm_removals=True)
 
 

@@ -124,7 +124,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     options.workdir.mkdir(parents=True, exist_ok=True)
-    settings = Settings(database=options.workdir / "tables.localmcp", model="hash", log_calls=False)
+    settings = Settings(database=options.workdir / "tables.localmcp", model="hash", log_calls="none")
     with Workspace(settings) as workspace:
         if options.what == "build":
             workspace.library.add_paths([HERE / "files"])

@@ -43,7 +43,7 @@ def contents(path: Path) -> list[Any]:
 
 
 def ingest(path: Path, documents: Path) -> None:
-    with open_workspace(path, model="hash:64", log_calls=False) as workspace:
+    with open_workspace(path, model="hash:64", log_calls="none") as workspace:
         workspace.library.add_paths([documents])
 
 
@@ -130,7 +130,7 @@ def test_a_backup_on_a_full_disk_leaves_no_file_behind(tmp_path: Path, documents
 @pytest.mark.skipif(sys.platform == "win32", reason="a file that is open cannot be taken away there")
 def test_nothing_is_written_into_a_file_that_was_taken_away(tmp_path: Path) -> None:
     path = tmp_path / "disk" / "library.localmcp"
-    with open_workspace(path, model="hash:64", log_calls=False) as workspace:
+    with open_workspace(path, model="hash:64", log_calls="none") as workspace:
         workspace.library.add_text("A hive has one queen.", "Bees")
         path.parent.rename(tmp_path / "away")
         with pytest.raises(FileUnavailable, match="no longer there"):
@@ -143,7 +143,7 @@ def test_nothing_is_written_into_a_file_that_was_taken_away(tmp_path: Path) -> N
 @pytest.mark.skipif(sys.platform == "win32", reason="a file that is open cannot be replaced there")
 def test_nothing_is_written_into_a_file_that_was_replaced(tmp_path: Path) -> None:
     path = tmp_path / "library.localmcp"
-    with open_workspace(path, model="hash:64", log_calls=False) as workspace:
+    with open_workspace(path, model="hash:64", log_calls="none") as workspace:
         workspace.library.add_text("A hive has one queen.", "Bees")
         copy = back_up(workspace.database).path
         path.rename(tmp_path / "old.localmcp")

@@ -67,7 +67,7 @@ def test_a_search_uses_and_tells_the_weight_of_what_it_found(workspace: Workspac
 
 
 def test_switched_off_the_weight_is_that_of_the_settings(workspace: Workspace) -> None:
-    settings = Settings(database=workspace.database.path, adaptive_weight=False, semantic_weight=0.55)
+    settings = Settings(database=workspace.database.path, semantic_weight=0.55)
     with Workspace(settings) as fixed:
         assert fixed.index.search(SearchRequest("bicycle beside the river")).weights.semantic == 0.55
 

@@ -287,9 +287,7 @@ def test_only_tools_of_the_scope_are_routed_to(workspace: Workspace) -> None:
 
 @pytest.fixture
 def with_model(tmp_path: Path, chat: ChatServer) -> Iterator[Workspace]:
-    settings = load_settings(
-        database=tmp_path / "a.localmcp", model="hash", language_model=chat.spec("ollama"), language_model_timeout=0.5
-    )
+    settings = load_settings(database=tmp_path / "a.localmcp", model="hash", language_model=chat.spec("ollama"))
     with Workspace(settings) as workspace:
         workspace.registry.add_service(Shed())
         yield workspace

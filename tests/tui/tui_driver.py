@@ -91,7 +91,7 @@ def fill(home: Path) -> None:
 
 
 def settings_of(home: Path) -> Settings:
-    return Settings(database=home / "library.localmcp", model="hash", refresh_seconds=0, log_calls=True)
+    return Settings(database=home / "library.localmcp", model="hash", refresh_seconds=0, log_calls="all")
 
 
 RULES = (
