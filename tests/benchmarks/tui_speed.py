@@ -1,15 +1,11 @@
 """How fast the TUI is: start to first paint in a real terminal, results after typing, the Library with many documents.
 
     python tests/benchmarks/tui_speed.py                        # a small file, made here
-    python tests/benchmarks/tui_speed.py --workdir DIR          # DIR/speed-100000.localmcp of search_speed.py
-    python tests/benchmarks/tui_speed.py FILE                   # any other file
-    python tests/benchmarks/tui_speed.py --sources 100000       # the Library with so many documents
-    ... [--json FILE]
+    python tests/benchmarks/tui_speed.py --sources 100000       # one with so many documents
+    python tests/benchmarks/tui_speed.py FILE --model default   # any other file
 
 "Results" begins with the last key, the debounce with it, and ends when the list with the passages has
-been painted, escape sequences and all; the query is embedded by the model of the settings, which is loaded. The vectors
-of search_speed.py's file come from no model: there the query's vector, once embedded, is compared with them as if they
-did.
+been painted, escape sequences and all; the query is embedded by the model, which is loaded.
 """
 
 from __future__ import annotations
@@ -33,7 +29,6 @@ from pathlib import Path
 from typing import Any
 
 from localmcp.config import Settings
-from localmcp.models import LazyEmbedder
 from localmcp.tui.app import LocalMcpApp
 from localmcp.workspace import Workspace
 
@@ -46,12 +41,8 @@ PAINTED = b"7 File"
 """When this is on the screen, the frame and the first pane have been drawn."""
 
 
-def first_paint(file: Path, runs: int) -> list[float]:
+def first_paint(file: Path) -> float:
     """Seconds from the start of the process until the frame is on a pseudo-terminal."""
-    return [_one_start(file) for _ in range(runs)]
-
-
-def _one_start(file: Path) -> float:
     begin = time.perf_counter()
     with _terminal(file) as (main, _):
         _read_until(main, PAINTED)
@@ -96,51 +87,6 @@ def _read_until(main: int, text: bytes, seconds: float = 20) -> None:
             seen += os.read(main, 65536)
 
 
-class SameSpace:
-    """Embeds every query with a real model, for its time, and gives the vector that the file's own model has for it: a
-    vector of another model would lie far from every passage, which no search is like."""
-
-    def __init__(self, model: Any, files: Any) -> None:
-        self.model = model
-        self.files = files
-        self.identity = files.identity
-
-    def embed_query(self, text: str) -> Any:
-        self.model.embed_query(text)
-        return self.files.embed_query(text)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.model, name)
-
-
-def open_workspace(file: Path, model: str) -> Workspace:
-    """The workspace of a file; that of search_speed.py gets the vectors of the model as if it had made them."""
-    workspace = Workspace(Settings(database=file, model=model))
-    if is_synthetic(file):
-        from search_speed import ClusterEmbedder, Corpus
-
-        real, files = workspace.embedder, ClusterEmbedder(Corpus())
-        workspace.embedder = workspace.index.embedder = LazyEmbedder(lambda: SameSpace(real.get(), files))
-    return workspace
-
-
-def is_synthetic(file: Path) -> bool:
-    """Whether search_speed.py made it."""
-    return file.name.startswith("speed-")
-
-
-def queries_for(file: Path) -> list[str]:
-    """Queries in the file's own words: sentences, words, and every fifth with a misspelling."""
-    if not is_synthetic(file):
-        return list(QUERIES)
-    from search_speed import SEED, Corpus
-
-    kinds = Corpus(SEED + 1).queries()
-    turns = zip(kinds["sentence"][::2], kinds["words"][::2], kinds["sentence"][1::2], kinds["words"][1::2],
-                kinds["typo"], strict=False)  # fmt: skip
-    return [query for turn in turns for query in turn]
-
-
 class Painting:
     """Notices when a widget has been painted; what a real terminal would get is made, too."""
 
@@ -179,37 +125,31 @@ async def timed(painting: Painting, act: Callable[[], object]) -> tuple[float, f
 
 async def results_after_typing(file: Path, model: str, rounds: int) -> dict[str, list[float]]:
     """Milliseconds, and those of the processor, from the last key until the results are on the screen."""
-    app = LocalMcpApp(lambda: open_workspace(file, model), file)
+    app = LocalMcpApp(lambda: Workspace(Settings(database=file, model=model)), file)
     # As `localmcp tui` does.
     gc.freeze()
     times: list[float] = []
     processor: list[float] = []
-    queries = queries_for(file)
     async with app.run_test(size=(120, 34)) as pilot:
         while app.session.model_loading or not app.stats:
             await pilot.pause(0.05)
         await pilot.pause(0.3)
         painting = Painting(app, app.pane.list)
         for number in range(-5, rounds):
-            wall, cpu = await _one_query(app.pane, pilot, painting, f"{queries[number % len(queries)]} {number}")
+            query = f"{QUERIES[number % len(QUERIES)]} {number}"
+            painting.expect(lambda query=query: app.pane.found.result.get("query") == query)
+            wall, cpu = await timed(painting, lambda query=query: setattr(app.pane.line, "value", query))
+            # The preview, and quiet before the next query.
+            await pilot.pause(0.15)
             if number >= 0:
                 times.append(wall)
                 processor.append(cpu)
     return {"results": times, "processor": processor}
 
 
-async def _one_query(pane: Any, pilot: Any, painting: Painting, query: str) -> tuple[float, float]:
-    """Set the line, and wait for the passages."""
-    painting.expect(lambda: pane.found.result.get("query") == query)
-    took, cpu = await timed(painting, lambda: setattr(pane.line, "value", query))
-    # The preview, and quiet before the next query.
-    await pilot.pause(0.15)
-    return took, cpu
-
-
 async def browsing(file: Path, model: str) -> dict[str, list[float]]:
     """Milliseconds to show the Library's rows that a filter leaves, and to move the cursor by one line within them."""
-    app = LocalMcpApp(lambda: open_workspace(file, model), file)
+    app = LocalMcpApp(lambda: Workspace(Settings(database=file, model=model)), file)
     gc.freeze()
     built: list[float] = []
     moved: list[float] = []
@@ -257,51 +197,10 @@ def percentiles(times: list[float]) -> tuple[float, float]:
     return round(statistics.median(ordered), 1), round(ordered[min(len(ordered) - 1, int(len(ordered) * 0.95))], 1)
 
 
-def count_passages(file: Path) -> tuple[int, int]:
-    """Documents and passages of a file."""
-    with Workspace(Settings(database=file, model="hash")) as workspace:
-        stats = workspace.knowledge.get_stats()
-    return stats["totalSources"], stats["totalChunks"]
-
-
-def measure(file: Path, model: str, options: argparse.Namespace) -> dict[str, float]:
-    """Every number, flat."""
-    documents, passages = count_passages(file)
-    paint = [seconds * 1000 for seconds in first_paint(file, options.starts)]
-    typed = asyncio.run(results_after_typing(file, model, options.rounds))
-    rows = asyncio.run(browsing(file, model))
-    results_p50, results_p95 = percentiles(typed["results"])
-    return {
-        "documents": documents,
-        "passages": passages,
-        "load": os.getloadavg()[0],
-        "first_paint_ms": percentiles(paint)[0],
-        "first_paint_least_ms": round(min(paint), 1),
-        "results_p50_ms": results_p50,
-        "results_p95_ms": results_p95,
-        "results_least_ms": round(min(typed["results"]), 1),
-        "results_cpu_p50_ms": percentiles(typed["processor"])[0],
-        "library_filter_p50_ms": percentiles(rows["filter"])[0],
-        "library_line_p50_ms": percentiles(rows["line"])[0],
-        "library_rows_built": rows["rows built"][0],
-        "memory_mb": memory(file, model),
-    }
-
-
-def file_of(options: argparse.Namespace, temporary: Path) -> Path:
-    """The file that was named, that of search_speed.py, or a small one that is made."""
-    kept = options.workdir / "speed-100000.localmcp" if options.workdir else None
-    if options.file or (kept and kept.exists()):
-        return (options.file or kept).absolute()
-    return make_file(temporary, options.sources)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file", nargs="?", type=Path)
-    parser.add_argument("--workdir", type=Path, help="where search_speed.py has left speed-100000.localmcp")
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--model", help="model of the file; hash for one that is made here, else default")
+    parser.add_argument("--model", default="hash", help="model of the file")
     parser.add_argument("--sources", type=int, default=500)
     parser.add_argument("--starts", type=int, default=5)
     parser.add_argument("--rounds", type=int, default=60)
@@ -309,12 +208,19 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         for name in ("STATE", "CONFIG", "CACHE"):
             os.environ.setdefault(f"LOCALMCP_{name}_DIR", f"{temporary}/{name.lower()}")
-        file = file_of(options, Path(temporary))
-        made_here = file.is_relative_to(temporary)
-        result = measure(file, options.model or ("hash" if made_here else "default"), options)
-    print(json.dumps(result, indent=2))
-    if options.json:
-        options.json.write_text(json.dumps(result, indent=1), encoding="utf-8")
+        file = options.file.absolute() if options.file else make_file(Path(temporary), options.sources)
+        paint = [first_paint(file) * 1000 for _ in range(options.starts)]
+        typed = asyncio.run(results_after_typing(file, options.model, options.rounds))
+        rows = asyncio.run(browsing(file, options.model))
+        (results_p50, results_p95), (processor, _) = percentiles(typed["results"]), percentiles(typed["processor"])
+        report = {
+            "load": os.getloadavg()[0], "first_paint_ms": percentiles(paint)[0], "results_p50_ms": results_p50,
+            "results_p95_ms": results_p95, "results_cpu_p50_ms": processor,
+            "library_filter_p50_ms": percentiles(rows["filter"])[0],
+            "library_line_p50_ms": percentiles(rows["line"])[0],
+            "library_rows_built": rows["rows built"][0], "memory_mb": memory(file, options.model),
+        }  # fmt: skip
+    print(json.dumps(report, indent=2))
 
 
 if __name__ == "__main__":
