@@ -220,13 +220,9 @@ def main() -> int:
     parser.add_argument("--clients", type=int, default=32)
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--model", default="default")
-    parser.add_argument("--read-only", action="store_true", help="leave out the tool that adds documents")
     parser.add_argument("--slow", type=int, default=0)
     parser.add_argument("--bodies", type=int, default=0)
-    parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    if options.read_only:
-        CALLS[:] = [each for each in CALLS if each[0] != "add_document"]
     with served(keys=["write"] * 4, model=options.model) as server:
         begin = time.perf_counter()
         until = begin + options.seconds
@@ -257,16 +253,6 @@ def main() -> int:
             " ".join(f"{each:.0f}" for each in series[:: max(1, len(series) // 30)]),
         )
     print(f"errors: {sum(errors.values())}")
-    if options.json:
-        found = {
-            "clients": options.clients,
-            "calls_per_s": len(seconds) / lasted,
-            **{f"p{int(share * 100)}_ms": percentile(seconds, share) for share in (0.5, 0.95, 0.99)},
-            "settled_mb": memory[settling][0],
-            "most_mb": max(whole for whole, _ in memory[settling:]),
-            "errors": sum(errors.values()),
-        }
-        options.json.write_text(json.dumps(found, indent=1), encoding="utf-8")
     for text, count in errors.most_common(10):
         print(f"  {count} x {text}")
     return 1 if errors else 0

@@ -1,6 +1,6 @@
 """How fast a search is in a file of N chunks: milliseconds by arm, recall, memory, file size, insert rate.
 
-    python tests/benchmarks/search_speed.py --size 100000 --workdir /tmp/bench [--json FILE] [--profile]
+    python tests/benchmarks/search_speed.py --size 100000 --workdir /tmp/bench [--json FILE]
 
 The file is made once and kept in the work directory. Texts look like English by their word frequencies (a
 Zipf-Mandelbrot law over 50,000 words, the most frequent of which are English stop words); vectors lie in 4000 clusters
@@ -10,11 +10,9 @@ whose sizes follow a power law. Embedding costs nothing here: a query's vector i
 from __future__ import annotations
 
 import argparse
-import cProfile
 import hashlib
 import json
 import os
-import pstats
 import statistics
 import sys
 import time
@@ -238,7 +236,7 @@ def resident_megabytes() -> float:
         return peak / 1e6 if sys.platform == "darwin" else peak / 1e3
 
 
-def run(size: int, workdir: Path, profile: bool) -> dict[str, Any]:
+def run(size: int, workdir: Path) -> dict[str, Any]:
     workdir.mkdir(parents=True, exist_ok=True)
     os.environ.setdefault("LOCALMCP_STATE_DIR", str(workdir / "state"))
     path = workdir / f"speed-{size}.localmcp"
@@ -253,8 +251,6 @@ def run(size: int, workdir: Path, profile: bool) -> dict[str, Any]:
     index.search(SearchRequest(queries["sentence"][0]))
     result: dict[str, Any] = {"size": size, "insert_rate": rate, "file_mb": path.stat().st_size / 1e6}
     result["first_ms"] = (time.perf_counter() - start) * 1000
-    if profile:
-        _profile(index, queries["sentence"])
     result |= {kind: measure(index, texts) for kind, texts in queries.items()}
     result["semantic"] = measure(index, queries["sentence"], mode="semantic")
     result["keyword"] = measure(index, queries["sentence"], mode="keyword")
@@ -264,15 +260,6 @@ def run(size: int, workdir: Path, profile: bool) -> dict[str, Any]:
     result["rss_mb"] = resident_megabytes()
     result["recall"] = measure_recall(index, queries["sentence"][:50])
     return result
-
-
-def _profile(index: Index, queries: list[str]) -> None:
-    profiler = cProfile.Profile()
-    profiler.enable()
-    for text in queries:
-        index.search(SearchRequest(text))
-    profiler.disable()
-    pstats.Stats(profiler, stream=sys.stderr).sort_stats("tottime").print_stats(25)
 
 
 def show(result: dict[str, Any]) -> None:
@@ -292,9 +279,8 @@ def main() -> None:
     parser.add_argument("--size", type=int, nargs="+", default=[1000, 10_000, 100_000])
     parser.add_argument("--workdir", type=Path, required=True)
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--profile", action="store_true", help="print where the time goes, to stderr")
     arguments = parser.parse_args()
-    results = [run(size, arguments.workdir, arguments.profile) for size in arguments.size]
+    results = [run(size, arguments.workdir) for size in arguments.size]
     for result in results:
         show(result)
     if arguments.json:
