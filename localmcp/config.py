@@ -358,23 +358,19 @@ def parse_setting(name: str, raw: Any, where: str) -> Any:
     """
     _check_name(name, where)
     spec = _FIELDS[name]
+    choices, between, items = spec.metadata["choices"], spec.metadata["between"], spec.metadata["items"]
     try:
         value = _PARSERS[str(spec.type)](raw)
-        _check_range(value, spec.metadata)
+        if choices and value not in choices:
+            raise ValueError(f"it must be one of {', '.join(choices)}")
+        if between is not None and not between[0] <= value <= between[1]:
+            raise ValueError(f"it must be between {between[0]} and {between[1]}")
+        if items and not re.fullmatch(rf"\s*({items[0]})\s*(,\s*({items[0]})\s*)*", value, re.IGNORECASE):
+            raise ValueError(f"it must be {items[1]}")
     except (TypeError, ValueError) as error:
         shown = "(hidden)" if spec.metadata["secret"] else repr(raw)
         raise ConfigurationError(f"{name} = {shown} in {where} cannot be used: {error}.") from error
     return value
-
-
-def _check_range(value: Any, metadata: Mapping[str, Any]) -> None:
-    choices, between, items = metadata["choices"], metadata["between"], metadata["items"]
-    if choices and value not in choices:
-        raise ValueError(f"it must be one of {', '.join(choices)}")
-    if between is not None and not between[0] <= value <= between[1]:
-        raise ValueError(f"it must be between {between[0]} and {between[1]}")
-    if items and not re.fullmatch(rf"\s*({items[0]})\s*(,\s*({items[0]})\s*)*", value, re.IGNORECASE):
-        raise ValueError(f"it must be {items[1]}")
 
 
 def _parse_path(raw: Any) -> Path:

@@ -8,31 +8,29 @@ from collections.abc import Collection
 from datetime import datetime
 from typing import Any, cast
 
-_PLAIN_WORD = re.compile(r"[\w@%+=:,./~-]+")
-
 
 def command_line(*words: object) -> str:
     """Return words as a person pastes them into a shell: `restore '/tmp/my notes.localmcp'`."""
-    texts = [str(word) for word in words]
     # Imported here: a start does without either.
-    if os.name == "posix":
-        return " ".join(map(_shell_word, texts))
+    import shlex
     import subprocess
 
-    return subprocess.list2cmdline(texts)
-
-
-def _shell_word(text: str) -> str:
-    import shlex
-
-    if text.isprintable():
-        return text if _PLAIN_WORD.fullmatch(text) else shlex.quote(text)
-    # In signs that the terminal shows, as `␊` for a line break, it would name nothing.
-    escaped = (char if char.isprintable() and char not in "'\\" else _escaped(char) for char in text)
-    return f"$'{''.join(escaped)}'"
+    if os.name != "posix":
+        return subprocess.list2cmdline(str(word) for word in words)
+    written: list[str] = []
+    for text in map(str, words):
+        if not text.isprintable():
+            # In signs that the terminal shows, as `␊` for a line break, it would name nothing.
+            written.append(f"$'{''.join(map(_escaped, text))}'")
+        else:
+            written.append(text if re.fullmatch(r"[\w@%+=:,./~-]+", text) else shlex.quote(text))
+    return " ".join(written)
 
 
 def _escaped(char: str) -> str:
+    """Return a character as a shell reads it between `$'` and `'`."""
+    if char.isprintable() and char not in "'\\":
+        return char
     # Bytes of a file's name that are no text are in the range of the first.
     encoded = char.encode(errors="surrogateescape" if "\udc80" <= char <= "\udcff" else "surrogatepass")
     return "".join(f"\\x{byte:02x}" for byte in encoded)

@@ -13,24 +13,21 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-HEAPS = 2
-"""Worker threads mostly wait for Python's one lock, so that more heaps make nothing faster."""
 RETURNING_SECONDS = 5.0
 """Between two returns; one takes about a millisecond, and Python goes on meanwhile."""
 
-_M_ARENA_MAX = -8
-"""glibc's `malloc.h`."""
-
 
 def limit_heaps() -> bool:
-    """Let threads share HEAPS heaps, unless MALLOC_ARENA_MAX asks for another number; call it before they start.
+    """Let threads share two heaps, unless MALLOC_ARENA_MAX asks for another number; call it before they start.
 
-    Returns whether this C library could be told.
+    They mostly wait for Python's one lock, so that more heaps make nothing faster. Returns whether this C library could
+    be told.
     """
     if "MALLOC_ARENA_MAX" in os.environ:
         return False
     limit = _glibc("mallopt")
-    return limit is not None and limit(_M_ARENA_MAX, HEAPS) == 1
+    # -8 is M_ARENA_MAX of glibc's `malloc.h`.
+    return limit is not None and limit(-8, 2) == 1
 
 
 def return_freed_memory() -> bool:
@@ -43,13 +40,13 @@ def return_freed_memory() -> bool:
 
 def keep_returning(stopped: threading.Event) -> None:
     """Return freed memory every few seconds, from a thread that ends when `stopped` is set."""
+
+    def run() -> None:
+        while not stopped.wait(RETURNING_SECONDS):
+            return_freed_memory()
+
     if _glibc("malloc_trim") is not None:
-        threading.Thread(target=_run, args=(stopped,), name="localmcp-freed-memory", daemon=True).start()
-
-
-def _run(stopped: threading.Event) -> None:
-    while not stopped.wait(RETURNING_SECONDS):
-        return_freed_memory()
+        threading.Thread(target=run, name="localmcp-freed-memory", daemon=True).start()
 
 
 def _glibc(function: str) -> Callable[..., Any] | None:

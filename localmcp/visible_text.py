@@ -39,12 +39,19 @@ def visible(text: str, *, newlines: bool = False) -> str:
         return text
     if not newlines:
         return _UNSAFE.sub(_sign, text)
-    return _UNSAFE.sub(_sign_but_layout, text.replace("\r\n", "\n"))
+    kept = text.replace("\r\n", "\n")
+    return _UNSAFE.sub(lambda match: match[0] if match[0] in "\n\t" else _sign(match), kept)
 
 
 def invisible(text: str) -> str:
     """Return what `visible` made of one line, or of several, as it was; a text that held such signs itself differs."""
-    return _SHOWN.sub(lambda sign: chr(int(sign[1], 16) if sign[1] else _hidden_code(sign[0])), text)
+
+    def hidden(sign: re.Match[str]) -> str:
+        if sign[1]:
+            return chr(int(sign[1], 16))
+        return chr(_DELETE if sign[0] == "␡" else ord(sign[0]) - _PICTURES)
+
+    return _SHOWN.sub(hidden, text)
 
 
 def visible_json(text: str) -> str:
@@ -54,10 +61,6 @@ def visible_json(text: str) -> str:
     return _UNSAFE.sub(lambda match: match[0] if match[0] in "\n\t\r" else json.dumps(match[0])[1:-1], text)
 
 
-def _sign_but_layout(match: re.Match[str]) -> str:
-    return match[0] if match[0] in "\n\t" else _sign(match)
-
-
 def _sign(match: re.Match[str]) -> str:
     if match[1]:
         return match[1]
@@ -65,10 +68,6 @@ def _sign(match: re.Match[str]) -> str:
     if code < ord(" "):
         return chr(_PICTURES + code)
     return "␡" if code == _DELETE else f"⟨U+{code:04X}⟩"
-
-
-def _hidden_code(sign: str) -> int:
-    return _DELETE if sign == "␡" else ord(sign) - _PICTURES
 
 
 class VisibleFormatter(logging.Formatter):
