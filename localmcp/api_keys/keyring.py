@@ -13,17 +13,18 @@ import string
 import threading
 import uuid
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
+from typing import Any
 
 import apsw
 
-from localmcp.api_keys.key_info import KeyInfo, NewKey, read_keys
 from localmcp.errors import AccessDenied, InvalidInput, NotFound
 from localmcp.index.collections import choose_collections, visible_collections
-from localmcp.schemas import shorten_value
-from localmcp.storage.database import Database, insert_row
+from localmcp.schemas import list_of, mapping_of, shorten_value
+from localmcp.storage.database import Database, fetch_all, insert_row
 from localmcp.storage.times import utc_moment, utc_now, utc_text
 from localmcp.storage.write_behind import WriteBehind
 from localmcp.tools import Json, Scope, current_scope
@@ -31,6 +32,79 @@ from localmcp.tools.profiles import RIGHTS
 
 PREFIX_LENGTH = 12
 BCRYPT_COST = 10
+NAMES = {"scopes": "read|write|admin", "tools": "[A-Za-z0-9_-]{1,64}", "providers": "[A-Za-z0-9_.:-]{1,100}"}
+"""What the names in each list of a key may be."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyInfo:
+    """A key of the file, without the key itself."""
+
+    id: str
+    name: str
+    prefix: str
+    """Its first 12 characters."""
+    scopes: tuple[str, ...]
+    """Of `read`, `write`, `admin`, as given."""
+    collections: tuple[str, ...] | None
+    """The collections it opens; None = all. One that was renamed or dropped since is left out."""
+    tools: tuple[str, ...] | None
+    providers: tuple[str, ...] | None
+    expires_at: str | None
+    created_at: str
+    last_used_at: str | None
+    is_active: bool
+    uses: int = 0
+    """Requests it has opened."""
+
+    @property
+    def status(self) -> str:
+        """`active`, `revoked` or `expired`."""
+        if not self.is_active:
+            return "revoked"
+        try:
+            is_over = self.expires_at is not None and utc_moment(self.expires_at) <= datetime.now(UTC)
+        except (ValueError, OverflowError):
+            # A time that cannot be read must not mean "never".
+            is_over = True
+        return "expired" if is_over else "active"
+
+    def scope(self) -> Scope:
+        """Return what a call with this key may reach."""
+        collections, tools, providers = (
+            None if names is None else frozenset(names) for names in (self.collections, self.tools, self.providers)
+        )
+        return Scope(
+            caller=self.id,
+            trusted=False,
+            collections=collections,
+            tools=tools,
+            provider_names=providers,
+            rights=frozenset(right for scope in self.scopes for right in RIGHTS.get(scope, ())),
+            expires_at=self.expires_at,
+        )
+
+    @property
+    def rag(self) -> str:
+        """The collections as the original's log has them: `*` for all."""
+        return "*" if self.collections is None else ",".join(self.collections)
+
+    def as_json(self) -> Json:
+        """Return the original's field names (`requirements.md` section 5), and ours beside them."""
+        return {**asdict(self), "status": self.status}
+
+
+@dataclass(frozen=True, slots=True)
+class NewKey:
+    """A key that was just made; it is shown only now."""
+
+    key: str = field(repr=False)
+    info: KeyInfo
+
+    def as_json(self) -> Json:
+        """Return the original's answer to `generate`."""
+        warning = "Save this API key now. It will not be shown again."
+        return {"success": True, "apiKey": self.key, "keyInfo": self.info.as_json(), "warning": warning}
 
 
 class ApiKeys:
@@ -54,18 +128,18 @@ class ApiKeys:
         self,
         *,
         name: str = "",
-        scopes: Iterable[str] = ("read",),
-        collections: Iterable[str] | None = None,
-        tools: Iterable[str] | None = None,
-        providers: Iterable[str] | None = None,
+        scopes: Sequence[str] | None = None,
+        collections: Sequence[str] | None = None,
+        tools: Sequence[str] | None = None,
+        providers: Sequence[str] | None = None,
         expires_at: str | None = None,
     ) -> NewKey:
         """Make a key.
 
         Args:
             name: for people, at most 100 characters.
-            scopes: of `read`, `write`, `admin`; each implies the ones before it.
-            collections, tools, providers: names; None = all that the caller may reach.
+            scopes: of `read` (for None), `write`, `admin`; each implies the ones before it.
+            collections, tools, providers: None = all that the caller may reach.
             expires_at: ISO 8601, in the future; without an offset it is UTC. None = never.
 
         Raises:
@@ -82,17 +156,18 @@ class ApiKeys:
             "id": str(uuid.uuid4()),
             "prefix": key[:PREFIX_LENGTH],
             "name": name,
-            "scopes": json.dumps(_checked_scopes(scopes, own)),
-            "tools": _checked_names("tools", tools, own.tools),
-            "providers": _checked_names("providers", providers, own.provider_names),
-            "expires_at": _checked_expiry(expires_at, own),
+            "scopes": _names_as_json("scopes", ["read"] if scopes is None else scopes, None),
+            "tools": _names_as_json("tools", tools, own.tools),
+            "providers": _names_as_json("providers", providers, own.provider_names),
+            "expires_at": own.expires_at if expires_at is None else _checked_end(expires_at),
             "created_at": utc_now(),
+            "key_hash": _hash(key),
         }
-        row["key_hash"] = _hash(key)
         with self._database.write() as connection:
             row["collections"] = _bind(connection, collections)
             insert_row(connection, "api_keys", row)
-            info = read_keys(connection, "id = ?", (row["id"],))[0][0]
+            info = _read_keys(connection, "id = ?", row["id"])[0][0]
+            _refuse_more(info, own)
         return NewKey(key, info)
 
     def list(self, collection: str | None = None) -> list[KeyInfo]:
@@ -108,7 +183,7 @@ class ApiKeys:
         self._uses.flush()
         with self._database.read() as connection:
             name = choose_collections(connection, [collection])[0].name if collection is not None else None
-            keys = [info for info, _ in read_keys(connection, "true", ()) if _is_visible(info, own)]
+            keys = [info for info, _ in _read_keys(connection, "true") if _is_visible(info, own)]
         return [key for key in keys if name is None or key.collections is None or name in key.collections]
 
     def find(self, text: str) -> KeyInfo:
@@ -140,35 +215,19 @@ class ApiKeys:
         return self._change(key_id, "update api_keys set is_active = 0 where id = ?")
 
     def delete(self, key_id: str) -> KeyInfo:
-        """Remove a key; returns what it was.
-
-        Raises:
-            NotFound: no key of that id, or the caller may not see it.
-            AccessDenied: it has more than the caller's.
-        """
+        """Remove a key; return what it was. Raises as `revoke`."""
         return self._change(key_id, "delete from api_keys where id = ?")
 
     def _change(self, key_id: str, sql: str) -> KeyInfo:
         own = _managing_scope()
-        if not self._database.path.exists():
-            raise NotFound(f"No API key '{key_id}'.")
-        with self._database.write() as connection:
-            before = read_keys(connection, "id = ?", (key_id,))
-            if not before or not _is_visible(before[0][0], own):
-                raise NotFound(f"No API key '{key_id}'.", hint="List them with: localmcp keys list")
-            theirs, end = before[0][0].scope(), before[0][0].expires_at
-            more = {
-                "scopes": not theirs.rights <= own.rights,
-                "tools": not _within(theirs.tools, own.tools),
-                "providers": not _within(theirs.provider_names, own.provider_names),
-                "time": _ends_later(end, own.expires_at),
-            }
-            if any(more.values()):
-                parts = ", ".join(part for part, is_more in more.items() if is_more)
-                raise AccessDenied(f"The key '{key_id}' has more than the key of this caller: {parts}.")
-            connection.execute(sql, (key_id,))
-            after = read_keys(connection, "id = ?", (key_id,))
-        return (after or before)[0][0]
+        if self._database.path.exists():
+            with self._database.write() as connection:
+                before = _read_keys(connection, "id = ?", key_id)
+                if before and _is_visible(before[0][0], own):
+                    _refuse_more(before[0][0], own)
+                    connection.execute(sql, (key_id,))
+                    return (_read_keys(connection, "id = ?", key_id) or before)[0][0]
+        raise NotFound(f"No API key '{key_id}'.", hint="List them with: localmcp keys list")
 
     # ------------------------------------------------------------ using
 
@@ -182,8 +241,6 @@ class ApiKeys:
                 revoked or has expired.
             FileUnavailable: the file cannot be read.
         """
-        if not key:
-            raise AccessDenied("An API key is required.", hint="Make one with: localmcp keys create")
         info = self._look_up(key) if re.fullmatch(r"mcp_[A-Za-z0-9]{32}", key) else None
         if info is None:
             raise AccessDenied("Invalid API key.")
@@ -204,12 +261,12 @@ class ApiKeys:
         """Return what the key of that id opens now; asking is no use of it. None if it is gone."""
         return next((info for info, _ in self._trusted_rows("id = ?", key_id)), None)
 
-    def _digest(self, key: str) -> bytes:
-        return hashlib.sha256(self._salt + key.encode()).digest()
-
     def close(self) -> None:
         """Write the uses that wait."""
         self._uses.close()
+
+    def _digest(self, key: str) -> bytes:
+        return hashlib.sha256(self._salt + key.encode()).digest()
 
     def _look_up(self, key: str) -> KeyInfo | None:
         """Return the row of a key; bcrypt is asked, unless it was before and the row has the same hash."""
@@ -236,11 +293,51 @@ class ApiKeys:
         if not self._database.path.exists():
             return []
         with self._database.read() as connection:
-            return read_keys(connection, where, (value,)) if self._database.adopted else []
+            return _read_keys(connection, where, value) if self._database.adopted else []
 
     @cached_property
     def _nobodys_hash(self) -> str:
         return _hash(secrets.token_hex(16))
+
+
+# ---------------------------------------------------------------- rows and hashes
+
+
+def _read_keys(connection: apsw.Connection, where: str, *bindings: str) -> list[tuple[KeyInfo, str]]:
+    """Return keys with their hashes, the newest first. A list that cannot be read is empty, and so opens nothing."""
+    rows = fetch_all(
+        connection,
+        f"""
+        select id, name, prefix, scopes, collections, tools, providers, expires_at, created_at, last_used_at,
+               is_active, uses, key_hash
+        from api_keys where {where} order by created_at desc, rowid desc
+        """,
+        bindings,
+    )
+    existing: set[tuple[Any, ...]] = set()
+    if any(row[4] is not None for row in rows):
+        existing = set(fetch_all(connection, "select id, name from collections"))
+
+    def parsed(text: str) -> list[Any]:
+        try:
+            return list_of(json.loads(text))
+        except ValueError:
+            return []
+
+    def strings(text: str | None) -> tuple[str, ...] | None:
+        return None if text is None else tuple(name for name in parsed(text) if isinstance(name, str))
+
+    keys: list[tuple[KeyInfo, str]] = []
+    for key_id, name, prefix, scopes, bound_to, tools, providers, *times, is_active, uses, key_hash in rows:
+        collections = None
+        if bound_to is not None:
+            # A key is bound to id and name, so that a new collection of that name is not opened.
+            pairs = [(mapping_of(binding).get("id"), mapping_of(binding).get("name")) for binding in parsed(bound_to)]
+            collections = tuple(str(pair[1]) for pair in pairs if isinstance(pair[0], int) and pair in existing)
+        limits = (strings(scopes) or (), collections, strings(tools), strings(providers))
+        values: list[Any] = [key_id, name, prefix, *limits, *times, is_active == 1, uses]
+        keys.append((KeyInfo(*values), key_hash))
+    return keys
 
 
 def _store_uses(connection: apsw.Connection, uses: list[tuple[str, str]]) -> None:
@@ -268,15 +365,11 @@ def _matches(key: str, key_hash: str) -> bool:
         return False
 
 
-# ---------------------------------------------------------------- what a new key may have
+# ---------------------------------------------------------------- what a key may have
 
 
 def _managing_scope() -> Scope:
-    """Return the scope of whoever manages keys.
-
-    Raises:
-        AccessDenied: a caller without the right `admin`.
-    """
+    """Return the scope of whoever manages keys; raises AccessDenied for a caller without the right `admin`."""
     scope = current_scope()
     if "admin" not in scope.rights:
         raise AccessDenied("API keys are managed with an admin key, or by `localmcp keys`.")
@@ -288,21 +381,26 @@ def _is_visible(info: KeyInfo, own: Scope) -> bool:
     return own.collections is None or (bool(info.collections) and own.collections.issuperset(info.collections or ()))
 
 
-def _within(theirs: frozenset[str] | None, own: frozenset[str] | None) -> bool:
-    """Return whether one limit is within another; None = no limit."""
-    return own is None or (theirs is not None and theirs <= own)
+def _refuse_more(info: KeyInfo, own: Scope) -> None:
+    """Raise AccessDenied for a key with more than the caller's; its collections are another matter."""
+    theirs = info.scope()
+
+    def has_more(names: frozenset[str] | None, own_names: frozenset[str] | None) -> bool:
+        return own_names is not None and (names is None or not names <= own_names)
+
+    more = {
+        "scopes": has_more(theirs.rights, own.rights),
+        "tools": has_more(theirs.tools, own.tools),
+        "providers": has_more(theirs.provider_names, own.provider_names),
+        # Both are UTC in one form.
+        "expires_at": own.expires_at is not None and (info.expires_at or "never") > own.expires_at,
+    }
+    if any(more.values()):
+        parts = ", ".join(part for part, is_more in more.items() if is_more)
+        raise AccessDenied(f"The key '{info.name or info.id}' has more than the key of this caller: {parts}.")
 
 
-def _ends_later(end: str | None, own_end: str | None) -> bool:
-    if own_end is None:
-        return False
-    try:
-        return end is None or utc_moment(end) > utc_moment(own_end)
-    except (TypeError, ValueError, OverflowError):
-        return True
-
-
-def _bind(connection: apsw.Connection, names: Iterable[str] | None) -> str | None:
+def _bind(connection: apsw.Connection, names: Any) -> str | None:
     """Return the collections as JSON for the key's row: id and name, so that a new one of that name is not opened.
 
     `rules` means the developer's rules, unless documents are called so.
@@ -313,73 +411,39 @@ def _bind(connection: apsw.Connection, names: Iterable[str] | None) -> str | Non
     """
     if names is None and current_scope().collections is None:
         return None
-    if isinstance(names, str):
-        raise InvalidInput("collections: a list of names is needed, not one text.")
     chosen = visible_collections(connection)
     if names is not None:
-        asked, documents = list(names), {collection.name.casefold() for collection in chosen}
-        names_of_rules = {"rules", "developer rules"} - documents
-        rules = [name for name in asked if name.casefold() in names_of_rules]
+        names_of_rules = {"rules", "developer rules"} - {collection.name.casefold() for collection in chosen}
+        names = _checked_names("collections", names)
+        rules = [name for name in names if name.casefold() in names_of_rules]
         of_rules = visible_collections(connection, "rules") if rules else []
         if rules and not of_rules:
             raise NotFound("There are no rules yet that a key could open.", hint="Add one first: localmcp rules add")
-        chosen = [*choose_collections(connection, [name for name in asked if name not in rules]), *of_rules]
-    if not chosen:
-        raise InvalidInput("collections: name at least one, or leave it out for all.")
+        chosen = [*choose_collections(connection, [name for name in names if name not in rules]), *of_rules]
     return json.dumps([{"id": collection.id, "name": collection.name} for collection in chosen], ensure_ascii=False)
 
 
-def _checked_scopes(scopes: Iterable[str], own: Scope) -> list[str]:
-    """Return the scopes in the order of `RIGHTS`, each once.
-
-    Raises:
-        InvalidInput: none, or an unknown one.
-        AccessDenied: the caller has less.
-    """
-    names = [scopes] if isinstance(scopes, str) else list(scopes)
-    for name in names or [[]]:
-        if name not in list(RIGHTS):
-            raise InvalidInput(f"scopes: {shorten_value(name)} is no scope; use read, write or admin.")
-        if not own.rights.issuperset(RIGHTS[str(name)]):
-            raise AccessDenied(f"scopes: the key of this caller does not have {name}.")
-    return [right for right in RIGHTS if right in names]
+def _names_as_json(list_name: str, names: Any, own: frozenset[str] | None) -> str | None:
+    """Return the names for the key's row; for None those of the caller, or None where it has all."""
+    if names is None:
+        return None if own is None else json.dumps(sorted(own))
+    return json.dumps(_checked_names(list_name, names))
 
 
-def _checked_names(field: str, names: Iterable[str] | None, own: frozenset[str] | None) -> str | None:
-    """Return the names of `tools` or `providers` that a key may have, as JSON; None = all.
-
-    Args:
-        names: None = as many as the caller has.
-        own: those of the caller; None = all.
-
-    Raises:
-        InvalidInput: no list, an empty one, or what cannot be a name.
-        AccessDenied: one that the caller may not use.
-    """
-    if isinstance(names, str):
-        raise InvalidInput(f"{field}: a list of names is needed, not one text.")
-    unique = None if names is None else list(dict.fromkeys(map(str, names)))
-    if unique == []:
-        raise InvalidInput(f"{field}: name at least one, or leave it out for all.")
-    form = r"[A-Za-z0-9_-]{1,64}" if field == "tools" else r"[A-Za-z0-9_.:-]{1,100}"
-    for name in unique or ():
-        if not re.fullmatch(form, name):
-            raise InvalidInput(f"{field}: {shorten_value(name)} cannot be a name.")
-        if own is not None and name not in own:
-            raise AccessDenied(f"{field}: the key of this caller does not open {name}.")
-    allowed = unique if unique is not None or own is None else sorted(own)
-    return None if allowed is None else json.dumps(allowed)
+def _checked_names(list_name: str, names: Any) -> list[str]:
+    """Return the names, each once; raises InvalidInput for no list, an empty one, or what cannot be a name."""
+    if isinstance(names, str) or not names:
+        raise InvalidInput(f"{list_name}: name at least one, in a list, or leave it out.")
+    for name in names:
+        if not isinstance(name, str) or not re.fullmatch(NAMES.get(list_name, ".*"), name):
+            is_scope = list_name == "scopes"
+            says = "is no scope; use read, write or admin" if is_scope else "cannot be a name"
+            raise InvalidInput(f"{list_name}: {shorten_value(name)} {says}.")
+    return list(dict.fromkeys(names))
 
 
-def _checked_expiry(text: str | None, own: Scope) -> str | None:
-    """Return the end of a key as it is kept: UTC, in milliseconds; the caller's own end for None.
-
-    Raises:
-        InvalidInput: it is no time, or has passed.
-        AccessDenied: it is after the caller's own end.
-    """
-    if text is None:
-        return own.expires_at
+def _checked_end(text: Any) -> str:
+    """Return the end of a key as it is kept: UTC, in milliseconds; raises InvalidInput for no time, or one that passed."""
     try:
         moment = utc_moment(text)
     except (TypeError, ValueError, OverflowError) as error:
@@ -387,6 +451,4 @@ def _checked_expiry(text: str | None, own: Scope) -> str | None:
         raise InvalidInput(f"expires_at: {shorten_value(text)} is no date; {form}.") from error
     if moment <= datetime.now(UTC):
         raise InvalidInput(f"expires_at: {text} has passed.")
-    if _ends_later(text, own.expires_at):
-        raise AccessDenied(f"expires_at: the key of this caller ends at {own.expires_at}, before {text}.")
     return utc_text(moment)

@@ -108,17 +108,17 @@ def test_a_key_opens_the_collections_tools_and_providers_it_was_made_for(notes: 
 @pytest.mark.parametrize(
     ("given_", "said"),
     [
-        ({"scopes": []}, r"scopes: \[\] is no scope; use read, write or admin"),
-        ({"scopes": ["root"]}, 'scopes: "root" is no scope'),
+        ({"scopes": []}, "scopes: name at least one, in a list"),
+        ({"scopes": ["root"]}, 'scopes: "root" is no scope; use read, write or admin'),
         ({"scopes": [{}]}, "scopes: {} is no scope"),
         ({"name": "a\x00b"}, "name: .* cannot be a name"),
         ({"name": "x" * 101}, "name: .* cannot be a name"),
-        ({"tools": []}, "tools: name at least one, or leave it out"),
-        ({"tools": "search"}, "tools: a list of names"),
+        ({"tools": []}, "tools: name at least one, in a list"),
+        ({"tools": "search"}, "tools: name at least one, in a list"),
         ({"tools": ["a b"]}, "tools: .* cannot be a name"),
         ({"providers": ["../x"]}, "providers: .* cannot be a name"),
         ({"collections": []}, "collections: name at least one"),
-        ({"collections": "notes"}, "collections: a list of names"),
+        ({"collections": "notes"}, "collections: name at least one"),
         ({"expires_at": "tomorrow"}, "expires_at: .* is no date"),
         ({"expires_at": 5}, "expires_at: 5 is no date"),
         ({"expires_at": "2020-01-01"}, "expires_at: 2020-01-01 has passed"),
@@ -292,7 +292,7 @@ def test_a_bound_admin_sees_and_makes_only_keys_within_its_bounds(notes: Databas
                 keys.delete(other.info.id)
         with pytest.raises(NotFound, match="There is: notes"):
             keys.create(collections=["work"])
-        with pytest.raises(AccessDenied, match="tools: .* does not open remove"):
+        with pytest.raises(AccessDenied, match="has more than .*: tools"):
             keys.create(tools=["remove"])
         heir = keys.create(name="heir", scopes=["admin"])
     assert heir.info.scope().collections == frozenset({"notes"})
@@ -313,7 +313,7 @@ def test_an_admin_that_ends_makes_only_keys_that_end_no_later(keys: ApiKeys) -> 
     [
         ({"tools": ["search"]}, "tools"),
         ({"providers": ["commands"]}, "providers"),
-        ({"expires_at": "2099-01-01"}, "time"),
+        ({"expires_at": "2099-01-01"}, "expires_at"),
     ],
 )
 @pytest.mark.parametrize("act", ["revoke", "delete"])

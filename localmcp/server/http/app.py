@@ -20,7 +20,7 @@ from starlette.routing import Route, Router
 from starlette.types import Message, Receive, Scope, Send
 
 from localmcp.activity import CallOrigin, call_origin
-from localmcp.api_keys.key_info import KeyInfo
+from localmcp.api_keys import KeyInfo
 from localmcp.config import Settings
 from localmcp.errors import AccessDenied, LocalMCPError
 from localmcp.http import LOOPBACK

@@ -181,16 +181,12 @@ class Endpoints:
         """
         body = parse_object(await request.body())
         rag = _needed(body.get("ragId"), "RAG ID is required")
-        asked = {name: body.get(name) for name in ("name", "expires_at", "scopes", "tools", "providers")}
-        for field, value in asked.items():
-            items = cast("list[Any]", value) if isinstance(value, list) else [value]
-            is_right = isinstance(value, str) if field in ("name", "expires_at") else isinstance(value, list)
-            if value is not None and not (is_right and all(isinstance(item, str) for item in items)):
-                kind = "a string" if field in ("name", "expires_at") else "an array of strings"
-                raise Refused(400, f"{field} must be {kind}")
-        asked |= {"name": asked["name"] or "", "scopes": asked["scopes"] or ["read"]}
+        asked: Json = {name: body.get(name) for name in ("expires_at", "scopes", "tools", "providers")}
+        if not isinstance(name := body.get("name") or "", str):
+            raise Refused(400, "name must be a string")
+        asked["name"] = name
         asked["collections"] = [rag, "rules"] if body.get("rules") is True else [rag]
-        new = await self._manage(lambda workspace: workspace.api_keys.create(**cast(Json, asked)), RAG_UNKNOWN)
+        new = await self._manage(lambda workspace: workspace.api_keys.create(**asked), RAG_UNKNOWN)
         say("API key generated", id=new.info.id, ragId=rag, by=request_scope.get().caller)
         return json_reply(new.as_json())
 
