@@ -40,12 +40,8 @@ class KnowledgeFile:
     ) -> Report:
         """Add files, and folders with everything in them; what has not changed is not read again.
 
-        Returns:
-            how many files were `indexed`, `updated`, `unchanged`, `skipped`, `failed`, and the `problems`.
-
-        Raises:
-            NotFound: none of the paths exists.
-            ModelMismatch: the collection's vectors come from another model.
+        Returns how many files were `indexed`, `updated`, `unchanged`, `skipped`, `failed`, and the `problems`. Raises
+        NotFound if none of the paths exists, ModelMismatch if the collection's vectors come from another model.
         """
         return self.workspace.library.add_paths(paths, collection=collection, partition=partition, progress=progress)
 
@@ -58,27 +54,24 @@ class KnowledgeFile:
         metadata: Mapping[str, Any] | None = None,
         replace: bool = False,
     ) -> str:
-        """Add a text that comes from no file; returns the id of its source.
+        """Add a text that comes from no file; return the id of its source.
 
-        Raises:
-            InvalidInput: the title represents another text already, and `replace` is false.
+        Raises InvalidInput if the title represents another text already, and `replace` is false.
         """
-        add_text = self.workspace.library.add_text
-        return add_text(text, title, collection=collection, metadata=metadata, replace=replace).uuid
+        library = self.workspace.library
+        return library.add_text(text, title, collection=collection, metadata=metadata, replace=replace).uuid
 
     def refresh(self) -> Report:
         """Look at everything that was added again: new, changed, moved and deleted files.
 
-        Raises:
-            NeedsConfirmation: so many files are gone that it looks like a disk that is not mounted.
+        Raises NeedsConfirmation if so many files are gone that it looks like a disk that is not mounted.
         """
         return self.workspace.library.refresh()
 
     def remove(self, *targets: str) -> int:
         """Put documents into the trash, by id, path or title; return how many.
 
-        Raises:
-            NotFound: there is no such document; nothing was removed.
+        Raises NotFound if there is no such document; nothing is removed then.
         """
         return self.workspace.library.remove(targets).removed
 
@@ -103,8 +96,7 @@ class KnowledgeFile:
             metadata: keys and the values that documents must have.
             explain: `raw` says why each ranks where it does.
 
-        Raises:
-            InvalidInput: an empty query, or a limit out of range.
+        Raises InvalidInput for an empty query, or a limit out of range.
         """
         if mode != "keyword":
             # Without a model the search answers by words, and says so.
@@ -128,23 +120,15 @@ class KnowledgeFile:
         return Results([Hit.from_answer(result) for result in answer["results"]], raw=answer, notices=notices)
 
     def context(self, hit: Hit | str, window: int = 2) -> Context:
-        """Return the passages before and after a hit, `window` (0..50) on each side.
-
-        Raises:
-            NotFound: there is no such passage.
-        """
+        """Return the passages before and after a hit, `window` (0..50) on each side; raises NotFound."""
         answer = self.call("get_context", chunkId=hit if isinstance(hit, str) else hit.id, window=window)
         passages = tuple(str(chunk["content"]) for chunk in answer["chunks"])
         title, text, place = answer["sourceTitle"], answer["concatenatedContent"], answer["citation"]["label"]
         return Context(title, text, passages, place, answer)
 
     def document(self, source: Source | Hit | str) -> Document:
-        """Return a whole document: by a hit or source, or by id, path or title.
-
-        Raises:
-            NotFound: there is none.
-        """
-        name = source if isinstance(source, str) else _id_of(source)
+        """Return a whole document: by a hit or source, or by id, path or title; raises NotFound."""
+        name = _id_of(source)
         answer = self.call("get_document", sourceId=name)
         if "source" not in answer:
             raise NotFound(str(answer.get("message") or f"There is no document '{name}'."), hint=answer.get("hint"))
@@ -166,18 +150,13 @@ class KnowledgeFile:
     def rules(self, task: str, *, limit: int | None = None, files: Sequence[str] | None = None) -> Results[Rule]:
         """Return the rules that a task needs, those that hold for every task at the end.
 
-        Raises:
-            LocalMCPError: the task is empty, or the model cannot be loaded.
+        Raises LocalMCPError if the task is empty, or the model cannot be loaded.
         """
         paths = list(files) if files else None
         answer = self.call("getRelevantRules", taskDescription=task, maxResults=limit, files=paths)
-        always: list[Json] = [
-            {**rule, "category": "always", "relevance_score": 1.0} for rule in answer.get("always", [])
-        ]
-        rules = [
-            Rule(rule["rule_text"], rule["category"], rule["relevance_score"], rule["id"], rule)
-            for rule in (*answer["rules"], *always)
-        ]
+        always = [{**rule, "category": "always", "relevance_score": 1.0} for rule in answer.get("always", [])]
+        listed: list[Json] = [*answer["rules"], *always]
+        rules = [Rule(r["rule_text"], r["category"], r["relevance_score"], r["id"], r) for r in listed]
         return Results(rules, raw=answer, notices=answer.get("notices", []))
 
     def quickstarts(self, text: str, limit: int = 10) -> Results[Quickstart]:
@@ -190,12 +169,8 @@ class KnowledgeFile:
     def call(self, tool: str, /, **arguments: Any) -> Json:
         """Return the structured result of any tool, as an assistant calls it, hidden ones and other servers' too.
 
-        Arguments that are None are left out.
-
-        Raises:
-            UnknownTool: no tool of that name; names the nearest.
-            InvalidInput: the arguments do not fit.
-            LocalMCPError: the tool reports an error.
+        Arguments that are None are left out. Raises UnknownTool (names the nearest), InvalidInput if the arguments do
+        not fit, and what the tool itself raises or reports.
         """
         filled_in = {name: value for name, value in arguments.items() if value is not None}
         answer = self.workspace.registry.call(tool, filled_in, Scope(caller="python"))
@@ -232,11 +207,7 @@ class KnowledgeFile:
 def open_file(path: str | os.PathLike[str] | None = None, **settings: Any) -> KnowledgeFile:
     """Open a localmcp file, which is made if it is not there; the default one for None.
 
-    Args:
-        settings: those of `config.toml`, such as `model="hash"`.
-
-    Raises:
-        ConfigurationError: a setting that cannot be used.
+    `settings` are those of `config.toml`, such as `model="hash"`; raises ConfigurationError for a wrong one.
     """
     return KnowledgeFile(open_workspace(path, **settings))
 

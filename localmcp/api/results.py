@@ -1,7 +1,6 @@
-"""Results of the Python API: small typed objects and lists of them.
+"""Results of the Python API: small typed objects, which a notebook completes and prints, and lists of them.
 
-Objects, because a notebook completes and prints them; each keeps the dict that the tool of the same name gives an
-assistant in `raw`, so that nothing is lost.
+Each keeps in `raw` the dict that the tool of the same name gives an assistant.
 """
 
 from __future__ import annotations
@@ -28,42 +27,32 @@ class Hit:
     text: str = field(repr=False)
     score: float
     """0..100: 0.7 of meaning and 0.3 of words, or as the file's own measured weights say."""
-    semantic: float = field(repr=False)
-    keyword: float = field(repr=False)
+    semantic: float
+    keyword: float
     match: str
     """`both`, `semantic_only` or `keyword_only`."""
     place: str
     """Its place, for people: `path:line`, or `path p. 3`, or the title."""
-    path: str | None = field(repr=False)
+    path: str | None
     """The file; None for a text that came from none."""
-    collection: str = field(repr=False)
-    freshness: str = field(repr=False)
+    collection: str
+    freshness: str
     """Whether the file is `fresh`, `changed` or `missing` since it was read, or `unverifiable`."""
-    metadata: Mapping[str, Any] = field(repr=False)
-    id: str = field(repr=False)
-    source_id: str = field(repr=False)
+    metadata: Mapping[str, Any]
+    id: str
+    source_id: str
     raw: Json = _raw()
 
     @classmethod
     def from_answer(cls, raw: Json) -> Hit:
+        place, scores = raw["citation"], (raw["combinedScore"], raw["semanticScore"], raw["keywordScore"])
         return cls(
-            title=raw["sourceTitle"],
-            text=raw["content"],
-            score=raw["combinedScore"],
-            semantic=raw["semanticScore"],
-            keyword=raw["keywordScore"],
-            match=raw["matchType"],
-            place=raw["citation"]["label"],
-            path=raw["citation"].get("path"),
-            collection=raw["collection"],
-            freshness=raw["freshness"],
-            metadata=raw["metadata"],
-            id=raw["chunkId"],
-            source_id=raw["sourceId"],
-            raw=raw,
-        )
+            raw["sourceTitle"], raw["content"], *scores, raw["matchType"], place["label"], place.get("path"),
+            raw["collection"], raw["freshness"], raw["metadata"], raw["chunkId"], raw["sourceId"], raw,
+        )  # fmt: skip
 
     def cells(self) -> dict[str, str]:
+        """Return its row of a table: heading -> text."""
         passage = cut_to(" ".join(self.text.split()), 160)
         return {"score": f"{self.score:.0f}", "title": self.title, "passage": passage, "place": self.place}
 
@@ -80,27 +69,18 @@ class Source:
     chunks: int
     updated: str
     """ISO 8601, UTC."""
-    freshness: str = field(repr=False)
-    metadata: Mapping[str, Any] = field(repr=False)
-    id: str = field(repr=False)
+    freshness: str
+    metadata: Mapping[str, Any]
+    id: str
     raw: Json = _raw()
 
     @classmethod
     def from_answer(cls, raw: Json) -> Source:
-        return cls(
-            title=raw["title"],
-            path=raw.get("path"),
-            collection=raw["collection"],
-            kind=raw["sourceType"],
-            chunks=raw["chunkCount"],
-            updated=raw["updatedAt"],
-            freshness=raw["freshness"],
-            metadata=raw["metadata"],
-            id=raw["id"],
-            raw=raw,
-        )
+        keys = ("collection", "sourceType", "chunkCount", "updatedAt", "freshness", "metadata", "id")
+        return cls(raw["title"], raw.get("path"), *(raw[key] for key in keys), raw=raw)
 
     def cells(self) -> dict[str, str]:
+        """Return its row of a table: heading -> text."""
         counted = {"title": self.title, "collection": self.collection, "passages": str(self.chunks)}
         return {**counted, "updated": self.updated[:10], "path": self.path or ""}
 
@@ -112,8 +92,8 @@ class Document:
     title: str
     text: str = field(repr=False)
     path: str | None
-    metadata: Mapping[str, Any] = field(repr=False)
-    id: str = field(repr=False)
+    metadata: Mapping[str, Any]
+    id: str
     raw: Json = _raw()
     """As `get_document` gives it, without the text of further calls."""
 
@@ -123,11 +103,10 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """The passages around a hit."""
+    """The passages around a hit; `text` is all of them joined."""
 
     title: str
     text: str = field(repr=False)
-    """The passages joined."""
     passages: tuple[str, ...] = field(repr=False)
     place: str
     raw: Json = _raw()
@@ -149,6 +128,7 @@ class Rule:
     raw: Json = _raw()
 
     def cells(self) -> dict[str, str]:
+        """Return its row of a table: heading -> text."""
         return {"relevance": f"{self.relevance:.2f}", "category": self.category, "rule": self.text}
 
 
@@ -165,6 +145,7 @@ class Quickstart:
     raw: Json = _raw()
 
     def cells(self) -> dict[str, str]:
+        """Return its row of a table: heading -> text."""
         return {"score": str(self.score), "title": self.title, "description": self.description}
 
 
@@ -174,7 +155,7 @@ Item = TypeVar("Item", Hit, Source, Rule, Quickstart)
 class Results(list[Item], Generic[Item]):
     """A list that a notebook shows as a table. `pandas.DataFrame(results)` takes it as it is."""
 
-    def __init__(self, items: Iterable[Item] = (), *, raw: Json | None = None, notices: Sequence[str] = ()) -> None:
+    def __init__(self, items: Iterable[Item], *, raw: Json | None = None, notices: Sequence[str] = ()) -> None:
         super().__init__(items)
         self.raw: Json = raw or {}
         """What the tool said besides: repaired words, weights, a message."""

@@ -443,7 +443,7 @@ def _checked_names(list_name: str, names: Any) -> list[str]:
 
 
 def _checked_end(text: Any) -> str:
-    """Return the end of a key as it is kept: UTC, in milliseconds; raises InvalidInput for no time, or one that passed."""
+    """Return the end of a key as it is kept: UTC, in milliseconds; raises InvalidInput for no time to come."""
     try:
         moment = utc_moment(text)
     except (TypeError, ValueError, OverflowError) as error:

@@ -66,7 +66,8 @@ def demo(session: Session, keep: str | None) -> None:
     tell("An assistant asks over MCP:")
     arguments = {"query": QUESTION, "limit": 1}
     entry = make_launch(session.database).entry
-    answered = ask_server("localmcp", entry, lambda server: server.call_tool("search", arguments))
+    call = {"name": "search", "arguments": arguments}
+    answered = ask_server("localmcp", entry, lambda server: server.ask("tools/call", call))
     text = answered["content"][0]["text"]
     tell(f"→ search {json.dumps(arguments)}\n← {text}\n")
     block = {"mcpServers": {"localmcp": {"command": sys.executable, "args": ["-m", "localmcp", "serve"]}}}

@@ -159,8 +159,7 @@ def login_needed(entry: ServerEntry) -> LocalMCPError:
 async def sign_in(entry: ServerEntry, show: Callable[[str], None], seconds: float = LOGIN_SECONDS) -> bool:
     """Sign in with the person's browser; False if the server asks for no login.
 
-    Args:
-        show: called with the address that the person has to open.
+    `show` is called with the address that the person has to open.
 
     Raises:
         InvalidInput: the server is a program, has a key in its headers already, or is reached without TLS.

@@ -35,7 +35,7 @@ from localmcp.hub.auth import kept_login, login_needed
 from localmcp.hub.entries import Launch, ServerEntry, SessionLost, prepare
 from localmcp.humanize import cut_to
 from localmcp.schemas import Json, compact_json, list_of, mapping_of, without_surrogates
-from localmcp.tools import AskPerson, ReportProgress, client_input, current_scope, person_asker
+from localmcp.tools import AskPerson, ReportProgress, client_call, current_scope
 from localmcp.version import __version__
 from localmcp.visible_text import visible
 
@@ -73,8 +73,8 @@ class ServerLog:
         """Begin a new run; a file that has grown too long is emptied."""
         self.path = path
         self.last_line = ""
-        self._secrets = secrets
         self.ended = threading.Event()
+        self._secrets = secrets
         with suppress(OSError):
             if self.path.stat().st_size > MAX_LOG:
                 self.path.unlink()
@@ -269,14 +269,10 @@ class Connection:
             async def remember_status(response: httpx2.Response) -> None:
                 self._status = response.status_code
 
-            def note_refusal(error: Unavailable) -> None:
-                self._refusal = error
-                self._leave.set()
-
             http_client = httpx2.AsyncClient(
                 headers=dict(launch.headers),
                 timeout=httpx2.Timeout(self.entry.startTimeout, read=300.0),
-                auth=kept_login(self.entry, launch.url, note_refusal),
+                auth=kept_login(self.entry, launch.url, self._note_refusal),
                 event_hooks={"response": [remember_status]},
                 # What is meant for this machine must not leave it through a proxy from the environment.
                 trust_env=urlsplit(launch.url).hostname not in LOOPBACK,
@@ -301,7 +297,7 @@ class Connection:
             client_info=types.Implementation(name="localmcp", version=__version__),
             message_handler=self._take_message,
             # The server is told that the person can be asked if the client that begins it has offered that.
-            elicitation_callback=None if person_asker() is None else self._ask_for_server,
+            elicitation_callback=None if client_call().ask_person is None else self._ask_for_server,
         )
         self._session = await stack.enter_async_context(session)
         try:
@@ -313,6 +309,10 @@ class Connection:
             await session.discover()
         if self._is_modern:
             stack.callback(asyncio.create_task(self._listen()).cancel)
+
+    def _note_refusal(self, error: Unavailable) -> None:
+        self._refusal = error
+        self._leave.set()
 
     @property
     def _is_modern(self) -> bool:
@@ -345,11 +345,7 @@ class Connection:
     # ------------------------------------------------------------ requests
 
     async def list_offers(self, kinds: Iterable[str]) -> dict[str, list[Json]]:
-        """Return what the server lists of these kinds, as it describes it; nothing of a kind that it does not know.
-
-        Raises:
-            Unavailable: no answer.
-        """
+        """Return what the server lists of these kinds; nothing of a kind that it does not know. Raises as `ask`."""
         capabilities = self._session.server_capabilities
         offers: dict[str, list[Json]] = {}
         for kind in kinds:
@@ -366,55 +362,42 @@ class Connection:
             offers[kind] = [cast(Json, item) for item in items if isinstance(item, dict)]
         return offers
 
-    async def call_tool(
-        self, tool: str, arguments: Json, seconds: float | None = None, progress: ReportProgress | None = None
-    ) -> Json:
-        """Return the result as the server sent it: `content`, and perhaps `structuredContent` and `isError`.
-
-        Raises:
-            InvalidInput: the server refuses the call's form.
-            Unavailable: no answer within `seconds` (None: `timeout`), an end in the middle, an answer that is no
-                result or larger than MAX_ANSWER.
-        """
-        params: Json = {"name": tool, "arguments": without_surrogates(arguments)}
-        answer = await self.ask("tools/call", params, seconds, progress)
-        if (size := len(compact_json(answer))) > MAX_ANSWER:
-            problem = f"answered {tool} with {size / 1e6:.0f} MB, and at most {MAX_ANSWER >> 20} MB are taken"
-            message = f"The MCP server '{self.entry.name}' {problem}."
-            raise Unavailable(message, hint="Ask for less: a page, a range, a filter.")
-        return answer
-
     async def ask(
         self, method: str, params: Json, seconds: float | None = None, progress: ReportProgress | None = None
     ) -> Json:
-        """Return the raw result of a request.
+        """Return the result of a request as the server sent it, within `seconds` (None: `timeout` of the entry).
 
         An unfinished one, in which a server of 2026-07-28 asks the person, is returned where the client answers such
-        results itself (`client_input`); otherwise the person is asked, and the request repeated with the answers.
+        results itself (`ClientCall.input`); otherwise the person is asked, and the request repeated with the answers.
 
         Raises:
             InvalidInput: the server refuses its form.
-            Unavailable: no answer in time, or an end in the middle.
+            Unavailable: no answer in time, an end in the middle, an answer that is no result or larger than MAX_ANSWER.
         """
-        what = f"the call of {params['name']}" if method == "tools/call" else method
+        what, params = method, without_surrogates(params)
+        if method == "tools/call":
+            what = f"the call of {params['name']}"
         seconds = self.entry.timeout if seconds is None else seconds
-        answers = client_input()
+        answers = client_call().input
         if answers and self._is_modern:
             params = {**params, **answers}
         try:
             for _ in range(MOST_ROUNDS):
                 answer = await self._send(method, params, seconds, progress)
+                if method not in LISTS.values() and (size := len(compact_json(answer))) > MAX_ANSWER:
+                    problem = f"answered {what} with {size / 1e6:.0f} MB, and at most {MAX_ANSWER >> 20} MB are taken"
+                    message = f"The MCP server '{self.entry.name}' {problem}."
+                    raise Unavailable(message, hint="Ask for less: a page, a range, a filter.")
                 if answer.get("resultType") != "input_required" or answers is not None:
                     return answer
                 requests = mapping_of(answer.get("inputRequests"))
                 responses: Json = {}
                 for key, question in requests.items():
-                    ask, is_question = person_asker(), question.get("method") == "elicitation/create"
+                    ask, is_question = client_call().ask_person, question.get("method") == "elicitation/create"
                     if ask is None or not is_question:
                         what = "asked the person a question" if is_question else "asked for something"
-                        raise MissingCapability(
-                            f"The MCP server '{self.entry.name}' {what}, which this client cannot show."
-                        )
+                        message = f"The MCP server '{self.entry.name}' {what}, which this client cannot show."
+                        raise MissingCapability(message)
                     responses[key] = await asyncio.wrap_future(ask(mapping_of(question.get("params"))))
                 params = {**params, "inputResponses": responses or None, "requestState": answer.get("requestState")}
         except (MCPError, TimeoutError, ValueError, anyio.ClosedResourceError, RuntimeError) as error:
@@ -430,7 +413,7 @@ class Connection:
         request = types.client_request_adapter.validate_python({"method": method, "params": params})
         # The SDK's time-out begins when the request is written, and a server that does not read can prevent that.
         async with asyncio.timeout(seconds) as clock:
-            call = _RunningCall(clock, seconds, person_asker(), current_scope().caller)
+            call = _RunningCall(clock, seconds, client_call().ask_person, current_scope().caller)
             self._calls.append(call)
             try:
                 result = await self._session.send_request(request, _Whole, progress_callback=watch)

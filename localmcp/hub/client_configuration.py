@@ -59,8 +59,7 @@ def client_names() -> list[str]:
 def client_files(client: str | None = None) -> list[ClientFile]:
     """Return where a client (every client for None) may keep its servers on this system, the likeliest place first.
 
-    Raises:
-        InvalidInput: no client is called so.
+    Raises InvalidInput if no client is called so.
     """
     if client is not None and client not in _TITLES:
         raise InvalidInput(f"No client is called '{client}'.", hint=f"Known clients: {', '.join(_TITLES)}.")
@@ -106,10 +105,7 @@ def _folder(variable: str, otherwise: Path) -> Path:
 def read_client(client: str) -> dict[Path, dict[str, Any]]:
     """Return the servers of a client: file -> name -> entry.
 
-    Raises:
-        InvalidInput: no client is called so.
-        NotFound: none of its files exists; the message names where they were looked for.
-        ConfigurationError: a file cannot be read.
+    Raises as `client_files` and `read_document`; NotFound if none of its files exists, naming the places.
     """
     files = client_files(client)
     existing = [file.path for file in files if file.path.is_file()]
@@ -122,8 +118,7 @@ def read_client(client: str) -> dict[Path, dict[str, Any]]:
 def servers_in(document: Json, path: Path) -> dict[str, Any]:
     """Return the servers of a file in any known form: name -> entry, with keys named as in `mcpServers`.
 
-    Raises:
-        ConfigurationError: the table of servers is not an object.
+    Raises ConfigurationError if the table of servers is not an object.
     """
     servers_by_name: dict[str, Any] = {}
     for table in (document.get(key) for key in TABLES):
@@ -151,8 +146,7 @@ def servers_in(document: Json, path: Path) -> dict[str, Any]:
 def read_document(path: Path) -> Json:
     """Return the file as a table; JSON may have comments and last commas, as several clients allow.
 
-    Raises:
-        ConfigurationError: not to be read, or not a table; names the line.
+    Raises ConfigurationError, naming the line, if it cannot be read or is no table.
     """
     try:
         text = path.read_text(encoding="utf-8-sig")

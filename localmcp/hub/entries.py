@@ -219,8 +219,7 @@ class Launch:
 def prepare(entry: ServerEntry) -> Launch:
     """Fill in `${VAR}`, `${env:VAR}` and `${VAR:-default}` from the environment.
 
-    Raises:
-        ConfigurationError: a variable without a default is not set, or the url is no address; names its place.
+    Raises ConfigurationError, naming the place, for a variable without a default that is not set, or a bad url.
     """
 
     def filled(key: str, text: str) -> str:
@@ -261,8 +260,7 @@ def prepare(entry: ServerEntry) -> Launch:
 def read_entries() -> list[ServerEntry]:
     """Return the servers in the user's file, by name, no two with one namespace; none when there is no file.
 
-    Raises:
-        ConfigurationError: the file cannot be read.
+    Raises ConfigurationError if the file cannot be read.
     """
     path = servers_file()
     if not path.exists():
@@ -281,8 +279,7 @@ def read_entries() -> list[ServerEntry]:
 def write_entries(changes: Mapping[str, Json | None]) -> Path:
     """Set these servers (None removes one), keep everything else in the file, and return the file.
 
-    Raises:
-        ConfigurationError: the file that is there cannot be read.
+    Raises ConfigurationError if the file that is there cannot be read.
     """
     path = servers_file()
     document = read_document(path) if path.exists() else {}
@@ -301,11 +298,8 @@ def take_over(
 ) -> Json:
     """Write servers of other files (file -> its servers) into the user's, and return what was done.
 
-    Of servers with the same name, the first file's counts.
-
-    Raises:
-        InvalidInput: `names` has a server that they do not have.
-        ConfigurationError: the user's file cannot be read.
+    Of servers with the same name, the first file's counts. Raises InvalidInput if `names` has a server that they do not
+    have, ConfigurationError if the user's file cannot be read.
     """
     ours = {entry.name: entry.raw for entry in read_entries()}
     merged = {name: entry for table in reversed(theirs.values()) for name, entry in table.items()}

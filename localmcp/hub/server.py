@@ -19,7 +19,7 @@ from localmcp.errors import AccessDenied, ConfigurationError, LocalMCPError, Una
 from localmcp.files import read_json_object, write_atomically
 from localmcp.hub.entries import LoginNeeded, ServerEntry, SessionLost, prepare, short_digest
 from localmcp.schemas import Json, check_arguments, list_of, mapping_of, values_from_texts
-from localmcp.tools import Answer, ReportProgress, Tool, ToolMark, progress_listener
+from localmcp.tools import Answer, ReportProgress, Tool, ToolMark, client_call
 from localmcp.visible_text import visible
 
 if TYPE_CHECKING:
@@ -84,17 +84,15 @@ class RemoteTool(Tool):
     def call(self, arguments: Json) -> Answer:
         """Run it there, if the arguments fit its schema; the server is not even started for those that do not.
 
-        Raises:
-            AccessDenied: it has changed or was added since the person approved the server's tools.
-            InvalidInput: the arguments do not fit, or the server refuses the call's form.
-            Unavailable: the server does not start, ends in the middle, or does not answer in time.
+        Raises AccessDenied if the person has not approved it, InvalidInput for the arguments, and as `McpServer.ask`.
         """
         self._server.check_approved(self.raw["name"])
         end = time.monotonic() + self._server.entry.timeout
         arguments = values_from_texts(arguments, self.input_schema)
         check_arguments(self.name, self.input_schema, arguments, seconds=self._server.entry.timeout)
         remaining = max(0.1, end - time.monotonic())
-        result = self._server.call(self.raw["name"], arguments, remaining, progress_listener())
+        params = {"name": self.raw["name"], "arguments": arguments}
+        result = self._server.ask("tools/call", params, remaining, client_call().progress)
         return as_answer(result, self._server.entry.namespace)
 
 
@@ -209,11 +207,9 @@ class McpServer:
         return list(self._tools.values()) if self.usable and self.failure is None else []
 
     def find(self, name: str) -> Tool | None:
-        """Return the tool of that name. For an unknown one of this server its tools are listed once.
+        """Return the tool of that name; for an unknown one of this server its tools are listed once.
 
-        Raises:
-            ConfigurationError: its entry cannot be used.
-            Unavailable: it does not start.
+        Raises ConfigurationError if its entry cannot be used, Unavailable if it does not start.
         """
         self._check_usable()
         self._load()
@@ -221,38 +217,27 @@ class McpServer:
             self.refresh()
         return self._tools.get(name)
 
-    def call(
-        self, tool: str, arguments: Json, seconds: float | None = None, progress: ReportProgress | None = None
+    def ask(
+        self, method: str, params: Json, seconds: float | None = None, progress: ReportProgress | None = None
     ) -> Json:
-        """Return the raw result of one of its tools, within `seconds` (None: the limit of the entry).
+        """Return the raw result of a request, within `seconds` (None: the limit of the entry).
 
-        A call that broke off is not repeated, since it may have done its work.
+        One that broke off is not repeated, since it may have done its work.
 
         Raises:
-            LocalMCPError: as `check_approved` and `Connection.call_tool`, or it does not start.
+            LocalMCPError: as `check_approved` for a tool and `Connection.ask`, or it does not start.
         """
 
-        async def call_approved(connection: Connection) -> Json:
-            # The start may have listed other tools.
-            self.check_approved(tool)
-            return await connection.call_tool(tool, arguments, seconds, progress)
-
-        return self._hub.run(self._use, call_approved)
-
-    def ask(self, method: str, params: Json) -> Json:
-        """Return the raw result of a request about its resources or prompts, as `Connection.ask`."""
-
         async def ask(connection: Connection) -> Json:
-            return await connection.ask(method, params)
+            if method == "tools/call":
+                # The start may have listed other tools.
+                self.check_approved(params["name"])
+            return await connection.ask(method, params, seconds, progress)
 
         return self._hub.run(self._use, ask)
 
     def refresh(self) -> int:
-        """Start it if need be and read what it offers; return how many tools there are.
-
-        Raises:
-            LocalMCPError: it cannot be used, does not start, or does not list its tools.
-        """
+        """Start it if need be and read what it offers; return how many tools there are. Raises as `find`."""
         self._check_usable()
 
         async def list_all(connection: Connection) -> dict[str, list[Json]]:
@@ -284,11 +269,7 @@ class McpServer:
             return await self._use(request, True)
 
     async def _connect(self) -> Connection:
-        """Return the live connection; if there is none, one caller opens it for all.
-
-        Raises:
-            LocalMCPError: as `Connection.open`, or what it was a moment ago.
-        """
+        """Return the live connection; if there is none, one caller opens it for all. Raises as `Connection.open`."""
         from localmcp.hub.client import Connection
 
         async with self._opening:
@@ -369,7 +350,9 @@ class McpServer:
                 log.info("what an MCP server offers cannot be kept: %s", error)
         if "tools" in offers:
             self.listed.set()
-        self._hub.tell_changes(self, changed)
+        for shown in {"resources" if kind == "resourceTemplates" else kind for kind in changed}:
+            for listener in self._hub.listeners:
+                listener(shown, self.name)
 
     def _name_tools(self) -> None:
         """Name the tools that pass the filters, and note those that are not as the person approved them.
@@ -422,23 +405,16 @@ class McpServer:
         self.unapproved = {name: approved.get(name, {}) for name in current if approved.get(name) != current[name]}
 
     def approve(self) -> None:
-        """Accept the definitions as they are now.
-
-        Raises:
-            OSError: the state directory cannot be written.
-        """
+        """Accept the definitions as they are now; raises OSError if the state directory cannot be written."""
         with self._lock:
             self._load()
             write_atomically(self._approved_file, json.dumps(self._definitions()))
             self.unapproved = {}
 
     def check_approved(self, tool: str) -> None:
-        """Refuse a tool that is not as the person approved it; the approval may have come from another process.
+        """Raise AccessDenied for a tool that is not as the person approved it, maybe in another process.
 
         Asked before a start, and again when the server has listed its tools: it may be another version than last time.
-
-        Raises:
-            AccessDenied: it is not.
         """
         with self._lock:
             if tool in self.unapproved:
@@ -472,14 +448,23 @@ class McpServer:
 
     # ------------------------------------------------------------ its other offers, and how it is doing
 
-    def offered(self, kind: str) -> list[Json]:
-        """Return its known `resources`, `resourceTemplates` or `prompts`, without starting it."""
+    def _offered(self, kind: str) -> list[Json]:
         return [offer for offer in self._load().get(kind, []) if isinstance(offer.get(OFFERS[kind]), str)]
 
     def prompts(self) -> dict[str, Json]:
-        """Return its known prompts by the names that clients see."""
-        raws = {raw["name"]: raw for raw in self.offered("prompts")}
+        """Return its known prompts by the names that clients see, without starting it."""
+        raws = {raw["name"]: raw for raw in self._offered("prompts")}
         return {shown: raws[name] for shown, name in exposed_names(self.entry.namespace, raws).items()}
+
+    def shown_offers(self, kind: str) -> list[Json]:
+        """Return its known `resources`, `resourceTemplates` or `prompts` as clients see them, without starting it."""
+        if kind == "prompts":
+            return [{**raw, "name": name} for name, raw in self.prompts().items()]
+        namespace = self.entry.namespace
+        if kind == "resources":
+            return [{**raw, "uri": shown_address(namespace, raw["uri"])} for raw in self._offered(kind)]
+        begin = f"{SERVER_ADDRESS}{namespace}/="
+        return [{**raw, "uriTemplate": begin + raw["uriTemplate"]} for raw in self._offered(kind)]
 
     @property
     def is_off(self) -> bool:

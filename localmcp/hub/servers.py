@@ -23,7 +23,7 @@ from localmcp.errors import CallGivenUp, ConfigurationError, LocalMCPError, NotF
 from localmcp.files import Signature, signature_at
 from localmcp.humanize import choices
 from localmcp.schemas import Json
-from localmcp.tools import Registry, Tool, call_cancellation, current_scope
+from localmcp.tools import Registry, Tool, client_call, current_scope
 
 if TYPE_CHECKING:
     from anyio.from_thread import BlockingPortal
@@ -54,12 +54,7 @@ class McpServers:
     only_hidden = True
 
     def __init__(self, cache: Path, state: Path, registry: Registry | None = None) -> None:
-        """
-        Args:
-            cache: the folder of the cache directory for what servers offer.
-            state: the folder of the state directory for the servers' logs; beside it is what was approved.
-            registry: gets this as a provider, and the servers' resources and prompts.
-        """
+        """`cache` is for what servers offer, `state` for their logs; the registry gets this, and their offers."""
         self.folders = cache, state.parent / "approved-tools"
         """Of what servers offered last, and of the tools that the person approved: what only saves time may be deleted.
         Processes may share them."""
@@ -85,14 +80,11 @@ class McpServers:
     def servers(self) -> dict[str, McpServer]:
         """The servers by name, as the file has them now: what the person changes there counts at once."""
         signature = signature_at(servers_file())
-        if signature == self._signature:
-            return self._servers
         with self._lock:
             if signature != self._signature:
                 self._read_file()
-                # Last, for others read the servers as soon as it is set.
                 self._signature = signature
-        return self._servers
+            return self._servers
 
     def _read_file(self) -> None:
         from localmcp.hub.entries import read_entries
@@ -105,14 +97,11 @@ class McpServers:
             log.warning("%s", error)
             self.problem = error
             return
-        old = self._servers
-        self._servers = {
-            entry.name: old[entry.name]
-            if entry.name in old and old[entry.name].entry == entry
-            else McpServer(entry, self)
-            for entry in entries
-        }
-        for name, server in old.items():
+        before, self._servers = self._servers, {}
+        for entry in entries:
+            server = before.get(entry.name)
+            self._servers[entry.name] = server if server and server.entry == entry else McpServer(entry, self)
+        for name, server in before.items():
             if self._servers.get(name) is not server:
                 server.retired = True
                 if self._portal is not None:
@@ -144,12 +133,7 @@ class McpServers:
         return [tool for server in servers for tool in server.tools()]
 
     def find(self, name: str) -> Tool | None:
-        """Return the tool of that name.
-
-        Raises:
-            ConfigurationError: the name may be that of a server's tool, and its entry or the file cannot be used.
-            Unavailable: the name may be that of a server's tool, but it does not start.
-        """
+        """Return the tool of that name; raises as `McpServer.find`, ConfigurationError if the file cannot be used."""
         if "__" not in name:
             return None
         names = current_scope().provider_names
@@ -180,11 +164,7 @@ class McpServers:
     # ------------------------------------------------------------ for the commands and the interfaces
 
     def server(self, name: str) -> McpServer:
-        """Return the server of that name in the file.
-
-        Raises:
-            NotFound: there is none; the message names those that there are.
-        """
+        """Return the server of that name in the file; raises NotFound, which names those that there are."""
         if name not in self.servers:
             raise NotFound(f"There is no MCP server '{name}'.", hint=choices(self.servers))
         return self.servers[name]
@@ -206,8 +186,7 @@ class McpServers:
     def remove(self, names: Sequence[str]) -> Path:
         """Remove servers from the file, and what is kept of them: tools, approved definitions, login; return the file.
 
-        Raises:
-            NotFound: there is no server of such a name; none is removed then.
+        Raises NotFound if there is no server of such a name; none is removed then.
         """
         from localmcp.hub.auth import forget_login
         from localmcp.hub.entries import write_entries
@@ -233,11 +212,9 @@ class McpServers:
     def introduction(self, *, ending: bool = True, characters: int = 1000) -> str:
         """Return one paragraph with the caller's servers and what they are for; nothing is started for it.
 
-        Args:
-            ending: say how their tools are found and run.
-            characters: at most so many without the ending; the last servers are only counted.
+        `ending` says how their tools are found and run; before it are at most so many `characters`: the last servers
+        are only counted.
         """
-
         scope = current_scope()
         shown: list[str] = []
         for server in self.reachable():
@@ -266,22 +243,11 @@ class McpServers:
         # A caller that may use only some tools gets nothing else of other servers.
         return self.reachable() if current_scope().tools is None else []
 
-    def resources(self, offset: int) -> tuple[list[Json], int | None]:
-        """Return a page of resources, and the offset of the next page."""
-        from localmcp.hub.server import shown_address
-
-        listed = [(server.entry.namespace, raw) for server in self._offering() for raw in server.offered("resources")]
-        return _page([{**raw, "uri": shown_address(namespace, raw["uri"])} for namespace, raw in listed], offset)
-
-    def templates(self) -> list[Json]:
-        """Return the templates of all servers."""
-        from localmcp.hub.server import SERVER_ADDRESS
-
-        return [
-            {**raw, "uriTemplate": f"{SERVER_ADDRESS}{server.entry.namespace}/={raw['uriTemplate']}"}
-            for server in self._offering()
-            for raw in server.offered("resourceTemplates")
-        ]
+    def page(self, kind: str, offset: int) -> tuple[list[Json], int | None]:
+        """Return `resources`, `resourceTemplates` or `prompts` from the offset on, and the offset of the next page."""
+        items = [item for server in self._offering() for item in server.shown_offers(kind)]
+        following = offset + PAGE
+        return items[offset:following], following if following < len(items) else None
 
     def read(self, uri: str) -> Json | None:
         """Return the contents of a resource, or a result in which the server asks the person; None: not of a server.
@@ -294,11 +260,6 @@ class McpServers:
         result = server.ask("resources/read", {"uri": own_uri})
         contents = [{**content, "uri": uri} for content in result.get("contents", [])]
         return result if "inputRequests" in result else {"contents": contents}
-
-    def prompts(self, offset: int) -> tuple[list[Json], int | None]:
-        """Return a page of prompts, and the offset of the next page."""
-        named = [(name, raw) for server in self._offering() for name, raw in server.prompts().items()]
-        return _page([{**raw, "name": name} for name, raw in named], offset)
 
     def prompt(self, name: str, arguments: dict[str, str]) -> Json | None:
         """Return description and messages of a prompt, or a result in which the server asks; None: not of a server."""
@@ -331,14 +292,12 @@ class McpServers:
     def run(self, function: Callable[..., Awaitable[Result]], *arguments: Any) -> Result:
         """Return what an asynchronous function returns; it is cancelled if the caller or its client gives up.
 
-        Raises:
-            CallGivenUp: the client gave up.
-            Unavailable: localmcp is closing.
+        Raises CallGivenUp if the client gave up, Unavailable while localmcp is closing.
         """
         from concurrent.futures import CancelledError
 
         future = self._open_portal().start_task_soon(function, *arguments)
-        cancellation = call_cancellation()
+        cancellation = client_call().cancellation
         if cancellation is not None:
             cancellation.on_cancel(future.cancel)
         try:
@@ -362,12 +321,6 @@ class McpServers:
                 self._portal = self._running.enter_context(start_blocking_portal(name="localmcp-mcp-servers"))
             return self._portal
 
-    def tell_changes(self, server: McpServer, kinds: set[str]) -> None:
-        """Tell the listeners that a server lists other entries of these kinds."""
-        for shown in {"resources" if kind == "resourceTemplates" else kind for kind in kinds}:
-            for listener in self.listeners:
-                listener(shown, server.name)
-
     def close(self) -> None:
         """End every server that was started."""
         with self._lock:
@@ -385,8 +338,3 @@ def _plain_words(text: str, most: int) -> str:
     """Return the first words of others' text, without markup, links and further sentences."""
     words = re.sub(r"[^\w' -]+", " ", text.splitlines()[0] if text else "").split()
     return " ".join(word[:24] for word in words[:most])
-
-
-def _page(items: list[Json], offset: int) -> tuple[list[Json], int | None]:
-    following = offset + PAGE if offset + PAGE < len(items) else None
-    return items[offset : offset + PAGE], following

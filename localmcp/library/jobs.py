@@ -23,7 +23,7 @@ from localmcp.index.collections import visible_collections
 from localmcp.library.ledger import waiting_pages
 from localmcp.storage.database import Database, fetch_all
 from localmcp.storage.times import utc_now
-from localmcp.tools import CallRecord, Json, ReportProgress, Scope, current_scope, progress_listener, use_scope
+from localmcp.tools import CallRecord, Json, ReportProgress, Scope, client_call, current_scope, use_scope
 
 if TYPE_CHECKING:
     from localmcp.library.ingest import Library
@@ -221,7 +221,7 @@ class Jobs:
         Raises:
             LocalMCPError: what the work raised within that time.
         """
-        job = Job(kind, current_scope(), progress_listener())
+        job = Job(kind, current_scope(), client_call().progress)
         if job.listener is not None:
             job.listener(0, None, kind)
         # A hundred finished ones can still be asked for.

@@ -29,9 +29,9 @@ from localmcp.own_tools.manifest import (
     only_placeholder,
     placeholders,
 )
-from localmcp.own_tools.problems import Mistake
+from localmcp.own_tools.problems import Problem
 from localmcp.schemas import Json, compact_json, read_json, shorten_value
-from localmcp.tools import Answer, call_cancellation
+from localmcp.tools import Answer, client_call
 
 PYTHON = "{python}"
 """As `program`: the Python that runs localmcp, which is there on every machine."""
@@ -93,14 +93,14 @@ class CommandManifest(Manifest):
                     raise mistake(f"{{{lists[0]}}} {alone}", "arguments")
         return self
 
-    def warnings(self, here: Surroundings) -> Iterator[Mistake]:
+    def warnings(self, here: Surroundings) -> Iterator[Problem]:
         try:
             find_program(self.program, here.path)
         except Unavailable as error:
-            yield Mistake(("program",), error.message, error.hint, "warning")
+            yield here.problem(("program",), error.message, error.hint, "warning")
         for name in self.environment:
             if name not in os.environ:
-                yield Mistake(("environment",), f"The variable {name} is not set here.", level="warning")
+                yield here.problem(("environment",), f"The variable {name} is not set here.", level="warning")
 
     def run(self, tool: str, arguments: Json, here: Surroundings) -> Answer:
         stdin = fill(self.stdin, arguments).encode("utf-8", "surrogatepass") if self.stdin is not None else None
@@ -128,8 +128,7 @@ class CommandManifest(Manifest):
     def argument_list(self, arguments: Json) -> list[str]:
         """Return the program's arguments for a call.
 
-        Raises:
-            InvalidInput: a value that the program could take for an option, or that no argument can hold.
+        Raises InvalidInput for a value that the program could take for an option, or that no argument can hold.
         """
         listed: list[str] = []
         may_dash = False
@@ -206,8 +205,7 @@ class RunningPrograms:
     ) -> tuple[int | None, _Pipe, _Pipe]:
         """Return the exit code (None: it was stopped), stdout and stderr; the program ends with its call.
 
-        Raises:
-            CallGivenUp: the client gave the call up.
+        Raises CallGivenUp if the client gave the call up.
         """
 
         def feed(data: bytes) -> None:
@@ -216,7 +214,7 @@ class RunningPrograms:
                 pipe.write(data)
 
         self._processes.add(process)
-        cancellation, code, pipes = call_cancellation(), None, list[_Pipe]()
+        cancellation, code, pipes = client_call().cancellation, None, list[_Pipe]()
         try:
             if cancellation is not None:
                 # Ending takes a second, and whoever gives a call up must not wait for it.
@@ -272,8 +270,7 @@ def end_groups(processes: Iterable[subprocess.Popen[bytes]]) -> None:
 def find_program(program: str, manifest: Path) -> str:
     """Return the file that `program` means: a name on the PATH, or a path, `~` allowed, relative to the manifest.
 
-    Raises:
-        Unavailable: there is no such program, or Windows would run it by a shell.
+    Raises Unavailable if there is no such program, or Windows would run it by a shell.
     """
     # Its import brings every compression library along.
     import shutil

@@ -22,13 +22,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from localmcp.files import Signature, signature_of
-from localmcp.own_tools.problems import Mistake, Problem, line_of
+from localmcp.own_tools.problems import Problem, problem_at
 from localmcp.schemas import Json, did_you_mean
 from localmcp.tools import Tool
 
 if TYPE_CHECKING:
     from localmcp.own_tools.command import RunningPrograms
-    from localmcp.own_tools.manifest import Table
+    from localmcp.own_tools.manifest import Manifest
     from localmcp.own_tools.python import PythonManifest
 
 log = logging.getLogger(__name__)
@@ -44,20 +44,14 @@ class ManifestFile:
     path: Path
     kind: str = ""
     """Empty where the file is no manifest of any kind."""
-    text: str = ""
     tools: list[Tool] = field(default_factory=list[Tool])
     problems: list[Problem] = field(default_factory=list[Problem])
-    python: PythonManifest | None = None
+    manifest: Manifest | PythonManifest | None = None
     sources: dict[Path, Signature | None] = field(default_factory=dict[Path, "Signature | None"])
     """The Python files that it names, as they were when they were run."""
 
     def sources_changed(self) -> bool:
-        return self.python is not None and self.sources != self.python.sources(self.path)
-
-    def problem(self, mistake: Mistake) -> Problem:
-        """Return a mistake as a problem of this file."""
-        line = line_of(self.text, mistake.place)
-        return Problem(str(self.path), line, mistake.message, mistake.hint, mistake.level)
+        return self.manifest is not None and self.sources != self.manifest.sources(self.path)
 
     def check(self) -> list[Problem]:
         """Return what is wrong with it, here and now."""
@@ -65,8 +59,7 @@ class ManifestFile:
 
         problems = list(self.problems)
         for tool in self.tools:
-            warnings = tool.manifest.warnings(tool.here) if isinstance(tool, ManifestTool) else ()
-            problems += [self.problem(warning) for warning in warnings]
+            problems += tool.manifest.warnings(tool.here) if isinstance(tool, ManifestTool) else ()
         if os.name == "posix" and self.path.stat().st_mode & stat.S_IWOTH:
             message, hint = "Everybody on this machine may change this file.", f"Run: chmod o-w {self.path}"
             problems.append(Problem(str(self.path), None, message, hint, "warning"))
@@ -135,15 +128,15 @@ class OwnTools:
 
     def read(self, path: str | Path) -> ManifestFile:
         """Return what a file holds."""
-        file = ManifestFile(Path(path))
+        file, text = ManifestFile(Path(path)), ""
         try:
             if file.path.stat().st_size > 256_000:
                 raise ValueError("more than 256 kB, too much for a manifest")
-            file.text = file.path.read_text(encoding="utf-8-sig")
-            self._parse(file, tomllib.loads(file.text))
+            text = file.path.read_text(encoding="utf-8-sig")
+            self._parse(file, tomllib.loads(text))
         except (OSError, ValueError) as error:
             line = re.search(r"line (\d+)", str(error))
-            end = file.text.count("\n") + 1 if "end of document" in str(error) else None
+            end = text.count("\n") + 1 if "end of document" in str(error) else None
             reason = error.strerror if isinstance(error, OSError) else error
             problem = Problem(str(path), int(line[1]) if line else end, f"It cannot be read: {reason}.")
             file.problems.append(problem)
@@ -156,21 +149,21 @@ class OwnTools:
 
         from localmcp.own_tools.command import CommandManifest
         from localmcp.own_tools.http import HttpManifest
-        from localmcp.own_tools.manifest import Manifest, ManifestTool, Parameter, Surroundings
+        from localmcp.own_tools.manifest import Parameter, Surroundings
         from localmcp.own_tools.python import PythonManifest
         from localmcp.own_tools.query import QueryManifest
 
         kind: Any = table.get("kind")
-        models: dict[str, type[Table]] = {
+        models: dict[str, type[Manifest | PythonManifest]] = {
             "command": CommandManifest, "query": QueryManifest, "http": HttpManifest, "python": PythonManifest,
         }  # fmt: skip
         if not isinstance(kind, str) or kind not in models:
             hint = did_you_mean(str(kind), models, f"It must be one of {', '.join(models)}.")
-            file.problems.append(file.problem(Mistake(("kind",), f"kind = {kind!r} is not known.", hint)))
+            file.problems.append(problem_at(file.path, ("kind",), f"kind = {kind!r} is not known.", hint))
             return
         file.kind = kind
         try:
-            manifest = models[kind].model_validate(table)
+            file.manifest = models[kind].model_validate(table)
         except ValidationError as error:
             keys = {*models[kind].model_fields, *Parameter.model_fields}
             for slip in error.errors(include_url=False):
@@ -178,14 +171,11 @@ class OwnTools:
                 is_unknown = slip["type"] == "extra_forbidden"
                 says = " is not a known key." if is_unknown else f": {slip['msg']}"
                 hint = did_you_mean(place[-1], keys) if is_unknown else ""
-                file.problems.append(file.problem(Mistake(place, f"{'.'.join(place)}{says}", hint or None)))
+                file.problems.append(problem_at(file.path, place, f"{'.'.join(place)}{says}", hint or None))
             return
-        if isinstance(manifest, Manifest):
-            file.tools.append(ManifestTool(manifest, Surroundings(file.path, self.database, self.running)))
-        elif isinstance(manifest, PythonManifest):
-            file.python, file.sources = manifest, manifest.sources(file.path)
-            file.tools, problems = manifest.load(file.path)
-            file.problems += problems
+        file.sources = file.manifest.sources(file.path)
+        file.tools, problems = file.manifest.tools(Surroundings(file.path, self.database, self.running))
+        file.problems += problems
 
     def close(self) -> None:
         """End the programs that still run."""

@@ -26,7 +26,7 @@ from localmcp.own_tools.manifest import (
     only_placeholder,
     placeholders,
 )
-from localmcp.own_tools.problems import Mistake
+from localmcp.own_tools.problems import Problem
 from localmcp.schemas import Json, compact_json, json_kind, list_of, mapping_of, one_or_more, read_json, shorten_value
 from localmcp.tools import Answer
 
@@ -92,15 +92,15 @@ class HttpManifest(Manifest):
             raise mistake('a GET request has none; write method = "POST", or use [query]', "body")
         return self
 
-    def warnings(self, here: Surroundings) -> Iterator[Mistake]:
+    def warnings(self, here: Surroundings) -> Iterator[Problem]:
         secrets = {name for text in texts_in([self.headers, self.query]) for name in _SECRET.findall(text)}
         for name in sorted(secrets):
             if not os.environ.get(name):
                 hint = "Set it where localmcp is started."
-                yield Mistake((), f"The variable {name} is not set here.", hint, "warning")
+                yield here.problem((), f"The variable {name} is not set here.", hint, "warning")
         parts = urlsplit(self.url)
         if parts.scheme == "http" and parts.hostname not in LOOPBACK and secrets:
-            yield Mistake(("url",), f"Secrets go to {parts.hostname} unencrypted.", "Use https.", "warning")
+            yield here.problem(("url",), f"Secrets go to {parts.hostname} unencrypted.", "Use https.", "warning")
 
     def run(self, tool: str, arguments: Json, here: Surroundings) -> Answer:
         response = self._ask(self.build_request(arguments))
@@ -127,9 +127,8 @@ class HttpManifest(Manifest):
     def build_request(self, arguments: Json) -> Request:
         """Return the request for these arguments.
 
-        Raises:
-            InvalidInput: a value that would leave its place in the path.
-            ConfigurationError: a variable is not set.
+        Raises InvalidInput for a value that would leave its place in the path, ConfigurationError for a variable that
+        is not set.
         """
         for name in placeholders(self.url.partition("?")[0]):
             value = as_text(arguments[name])
@@ -156,11 +155,7 @@ class HttpManifest(Manifest):
         return Request(self.method, url, headers, body, MOST_BYTES, self.timeout, self.timeout)
 
     def _ask(self, request: Request) -> Response:
-        """Return the answer to a request; a redirect is none, for the manifest names the host.
-
-        Raises:
-            Unavailable: no connection, no answer in time, or a redirect.
-        """
+        """Return the answer to a request; raises Unavailable also for a redirect, for the manifest names the host."""
         try:
             response = send(request)
         except TimeoutError:
@@ -178,11 +173,7 @@ class HttpManifest(Manifest):
 
 
 def _with_secrets(template: str) -> str:
-    """Return the template with each `${NAME}` replaced by the variable.
-
-    Raises:
-        ConfigurationError: the variable is not set, or holds what no header can carry.
-    """
+    """Return the template with each `${NAME}` replaced by the variable; raises ConfigurationError."""
     for name in _SECRET.findall(template):
         value = os.environ.get(name, "").strip()
         if not value:
@@ -212,11 +203,7 @@ def fill_json(template: Any, arguments: Json) -> Any:
 
 
 def select(value: Any, path: str) -> Any:
-    """Return the part of a JSON value at `path`: keys joined by dots, `[0]` for an item.
-
-    Raises:
-        ValueError: there is nothing there; names the step and what is there instead.
-    """
+    """Return the part of a JSON value at `path`: keys joined by dots, `[0]` for an item; raises ValueError."""
     for match in re.finditer(r"([^.\[\]]+)|\[(\d+)\]", path):
         try:
             value = mapping_of(value)[match[1]] if match[1] else list_of(value)[int(match[2])]

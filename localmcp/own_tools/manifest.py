@@ -14,7 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from localmcp.errors import InvalidInput
-from localmcp.own_tools.problems import Mistake
+from localmcp.files import Signature
+from localmcp.own_tools.problems import Level, Place, Problem, problem_at
 from localmcp.schemas import Json, check_arguments, did_you_mean, shorten_value, values_from_texts
 from localmcp.tools import Answer, Tool, ToolMark
 
@@ -138,6 +139,10 @@ class Surroundings:
     """The localmcp file in use."""
     running: RunningPrograms
 
+    def problem(self, place: Place, message: str, hint: str | None = None, level: Level = "error") -> Problem:
+        """Return a problem of the manifest, whose place it leads to."""
+        return problem_at(self.path, place, message, hint, level)
+
 
 class Manifest(Table):
     """What every kind of manifest says that makes one tool."""
@@ -187,9 +192,17 @@ class Manifest(Table):
             if always and name != given and not self.parameters[name].always_there:
                 raise mistake(f"{{{name}}} may be missing in a call; make it required, or give it a default", key)
 
-    def warnings(self, here: Surroundings) -> Iterator[Mistake]:
+    def warnings(self, here: Surroundings) -> Iterator[Problem]:
         """Yield what is wrong on this machine, such as a program that is missing."""
         yield from ()
+
+    def sources(self, _path: Path) -> dict[Path, Signature | None]:
+        """Return the other files that it is made of."""
+        return {}
+
+    def tools(self, here: Surroundings) -> tuple[list[Tool], list[Problem]]:
+        """Return its tools, and what is wrong with them."""
+        return [ManifestTool(self, here)], []
 
 
 class ManifestTool(Tool):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from dataclasses import asdict, dataclass
-from typing import Literal, NamedTuple, Protocol
+from pathlib import Path
+from typing import Literal, Protocol
 
 from localmcp.schemas import Json
 from localmcp.visible_text import visible
@@ -12,15 +13,6 @@ from localmcp.visible_text import visible
 Level = Literal["error", "warning"]
 Place = tuple[str, ...]
 """Keys that lead to a value of a TOML file."""
-
-
-class Mistake(NamedTuple):
-    """A mistake in a manifest, by its place in the table."""
-
-    place: Place
-    message: str
-    hint: str | None = None
-    level: Level = "error"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +32,15 @@ class Problem:
 
     def as_json(self) -> Json:
         return asdict(self)
+
+
+def problem_at(path: Path, place: Place, message: str, hint: str | None = None, level: Level = "error") -> Problem:
+    """Return a problem of a value in a TOML file, with its line."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, ValueError):
+        text = ""
+    return Problem(str(path), line_of(text, place), message, hint, level)
 
 
 class Inspected(Protocol):
@@ -70,15 +71,17 @@ def describe_provider(provider: Inspected) -> Json:
     `failing` where it offers less than it should. `says` is one sentence more, for people.
     """
     problems, tools = provider.check(), provider.known_tools
-    is_failing = any(problem.level == "error" for problem in problems)
-    is_off = getattr(provider, "is_off", False)
-    says = "" if is_off or tools is not None else "its tools are not known yet"
+    state = "ready" if tools else "empty"
+    if any(problem.level == "error" for problem in problems):
+        state = "failing"
+    if getattr(provider, "is_off", False):
+        state = "off"
     return {
         "name": provider.name,
-        "state": "off" if is_off else "failing" if is_failing else "ready" if tools else "empty",
+        "state": state,
         "tools": tools or 0,
         "where": provider.where,
-        "says": says,
+        "says": "its tools are not known yet" if tools is None and state != "off" else "",
         "problems": [problem.as_json() for problem in problems],
     }
 

@@ -23,7 +23,7 @@ from pydantic import Field
 from localmcp.errors import LocalMCPError
 from localmcp.files import Signature, expand_home, signature_at
 from localmcp.own_tools.functions import FunctionTool, what_lacks
-from localmcp.own_tools.manifest import Table
+from localmcp.own_tools.manifest import Surroundings, Table
 from localmcp.own_tools.problems import Problem
 from localmcp.schemas import Json
 from localmcp.tools import Answer, Tool
@@ -58,13 +58,15 @@ class PythonManifest(Table):
         patterns = (str(manifest.parent / expand_home(pattern)) for pattern in self.files)
         return {Path(path): signature_at(Path(path)) for pattern in patterns for path in sorted(glob.glob(pattern))}
 
-    def load(self, manifest: Path) -> tuple[list[Tool], list[Problem]]:
+    def tools(self, here: Surroundings) -> tuple[list[Tool], list[Problem]]:
         """Run the files; return their functions as tools, and what is wrong with them."""
         tools: list[Tool] = []
         problems: list[Problem] = []
-        paths = list(self.sources(manifest))
+        paths = self.sources(here.path)
         if not paths:
-            problems.append(Problem(str(manifest), None, f"There is no file {', '.join(self.files)}.", level="warning"))
+            problems.append(
+                Problem(str(here.path), None, f"There is no file {', '.join(self.files)}.", level="warning")
+            )
         for path in paths:
             try:
                 # A stray print must not end up among data.

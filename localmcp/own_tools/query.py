@@ -17,7 +17,7 @@ from localmcp.config import SUFFIX
 from localmcp.errors import AccessDenied, InvalidInput, LocalMCPError, Unavailable
 from localmcp.files import expand_home
 from localmcp.own_tools.manifest import Filled, Manifest, Surroundings
-from localmcp.own_tools.problems import Mistake
+from localmcp.own_tools.problems import Problem
 from localmcp.schemas import Json, compact_json
 from localmcp.storage.connections import harden
 from localmcp.storage.schema import APPLICATION_ID
@@ -50,19 +50,19 @@ class QueryManifest(Manifest):
         value = {"columns": columns, "rows": rows, "rowCount": len(rows), "truncated": truncated}
         return Answer(value, compact_json(value))
 
-    def warnings(self, here: Surroundings) -> Iterator[Mistake]:
+    def warnings(self, here: Surroundings) -> Iterator[Problem]:
         if not self._file(here).is_file():
-            yield Mistake(("database",), f"The database {self._file(here)} does not exist.", level="warning")
+            yield here.problem(("database",), f"The database {self._file(here)} does not exist.", level="warning")
             return
         try:
             with self._opened(here) as connection:
                 names = {str(name) for name in prepare(connection, self.sql).bindings_names}
         except LocalMCPError as error:
-            yield Mistake(("sql",), error.message, error.hint)
+            yield here.problem(("sql",), error.message, error.hint)
             return
         for name in names ^ self.parameters.keys():
             place = ("parameters", name) if name in self.parameters else ("sql",)
-            yield Mistake(place, f":{name} must be both in sql and in [parameters.{name}].")
+            yield here.problem(place, f":{name} must be both in sql and in [parameters.{name}].")
 
     def _file(self, here: Surroundings) -> Path:
         return here.database if self.database == OUR_FILE else here.path.parent / expand_home(self.database)
@@ -71,10 +71,8 @@ class QueryManifest(Manifest):
     def _opened(self, here: Surroundings) -> Generator[apsw.Connection]:
         """Yield the file, read-only, with every limit in force.
 
-        Raises:
-            Unavailable: it cannot be opened or read, or the time is over.
-            InvalidInput: the statement is refused.
-            AccessDenied: it is a localmcp file, and the caller is bound to some of its collections.
+        Raises Unavailable if it cannot be read or the time is over, InvalidInput if the statement is refused,
+        AccessDenied if it is a localmcp file and the caller is bound to some of its collections.
         """
         path = self._file(here)
         if not path.is_file():

@@ -8,11 +8,11 @@ import re
 import secrets
 import threading
 import time
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
+from urllib.parse import parse_qs, quote, urlsplit
 
 import anyio
 import anyio.to_thread
@@ -34,25 +34,23 @@ from mcp.shared.subscriptions import event_to_notification
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from localmcp.activity import CallOrigin, call_origin
-from localmcp.errors import LocalMCPError, MissingCapability, UnknownTool
+from localmcp.errors import InvalidInput, LocalMCPError, MissingCapability, NotFound, UnknownTool
 from localmcp.humanize import quoted
+from localmcp.library.names import DOCUMENT_URI, without_scheme
 from localmcp.masking import mask_text
-from localmcp.schemas import without_surrogates
+from localmcp.schemas import shorten_value, without_surrogates
 from localmcp.server.handshake import FALLBACK_INSTRUCTIONS
-from localmcp.server.resources import OwnOffer
 from localmcp.tools import (
     Answer,
-    AskPerson,
     CallCancellation,
+    ClientCall,
     Json,
     MethodTool,
+    Registry,
     Scope,
     Tool,
     compact_json,
-    use_cancellation,
-    use_client_input,
-    use_person_asker,
-    use_progress,
+    use_client_call,
     use_scope,
 )
 from localmcp.version import __version__
@@ -61,7 +59,7 @@ if TYPE_CHECKING:
     from localmcp.hub.servers import McpServers
     from localmcp.workspace import Workspace
 
-    Offer = OwnOffer | McpServers
+    Offer: TypeAlias = "OwnOffer | McpServers"
 
 log = logging.getLogger(__name__)
 
@@ -74,6 +72,20 @@ TEXT_READERS = re.compile(r"claude-code|codex|visual studio code|vscode|copilot|
 2.0.21, Codex, VS Code, Copilot, opencode since June 2026, Kimi. They get the text alone, which is shorter and says the
 same; a program that calls tools gets both."""
 LISTS = {"tools": ToolsListChanged(), "prompts": PromptsListChanged(), "resources": ResourcesListChanged()}
+PAGE = 50
+"""Entries of one page of our resources or prompts."""
+RULES_PROMPT: Json = {
+    "name": "rules_for_task",
+    "title": "Rules for a task",
+    "description": "The developer's own rules that matter for a task",
+    "arguments": [{"name": "task", "description": "What is about to be done", "required": True}],
+}
+DOCUMENT_TEMPLATE: Json = {
+    "uriTemplate": DOCUMENT_URI + "{sourceId}{?offset}",
+    "name": "document",
+    "title": "Document",
+    "description": "A document by id, short id, path or unique title; offset reads on in a long one",
+}
 
 Context = ServerRequestContext[Any]
 Paging = types.PaginatedRequestParams | None
@@ -114,7 +126,7 @@ class ToolServer(Server[Any]):
             open_workspace: called in a worker thread at every request, so it opens once (`OpenOnce`). When it raises,
                 the server goes on: calls answer with the error.
             scope: one for all requests, or a function of the request's own context variables.
-            instructions: for all clients; None = the file is asked, in the scope of each.
+            instructions: None = the file is asked, in the scope of each client.
         """
         self._open_workspace = open_workspace
         self._scope = scope if callable(scope) else lambda: scope
@@ -159,6 +171,15 @@ class ToolServer(Server[Any]):
             log.warning("what the file holds cannot be told", exc_info=True)
             return FALLBACK_INSTRUCTIONS
 
+    def watch(self, workspace: Workspace) -> None:
+        """Tell clients of changes, but not of changes of tools that tools/list does not show."""
+
+        def pass_on(kind: str, provider: str) -> None:
+            if kind != "tools" or workspace.registry.show_all:
+                self.publish_change(kind, provider)
+
+        workspace.on_lists_changed(pass_on)
+
     def publish_change(self, changed: str, provider: str = "") -> None:
         """Tell the clients that may use the provider that a list (`tools`, `prompts` or `resources`) has changed.
 
@@ -192,7 +213,7 @@ class ToolServer(Server[Any]):
         progress, cancellation = Progress(ctx.session), CallCancellation()
         work = partial(self._call, ctx, params.name, arguments, client.client_info.name if client else "")
         try:
-            with asking(ctx, params), use_progress(progress), use_cancellation(cancellation):
+            with use_client_call(replace(questions(ctx, params), progress=progress, cancellation=cancellation)):
                 return await anyio.to_thread.run_sync(work, limiter=limiter, abandon_on_cancel=True)
         except asyncio.CancelledError:
             cancellation.cancel()
@@ -238,23 +259,21 @@ class ToolServer(Server[Any]):
     # ------------------------------------------------------------ resources and prompts
 
     async def _on_list_resources(self, ctx: Context, params: Paging) -> types.ListResourcesResult:
-        items, cursor = await self._answer("resources/list", lambda: self._page("resources", params))
-        return types.ListResourcesResult(resources=[types.Resource(**item) for item in items], next_cursor=cursor)
+        page = await self._answer("resources/list", lambda: self._page("resources", params))
+        return types.ListResourcesResult.model_validate(page)
 
     async def _on_list_templates(self, ctx: Context, params: Paging) -> types.ListResourceTemplatesResult:
-        items = await self._answer(
-            "resources/templates/list", lambda: [item for offer in self._offers() for item in offer.templates()]
-        )
-        return types.ListResourceTemplatesResult(resource_templates=[types.ResourceTemplate(**item) for item in items])
+        page = await self._answer("resources/templates/list", lambda: self._page("resourceTemplates", params))
+        return types.ListResourceTemplatesResult.model_validate(page)
 
     async def _on_list_prompts(self, ctx: Context, params: Paging) -> types.ListPromptsResult:
-        items, cursor = await self._answer("prompts/list", lambda: self._page("prompts", params))
-        return types.ListPromptsResult(prompts=[types.Prompt(**item) for item in items], next_cursor=cursor)
+        page = await self._answer("prompts/list", lambda: self._page("prompts", params))
+        return types.ListPromptsResult.model_validate(page)
 
     async def _on_read_resource(
         self, ctx: Context, params: types.ReadResourceRequestParams
     ) -> types.ReadResourceResult | types.InputRequiredResult:
-        with asking(ctx, params):
+        with use_client_call(questions(ctx, params)):
             result = await self._answer("resources/read", lambda: self._first(lambda offer: offer.read(params.uri)))
         if result is None:
             raise MCPError(types.INVALID_PARAMS, f"Resource not found: {params.uri}", {"uri": params.uri})
@@ -265,10 +284,9 @@ class ToolServer(Server[Any]):
         self, ctx: Context, params: types.GetPromptRequestParams
     ) -> types.GetPromptResult | types.InputRequiredResult:
         arguments = dict(params.arguments or {})
-        with asking(ctx, params):
-            result = await self._answer(
-                "prompts/get", lambda: self._first(lambda offer: offer.prompt(params.name, arguments))
-            )
+        ask = partial(self._first, lambda offer: offer.prompt(params.name, arguments))
+        with use_client_call(questions(ctx, params)):
+            result = await self._answer("prompts/get", ask)
         if result is None:
             raise MCPError(types.INVALID_PARAMS, f"Unknown prompt: {quoted(params.name)}")
         model = types.InputRequiredResult if "inputRequests" in result else types.GetPromptResult
@@ -289,7 +307,7 @@ class ToolServer(Server[Any]):
     def _first(self, ask: Callable[[Offer], Result | None]) -> Result | None:
         return next((answer for offer in self._offers() if (answer := ask(offer)) is not None), None)
 
-    def _page(self, kind: str, params: Paging) -> tuple[list[Json], str | None]:
+    def _page(self, kind: str, params: Paging) -> Json:
         """Return a page: the offers from the cursor on, up to one that has more; a cursor is `OFFER:OFFSET`."""
         cursor = params.cursor if params else None
         place = re.fullmatch(r"([0-9]{1,6}):([0-9]{1,12})", "0:0" if cursor is None else cursor)
@@ -298,12 +316,12 @@ class ToolServer(Server[Any]):
         number, offset = map(int, place.groups())
         items: list[Json] = []
         for index, offer in enumerate(self._offers()[number:], number):
-            more, next_offset = getattr(offer, kind)(offset)
+            more, next_offset = offer.page(kind, offset)
             items += more
             if next_offset is not None:
-                return items, f"{index}:{next_offset}"
+                return {kind: items, "nextCursor": f"{index}:{next_offset}"}
             offset = 0
-        return items, None
+        return {kind: items}
 
     # ------------------------------------------------------------ every request
 
@@ -325,47 +343,134 @@ class ToolServer(Server[Any]):
             raise MCPError(types.INTERNAL_ERROR, log_incident(method)) from error
 
 
+# ---------------------------------------------------------------- our resources and prompts
+
+
+class OwnOffer:
+    """Documents as resources, quick starts and rules as prompts, in the protocol's own JSON; None means: not ours.
+
+    Everything is answered by the tools that exist for it, in the caller's scope: a key that may not call `get_document`
+    reads no resource. Connected servers (`McpServers`), which have the same methods, are asked after ours.
+    """
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+
+    def _has(self, tool: str) -> bool:
+        return self._registry.find(tool) is not None
+
+    def _call(self, tool: str, **arguments: Any) -> Json:
+        answer = self._registry.call(tool, arguments)
+        if answer.is_error:
+            raise NotFound(answer.value.get("message") or answer.text, hint=answer.value.get("hint"))
+        return answer.value
+
+    def page(self, kind: str, offset: int) -> tuple[list[Json], int | None]:
+        """Return entries from the offset on, and the offset of the next page.
+
+        Resources are documents, the last changed first; prompts that for rules, then the quick starts by title.
+        """
+        if kind == "resourceTemplates":
+            return [DOCUMENT_TEMPLATE] if self._has("get_document") else [], None
+        # Clients list at every start, so this counts neither as a call in the log nor as the first one.
+        if kind == "resources":
+            documents = self._registry.find("list_sources")
+            page = documents.call({"order": "changed", "limit": PAGE, "offset": offset}).value if documents else {}
+            return [_resource(item) for item in page.get("sources", ())], page.get("nextOffset")
+        prompts = [RULES_PROMPT] if offset == 0 and self._has("getRelevantRules") else []
+        guides = self._registry.find("listQuickstarts")
+        if guides is None or not self._has("showQuickstart"):
+            return prompts, None
+        page = guides.call({"limit": PAGE, "offset": offset}).value
+        for guide in page["quickstarts"]:
+            title, description = guide.get("displayName") or guide["name"], guide.get("description") or ""
+            prompts.append({"name": guide["name"], "title": title, "description": description})
+        following = offset + len(page["quickstarts"])
+        return prompts, following if following < page["total"] else None
+
+    def read(self, uri: str) -> Json | None:
+        """Return a document, or as much of it as fits and the address of the rest."""
+        if not uri.startswith(DOCUMENT_URI):
+            return None
+        offset = parse_qs(urlsplit(uri).query).get("offset", ["0"])[0]
+        if not offset.isdecimal() or len(offset) > 20:
+            raise InvalidInput(f"offset: {shorten_value(offset)} is not a whole number, or too large.")
+        document = self._call("get_document", sourceId=without_scheme(uri), offset=int(offset))
+        contents: list[Json] = [{"uri": uri, "mimeType": "text/plain", "text": document["source"]["content"]}]
+        if document.get("truncated"):
+            next_uri = f"{DOCUMENT_URI}{document['source']['id']}?offset={document['nextOffset']}"
+            contents.append({"uri": next_uri, "mimeType": "text/plain", "text": f"The document goes on at {next_uri}"})
+        return {"contents": contents}
+
+    def prompt(self, name: str, arguments: dict[str, str]) -> Json | None:
+        """Return description and messages of a prompt."""
+        if name == RULES_PROMPT["name"] and self._has("getRelevantRules"):
+            task = arguments.get("task", "").strip()
+            answer = self._registry.call("getRelevantRules", {"taskDescription": task})
+            if answer.is_error:
+                raise InvalidInput(f"task: {answer.text}")
+            return _message("Rules for a task", f"Task: {task}\n\n{answer.text}")
+        if not self._has("showQuickstart"):
+            return None
+        try:
+            shown = self._call("showQuickstart", name=name)
+        except NotFound:
+            return None
+        request = "Guide me through this quick start, one task after the other, and check each with me."
+        return _message(shown.get("displayName") or name, f"{request}\n\n{shown['markdown']}")
+
+    def complete(self, ref: Json, argument: str, value: str) -> Json | None:
+        """Return None: only connected servers propose values."""
+
+
+def _resource(document: Json) -> Json:
+    resource: Json = {
+        "uri": DOCUMENT_URI + quote(document["id"], safe=":"),
+        "name": document["title"],
+        "mimeType": "text/plain",
+        "annotations": {"lastModified": document["changedAt"]},
+    }
+    return {**resource, "description": document["path"]} if "path" in document else resource
+
+
+def _message(description: str, text: str) -> Json:
+    return {"description": description, "messages": [{"role": "user", "content": {"type": "text", "text": text}}]}
+
+
 # ---------------------------------------------------------------- questions to the person
 
 
-@contextmanager
-def asking(ctx: Context, params: types.RequestParams) -> Generator[None]:
-    """Let the work of a request ask the person, in the way of the client's generation.
+def questions(ctx: Context, params: types.RequestParams) -> ClientCall:
+    """Return how the work of a request asks the person, in the way of the client's generation.
 
     A client of the handshake era gets a request. One of 2026-07-28 gets the unfinished result of the connected server
     that asks, and calls again with the answers, which are passed on.
     """
-    client = ctx.session.client_capabilities
-    can_be_asked = client is not None and client.elicitation is not None
-    answers = params.model_dump(mode="json", by_alias=True, exclude_none=True)
-    answers = {key: answers[key] for key in ("inputResponses", "requestState") if key in answers}
-    is_old = not _is_modern(ctx) and ctx.session.can_send_request
-    with (
-        use_person_asker(ask_by_request(ctx) if can_be_asked and is_old else None),
-        use_client_input(answers if can_be_asked and _is_modern(ctx) else None),
-    ):
-        yield
-
-
-def ask_by_request(ctx: Context) -> AskPerson:
-    """Return what asks through a request to the client (handshake era)."""
-    loop, client = asyncio.get_running_loop(), ctx.session.client_capabilities
+    session = ctx.session
+    if session.client_capabilities is None or session.client_capabilities.elicitation is None:
+        return ClientCall()
+    if _is_modern(ctx):
+        sent = params.model_dump(mode="json", by_alias=True, exclude_none=True)
+        return ClientCall(input={key: sent[key] for key in ("inputResponses", "requestState") if key in sent})
+    loop, takes_urls = asyncio.get_running_loop(), session.client_capabilities.elicitation.url is not None
 
     async def send(params: Json) -> Json:
-        if params.get("mode") == "url" and not (client and client.elicitation and client.elicitation.url):
+        if params.get("mode") == "url" and not takes_urls:
             raise MissingCapability("This client can show the person a form, but cannot send them to a web page.")
         request = types.ElicitRequest.model_validate({"method": "elicitation/create", "params": params})
         related = ServerMessageMetadata(related_request_id=ctx.request_id)
         try:
             # A person who does not answer within five minutes has dismissed the question.
-            result = await ctx.session.send_request(request, types.ElicitResult, 300.0, related)
+            result = await session.send_request(request, types.ElicitResult, 300.0, related)
         except MCPError as error:
             if error.code != types.REQUEST_TIMEOUT:
                 raise
             return {"action": "cancel"}
         return result.model_dump(by_alias=True, mode="json", exclude_none=True)
 
-    return lambda params: asyncio.run_coroutine_threadsafe(send(params), loop)
+    if not session.can_send_request:
+        return ClientCall()
+    return ClientCall(ask_person=lambda params: asyncio.run_coroutine_threadsafe(send(params), loop))
 
 
 def _is_modern(ctx: Context) -> bool:

@@ -1,4 +1,4 @@
-"""Shared by stdio and HTTP: open the workspace once, pass its changes on, close it in time."""
+"""Shared by stdio and HTTP: open the workspace once, close it in time."""
 
 from __future__ import annotations
 
@@ -13,16 +13,6 @@ if TYPE_CHECKING:
     from localmcp.workspace import Workspace
 
 log = logging.getLogger(__name__)
-
-
-def pass_on_changes(workspace: Workspace, publish: Callable[[str, str], None]) -> None:
-    """Tell clients of changes through `publish`, but not of changes of tools that tools/list does not show."""
-
-    def pass_on(kind: str, provider: str) -> None:
-        if kind != "tools" or workspace.registry.show_all:
-            publish(kind, provider)
-
-    workspace.on_lists_changed(pass_on)
 
 
 def close_within(seconds: float, close: Callable[[], object]) -> None:

@@ -26,7 +26,7 @@ from localmcp.files import write_atomically
 from localmcp.schemas import without_surrogates
 from localmcp.server.handshake import MAX_INSTRUCTIONS, Wire, database_key, instructions_file, read_kept
 from localmcp.server.mcp import ToolServer
-from localmcp.server.opening import OpenOnce, close_within, pass_on_changes
+from localmcp.server.opening import OpenOnce, close_within
 from localmcp.tools import CallRecord, Scope, use_scope
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class Session:
 
         workspace.registry.observe(note_call)
         workspace.registry.refusal = self._refusal or workspace.registry.refusal
-        pass_on_changes(workspace, self._server.publish_change)
+        self._server.watch(workspace)
         return workspace
 
     def _close(self) -> None:

@@ -25,7 +25,7 @@ class Answer:
     content: tuple[Json, ...] | None = None
     """The content blocks of a tool of another MCP server (text, images, ...), which then replace `text`."""
     unfinished: Json | None = None
-    """A result `input_required` of another server: the client answers it by calling again (`client_input`)."""
+    """A result `input_required` of another server: the client answers it by calling again (`ClientCall.input`)."""
     whole_text: bool = False
     """The text holds everything that the structured value does: a client may read only one of them."""
 

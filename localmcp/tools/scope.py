@@ -54,35 +54,13 @@ class Scope:
         return mark.read_only or mark.proxy or "write" in self.rights
 
 
-@contextmanager
-def _set_during(variable: ContextVar[Value], value: Value) -> Generator[Value]:
-    token = variable.set(value)
-    try:
-        yield value
-    finally:
-        variable.reset(token)
-
-
-EVERYTHING = Scope()
-_scope: ContextVar[Scope] = ContextVar("localmcp_scope", default=EVERYTHING)
-current_scope = _scope.get
-"""Returns the scope of the call that is running."""
-use_scope = partial(_set_during, _scope)
-"""Runs a block in a scope."""
-
 ReportProgress = Callable[[float, float | None, str], None]
 """Called with how much is done, of how much (None = unknown), and a word; from any thread."""
+AskPerson = Callable[["Json"], "Future[Json]"]
+"""Called with the parameters of `elicitation/create`, from any thread.
 
-
-def _ignore_progress(_done: float, _total: float | None, _message: str) -> None:
-    """Nobody wants to know the progress."""
-
-
-_progress: ContextVar[ReportProgress] = ContextVar("localmcp_progress", default=_ignore_progress)
-progress_listener = _progress.get
-"""Returns what the running call reports its progress to; a thread that works for the call needs it passed on."""
-use_progress = partial(_set_during, _progress)
-"""Reports the progress of the calls in a block to a listener."""
+The future gets the client's result, or an error if the client cannot show this question.
+"""
 
 
 class CallCancellation:
@@ -109,28 +87,40 @@ class CallCancellation:
             callback()
 
 
-_cancellation: ContextVar[CallCancellation | None] = ContextVar("localmcp_cancellation", default=None)
-call_cancellation = _cancellation.get
-"""Returns what says whether the running call was given up; None where nobody can give it up."""
-use_cancellation = partial(_set_during, _cancellation)
-"""Lets the calls of a block be given up."""
+@dataclass(frozen=True, slots=True)
+class ClientCall:
+    """What the client of the running call lets it do; a thread that works for the call needs it passed on."""
 
-AskPerson = Callable[["Json"], "Future[Json]"]
-"""Called with the parameters of `elicitation/create`, from any thread.
+    progress: ReportProgress = lambda _done, _total, _message: None
+    cancellation: CallCancellation | None = None
+    """None where nobody can give the call up."""
+    ask_person: AskPerson | None = None
+    """None where the client cannot be asked in the middle of a call."""
+    input: Json | None = None
+    """The `inputResponses` and `requestState` of a client that answers an unfinished result by calling again.
 
-The future gets the client's result, or an error if the client cannot show this question.
-"""
-_ask_person: ContextVar[AskPerson | None] = ContextVar("localmcp_ask_person", default=None)
-person_asker = _ask_person.get
-"""Returns what asks the person during the running call; None where the client cannot be asked so."""
-use_person_asker = partial(_set_during, _ask_person)
-"""Lets the calls of a block ask the person."""
+    Empty at a first call; None where the client is of the handshake era, or asks the person nothing.
+    """
 
-_client_input: ContextVar[Json | None] = ContextVar("localmcp_client_input", default=None)
-client_input = _client_input.get
-"""Returns the `inputResponses` and `requestState` of a client that answers an unfinished result by calling again.
 
-Empty at a first call; None where the client is of the handshake era, or asks the person nothing.
-"""
-use_client_input = partial(_set_during, _client_input)
-"""Answers the calls of a block with what the client has sent."""
+@contextmanager
+def _set_during(variable: ContextVar[Value], value: Value) -> Generator[Value]:
+    token = variable.set(value)
+    try:
+        yield value
+    finally:
+        variable.reset(token)
+
+
+EVERYTHING = Scope()
+_scope: ContextVar[Scope] = ContextVar("localmcp_scope", default=EVERYTHING)
+current_scope = _scope.get
+"""Returns the scope of the call that is running."""
+use_scope = partial(_set_during, _scope)
+"""Runs a block in a scope."""
+NO_CLIENT = ClientCall()
+_client_call: ContextVar[ClientCall] = ContextVar("localmcp_client_call", default=NO_CLIENT)
+client_call = _client_call.get
+"""Returns what the client of the running call lets it do."""
+use_client_call = partial(_set_during, _client_call)
+"""Runs the calls of a block for a client."""

@@ -25,7 +25,7 @@ from localmcp.errors import MissingCapability
 from localmcp.server.http.app import HttpApp
 from localmcp.server.http.serving import Address, HttpServer, listen, uvicorn_config
 from localmcp.server.opening import OpenOnce
-from localmcp.tools import Answer, Json, Tool, ToolMark, client_input, progress_listener
+from localmcp.tools import Answer, Json, Tool, ToolMark, client_call
 from localmcp.workspace import open_workspace
 
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
@@ -115,7 +115,7 @@ class ProgressFixture(Fixture):
 
     def call(self, arguments: Json) -> Answer:
         for done in (0, 50, 100):
-            progress_listener()(done, 100, f"step {done}")
+            client_call().progress(done, 100, f"step {done}")
             time.sleep(0.2)
         return Answer({}, "", content=(text("done"),))
 
@@ -162,7 +162,7 @@ STATES: dict[str, list[Json]] = {}
 
 def ask_person(questions: list[Json], key: str = "question") -> list[Json] | Json:
     """Return the answers to all questions, or the unfinished result that asks the next one (2026-07-28)."""
-    sent = client_input()
+    sent = client_call().input
     if sent is None:
         raise MissingCapability("nobody can be asked")
     state, responses = sent.get("requestState"), sent.get("inputResponses") or {}
@@ -287,10 +287,10 @@ def main() -> None:
 
         def change_tools() -> None:
             workspace.registry.add(Fixture("test_simple_text"))
-            door.publish_change("tools")
+            door.server.publish_change("tools")
 
         workspace.registry.add(Fixture("test_trigger_tool_change", change_tools))
-        workspace.registry.add(Fixture("test_trigger_prompt_change", lambda: door.publish_change("prompts")))
+        workspace.registry.add(Fixture("test_trigger_prompt_change", lambda: door.server.publish_change("prompts")))
         sock = listen(Address(port=0))
         config = uvicorn_config(door)
         config.app = WithKey(door, workspace.api_keys.create(name="conformance").key)

@@ -160,7 +160,7 @@ def test_an_answer_beyond_five_megabytes_is_a_clear_error_and_the_server_goes_on
     farm.write(shop=farm.plain("shop"))
     registry, _ = farm.open()
     error = failure(registry, "shop__big", {"letters": 6_000_000})
-    assert "answered big with 6 MB, and at most 5 MB are taken" in str(error)
+    assert "answered the call of big with 6 MB, and at most 5 MB are taken" in str(error)
     assert registry.call("shop__echo", {"text": "still here"}).text == "still here"
     assert len(farm.pids("shop")) == 1
 

@@ -264,7 +264,8 @@ def test_who_is_bound_to_some_tools_sees_no_resources_of_other_servers(tmp_path:
     registry, opened = farm.open()
     opened.refresh(["sdk"])
     (offers,) = registry.offers
-    assert offers.resources(0)[0] and offers.prompts(0)[0]
+    assert offers.page("resources", 0)[0] and offers.page("prompts", 0)[0]
     with use_scope(Scope(tools=frozenset({"search"}))):
-        assert offers.resources(0) == ([], None) and offers.read("localmcp://server/sdk/note%3A%2F%2Ftoday") is None
+        assert offers.page("resources", 0) == ([], None)
+        assert offers.read("localmcp://server/sdk/note%3A%2F%2Ftoday") is None
     farm.close()

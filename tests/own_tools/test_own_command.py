@@ -19,7 +19,7 @@ from tool_manifests import open_workspace, problems_of, write_tool
 
 from localmcp.errors import CallGivenUp, InvalidInput, Unavailable
 from localmcp.own_tools.command import CommandManifest, find_program
-from localmcp.tools import Answer, CallCancellation, use_cancellation
+from localmcp.tools import Answer, CallCancellation, ClientCall, use_client_call
 from localmcp.workspace import Workspace
 
 ECHO = """
@@ -210,7 +210,7 @@ def written_pid(pid_file: Path) -> int:
 def test_a_call_that_is_given_up_ends_its_program(workspace: Workspace, tmp_path: Path) -> None:
     pid_file, cancellation = tmp_path / "pid", CallCancellation()
     threading.Thread(target=lambda: (written_pid(pid_file), cancellation.cancel())).start()
-    with use_cancellation(cancellation), pytest.raises(CallGivenUp):
+    with use_client_call(ClientCall(cancellation=cancellation)), pytest.raises(CallGivenUp):
         run(workspace, python(SLEEPER.format(str(pid_file))))
     assert gone(written_pid(pid_file))
 

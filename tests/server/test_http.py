@@ -433,7 +433,7 @@ def test_keys_are_made_listed_revoked_and_deleted_as_in_the_original(door: OpenD
     [
         ("POST", "keys/generate", {}, 400, "RAG ID is required"),
         ("POST", "keys/generate", {"ragId": "nowhere"}, 404, "RAG not found or access denied"),
-        ("POST", "keys/generate", {"ragId": "default", "scopes": "read"}, 400, "scopes: name at least one, in a list, or leave it out."),
+        ("POST", "keys/generate", {"ragId": "default", "name": 5}, 400, "name must be a string"),
         ("GET", "keys/list", None, 400, "RAG ID is required"),
         ("GET", "keys/list?ragId=nowhere", None, 404, "RAG not found or access denied"),
         ("POST", "keys/revoke", {}, 400, "Key ID is required"),

@@ -18,7 +18,7 @@ from doors import OpenDoor, open_door
 from folders import write
 
 from localmcp.library.names import DOCUMENT_URI
-from localmcp.server.resources import RULES_PROMPT, TEMPLATE
+from localmcp.server.mcp import DOCUMENT_TEMPLATE, RULES_PROMPT
 from localmcp.tool_search.discovery import rank_tools
 from localmcp.tools import Scope, use_scope
 
@@ -317,7 +317,7 @@ def test_what_is_told_at_connecting_names_no_other_collection(files: TwoFiles) -
         ("resources/read", {"uri": f"{DOCUMENT_URI}<vault_file>"}),
         ("prompts/list", {}),
         ("prompts/get", {"name": RULES_PROMPT["name"], "arguments": {"task": f"moor the {SECRET}"}}),
-        ("completion/complete", {"ref": {"type": "ref/resource", "uri": TEMPLATE},
+        ("completion/complete", {"ref": {"type": "ref/resource", "uri": DOCUMENT_TEMPLATE["uriTemplate"]},
                                  "argument": {"name": "sourceId", "value": "The Zep"}}),
     ],
 )  # fmt: skip

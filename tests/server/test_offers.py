@@ -15,8 +15,7 @@ from mcp import Client, MCPError
 
 import localmcp
 from localmcp.library.names import DOCUMENT_URI
-from localmcp.server.mcp import ToolServer
-from localmcp.server.resources import RULES_PROMPT, TEMPLATE
+from localmcp.server.mcp import DOCUMENT_TEMPLATE, RULES_PROMPT, ToolServer
 from localmcp.tools import Scope
 from localmcp.workspace import Workspace
 
@@ -70,7 +69,7 @@ async def test_documents_are_read_as_resources_page_by_page(filled: Workspace, e
         listed = {each.name: each for each in (await client.list_resources()).resources}
         assert set(listed) == {"Bread", "Soup"}
         [template] = (await client.list_resource_templates()).resource_templates
-        assert template.uri_template == TEMPLATE
+        assert template.uri_template == DOCUMENT_TEMPLATE["uriTemplate"]
         text, uri = "", str(listed["Bread"].uri)
         while uri:
             contents = (await client.read_resource(uri)).contents

@@ -82,7 +82,7 @@ class HttpApp:
         """By key."""
         endpoints = Endpoints(open_workspace)
         self._mcp = McpEndpoints(endpoints)
-        self.publish_change = self._mcp.server.publish_change
+        self.server = self._mcp.server
         routes = [
             *(Route(path, self._mcp.post, methods=["POST"]) for path in MCP_PATHS),
             Route("/api/mcp", self._mcp.open_stream, methods=["GET"]),

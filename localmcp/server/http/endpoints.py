@@ -20,7 +20,7 @@ from localmcp.server.http.replies import LONGEST, SERVER_ERROR, Refused, json_re
 from localmcp.server.mcp import log_incident
 from localmcp.server.opening import OpenOnce
 from localmcp.tool_search.ask import ERROR_STATUS, QUERY_EMPTY
-from localmcp.tools import Answer, CallCancellation, Json, Scope, use_cancellation, use_scope
+from localmcp.tools import Answer, CallCancellation, ClientCall, Json, Scope, use_client_call, use_scope
 from localmcp.version import __version__
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class Endpoints:
         say(f"Executing tool: {name[:LONGEST]}", key=request_scope.get().caller)
         work = partial(self._call, name, arguments, scope or request_scope.get())
         cancellation = CallCancellation()
-        with anyio.move_on_after(seconds), use_cancellation(cancellation):
+        with anyio.move_on_after(seconds), use_client_call(ClientCall(cancellation=cancellation)):
             return await anyio.to_thread.run_sync(work, limiter=self._limiter, abandon_on_cancel=True)
         cancellation.cancel()
         raise Refused(504, f"{name} gave no answer within {seconds:g} s", code=SERVER_ERROR)

@@ -23,7 +23,7 @@ from localmcp.errors import LocalMCPError, Unavailable
 from localmcp.malloc_trim import keep_returning, limit_heaps
 from localmcp.server.http.app import HttpApp, is_loopback
 from localmcp.server.http.replies import log, say
-from localmcp.server.opening import OpenOnce, close_within, pass_on_changes
+from localmcp.server.opening import OpenOnce, close_within
 from localmcp.visible_text import VisibleFormatter
 from localmcp.workspace import Workspace
 
@@ -77,7 +77,7 @@ def run(address: Address, settings: Settings, open_workspace: Callable[[], Works
 
     def open_and_watch() -> Workspace:
         opened = open_workspace()
-        pass_on_changes(opened, app.publish_change)
+        app.server.watch(opened)
         return opened
 
     workspace = OpenOnce(open_and_watch)
