@@ -273,7 +273,8 @@ def test_a_program_that_is_not_there_is_named_with_what_to_do(farm: Farm) -> Non
 
 def echoed(opened: servers.McpServers, text: str) -> str:
     """What `echo` of the shop answers, however long it takes."""
-    return opened.servers["shop"].call("echo", {"text": text}, PATIENCE)["content"][0]["text"]
+    call = {"name": "echo", "arguments": {"text": text}}
+    return opened.servers["shop"].ask("tools/call", call, PATIENCE)["content"][0]["text"]
 
 
 def test_a_call_that_takes_too_long_ends_and_the_server_answers_the_next_one(
