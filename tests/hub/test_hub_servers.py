@@ -283,7 +283,8 @@ def test_a_call_that_takes_too_long_ends_and_the_server_answers_the_next_one(
     farm.write(shop=farm.plain("shop", timeout=1))
     registry, opened = farm.open()
     error = failure(registry, "shop__wait", {"file": "late"})
-    assert "did not answer the call of wait within 1 second" in error.message
+    # On a busy machine the check of the arguments takes a part of the second.
+    assert re.search(r"did not answer the call of wait within (1|0\.\d) seconds", error.message)
     assert echoed(opened, "still here") == "still here"
     assert len(farm.pids("shop")) == 1
 
