@@ -4,27 +4,55 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import threading
 import time
-from typing import Any
+from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import Any, cast
 
 import apsw
 
-from localmcp.activity.entries import COLUMNS, LogEntry, LogPage, Statistics, Usage, note, row
-from localmcp.errors import CallGivenUp, Interrupted, InvalidInput
-from localmcp.schemas import shorten_value, without_none
+from localmcp.errors import CallGivenUp, Interrupted, InvalidInput, LocalMCPError
+from localmcp.masking import mask_secrets, mask_text
+from localmcp.schemas import list_of, mapping_of, shorten_value, without_none
 from localmcp.storage.database import Database, fetch_all, fetch_one, insert_row
 from localmcp.storage.times import utc_moment, utc_now, utc_text
 from localmcp.storage.write_behind import WriteBehind
-from localmcp.tools import CallRecord, Json, current_scope
+from localmcp.tools import CallRecord, Json, compact_json, current_scope
 
 log = logging.getLogger(__name__)
 
+INTERFACES = ("cli", "tui", "stdio", "local")
+"""Callers that are no keys."""
+ROOMS = ((2200, 100), (2000, 100), (300, 20), (20, 3))
+"""Characters of a text and items of a list that are kept: first of what is masked, then of what is written, until it
+fits. What is masked is longer, so that a secret at the end of what is written is never half of one."""
+CUT = "…"
+MOST_TITLES = 8
 MOST_ENTRIES = 1000
 SIZE_CHECKED_EVERY = 200
 """Calls between two looks at the size of the log."""
 PRUNED_AT_ONCE = 5000
 """Rows deleted in one transaction at most, so that nobody waits long for the file."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallOrigin:
+    """The origin of a request over HTTP."""
+
+    ip: str | None = None
+    user_agent: str | None = None
+    referer: str | None = None
+    method: str = "tools/call"
+    client: str | None = None
+    """What the client calls itself, such as `Claude Desktop 1.2`."""
+
+
+call_origin: ContextVar[CallOrigin | None] = ContextVar("localmcp_call_origin", default=None)
+"""Set by an interface that knows it, around the call."""
 
 
 class Activity:
@@ -41,6 +69,7 @@ class Activity:
         self._kept, self._days, self._megabytes = kept, days, megabytes
         self._recent = threading.local()
         self._writer: WriteBehind[Json] = WriteBehind(database, self._store, "log of calls")
+        self.flush, self.close = self._writer.flush, self._writer.close
 
     def note_call(self, record: CallRecord) -> None:
         """Take a finished call, as an observer of the registry; it is written within about a second."""
@@ -50,7 +79,7 @@ class Activity:
             return
         now = time.perf_counter()
         try:
-            noted = note(record)
+            noted = _row(record, keep_arguments=self._kept == "all")
         except Exception:
             log.warning("a call could not be noted", exc_info=True)
             return
@@ -65,17 +94,9 @@ class Activity:
         self._recent.calls = [*recent[-7:], (now, noted)]
         self._writer.add(noted)
 
-    def flush(self) -> None:
-        """Write what waits now, if the file can be written."""
-        self._writer.flush()
-
-    def close(self) -> None:
-        """Write what waits, within half a second, and take no more."""
-        self._writer.close()
-
     def _store(self, connection: apsw.Connection, calls: list[Json]) -> None:
         for call in calls:
-            insert_row(connection, "calls", row(call, keep_arguments=self._kept == "all"))
+            insert_row(connection, "calls", call)
         oldest = utc_now(86_400 * self._days)
         connection.execute(
             "delete from calls where id in (select id from calls where started_at < ? order by started_at limit ?)",
@@ -98,19 +119,12 @@ class Activity:
             )
 
     def logs(self, *, limit: int = 50, offset: int = 0, **chosen: Any) -> LogPage:
-        """Return calls, the latest first.
+        """Return 1..1000 calls, the latest first; InvalidInput for a value that cannot be used.
 
-        Args:
-            limit: 1..1000.
-            offset: how many of the latest to skip.
-            chosen: which calls: `key_id` (the id of a key, or `cli`, `tui`, `stdio`), `collection` (its keys bound to
-                it, or that named it), `tool` (or what was run through it), `errors` (only calls that failed), `since`
-                (ISO 8601; UTC where there is no offset), `after` (a greater id), `words` (that the tool, arguments,
-                caller, documents or error hold, in any case), `without_caller`.
-
-        Raises:
-            InvalidInput: a value that cannot be used.
-            FileUnavailable: the file cannot be read.
+        `chosen`: `key_id` (the id of a key, or `cli`, `tui`, `stdio`), `collection` (its keys bound to it, or that
+        named it), `tool` (or what was run through it), `errors` (only calls that failed), `since` (ISO 8601; UTC where
+        there is no offset), `after` (a greater id), `words` (that the tool, arguments, caller, documents or error
+        hold, in any case), `without_caller`.
         """
         if not 1 <= limit <= MOST_ENTRIES:
             raise InvalidInput(f"limit: {limit} is not between 1 and {MOST_ENTRIES}.")
@@ -140,6 +154,304 @@ class Activity:
             return Statistics([], [])
         with self._database.read() as connection:
             return Statistics(_usage(connection, "tool", where, values), _usage(connection, "caller", where, values))
+
+
+# ---------------------------------------------------------------- writing
+
+
+def _row(record: CallRecord, *, keep_arguments: bool) -> Json:
+    """Return the columns of `calls`: secrets masked, long texts and lists cut.
+
+    A message and titles may repeat arguments, so they are kept only if those are.
+    """
+    error, answer = record.error, record.answer
+    error_class, message = None, None
+    if error is not None:
+        error_class = type(error).__name__
+        message = error.message if isinstance(error, LocalMCPError) else str(error)
+    elif answer is not None and answer.is_error:
+        # The text of some tools is their value as JSON.
+        message = str(answer.value.get("error", answer.text)) if answer.text.startswith("{") else answer.text
+        error_class = "ToolError"
+    shortened = _shortened(record.arguments, *ROOMS[0])
+    try:
+        argument_bytes = len(_dumped(record.arguments))
+    except (RecursionError, ValueError, TypeError):
+        argument_bytes = len(_dumped(shortened))
+    blocks = (answer.content or ({"text": answer.text},)) if answer else ()
+    about = call_origin.get()
+    origin: Json = {name: mask_text(value)[:300] for name, value in (asdict(about) if about else {}).items() if value}
+    arguments = None
+    if keep_arguments:
+        # Arguments have at most 2 kB (S0-29).
+        masked = mask_secrets(shortened)
+        texts = (_dumped(_shortened(masked, *room)).decode() for room in ROOMS[1:])
+        arguments = next((text for text in texts if len(text.encode()) <= 2048), json.dumps({CUT: CUT}))
+        message = message and mask_text(message[: ROOMS[0][0]])
+        if message and len(message) > 300:
+            message = message[:299] + CUT
+        if answer is not None and error_class is None and (titles := _titles_in(answer.value)):
+            origin["documents"] = [mask_text(title) for title in titles]
+    collections = _collections_of(record)
+    texts = {
+        "error_message": message if keep_arguments else None,
+        "arguments": arguments,
+        "origin": compact_json(origin) if origin else None,
+        "collections": None if collections is None else compact_json(collections),
+    }
+    row = {
+        "tool": mask_text(record.tool[:200])[:100],
+        "via": record.via and record.via[:100],
+        "caller": record.scope.caller[:100],
+        "started_at": utc_text(datetime.fromtimestamp(record.started_at, UTC)),
+        "seconds": record.seconds,
+        "success": int(error_class is None),
+        "argument_bytes": argument_bytes,
+        "result_bytes": sum(len(_utf8(str(block.get("text") or block.get("data") or ""))) for block in blocks),
+        "error_class": error_class,
+        **texts,
+        # A row has about 150 bytes besides its texts.
+        "stored_bytes": 150 + sum(map(len, filter(None, texts.values()))),
+    }
+    # SQLite stores no lone surrogates.
+    return {name: _utf8(value).decode() if isinstance(value, str) else value for name, value in row.items()}
+
+
+def _collections_of(record: CallRecord) -> list[str] | None:
+    """Return the collections that the caller is bound to, else the one it named, else those in the answer."""
+    if record.scope.collections is not None:
+        return sorted(record.scope.collections)
+    named = record.arguments.get("collection") or record.arguments.get("collection_name")
+    if isinstance(named, str):
+        return [named[:100]]
+    value = record.answer.value if record.answer else {}
+    documents = map(mapping_of, (value.get("source"), *list_of(value.get("results")), *list_of(value.get("sources"))))
+    # Lean answers leave the default collection out; what has an origin is in a mounted file.
+    own = [d for d in documents if ("sourceType" in d or "collection" in d) and not d.get("origin")]
+    return sorted({str(document.get("collection", "default"))[:100] for document in own})[:20] or None
+
+
+def _titles_in(answer: Json) -> tuple[str, ...]:
+    """Return the titles of the first documents, rules or quick starts in an answer, each once."""
+    records = [answer, *(record for field in answer.values() for record in (field, *list_of(field)[: 4 * MOST_TITLES]))]
+    titles: dict[str, None] = {}
+    for record in map(mapping_of, records):
+        names = ("sourceTitle", "rule_text", "displayName", *(("title",) if "sourceType" in record else ()))
+        title = next((record[name] for name in names if isinstance(record.get(name), str)), "")
+        if title:
+            titles[title[:100]] = None
+    return tuple(titles)[:MOST_TITLES]
+
+
+def _shortened(value: Any, characters: int, items: int, depth: int = 0) -> Any:
+    """Return a JSON value with `…` for what is left out: of long texts, long lists, and what is nested deeply."""
+    if value is None or isinstance(value, bool | int) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    is_object = isinstance(value, Mapping)
+    if not is_object and not isinstance(value, list | tuple):
+        text = str(value)
+        return text if len(text) <= characters else text[:characters] + CUT
+    rows = list(cast("Mapping[Any, Any]", value).items()) if is_object else list(enumerate(cast("list[Any]", value)))
+    kept = rows[: items if depth < 12 else 0]
+    parts = [
+        (_shortened(str(key), characters, items), _shortened(part, characters, items, depth + 1)) for key, part in kept
+    ]
+    if len(kept) < len(rows):
+        parts.append((CUT, CUT))
+    return dict(parts) if is_object else [part for _, part in parts]
+
+
+def _dumped(value: Any) -> bytes:
+    return _utf8(json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str))
+
+
+def _utf8(text: str) -> bytes:
+    return text.encode("utf-8", "replace")
+
+
+# ---------------------------------------------------------------- reading
+
+COLUMNS = """
+    calls.id, tool, via, caller, api_keys.name, started_at, seconds, success, argument_bytes, result_bytes,
+    error_class, error_message, calls.collections, arguments, origin
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class LogEntry:
+    """One call."""
+
+    id: int
+    tool: str
+    via: str | None
+    """The tool that ran it for the caller: `execute_tool`, `ask`."""
+    caller: str
+    """`cli`, `tui`, `stdio`, or the id of an API key."""
+    key_name: str | None
+    """The name of that key, while it is kept; None for other callers."""
+    started_at: str
+    seconds: float
+    success: bool
+    argument_bytes: int
+    result_bytes: int
+    error_class: str | None
+    error_message: str | None
+    collections: list[str] | None
+    arguments: Json | None
+    """Secrets masked, at most 2 kB; None when arguments are not kept."""
+    origin: Json | None
+    documents: tuple[str, ...] = ()
+    """Titles of what the answer held, where arguments are kept."""
+
+    @classmethod
+    def from_row(cls, row: Sequence[Any]) -> LogEntry:
+        """From the columns of `COLUMNS`."""
+        values: list[Any] = [*row[:7], row[7] == 1, *row[8:12], *map(_parsed, row[12:])]
+        origin = mapping_of(values.pop())
+        titles = tuple(map(str, list_of(origin.pop("documents", None))))
+        values += [origin or None, titles]
+        return cls(*values)
+
+    @property
+    def client(self) -> str:
+        """Who called: the key's name, what the client calls itself, else the kind of caller."""
+        return self.key_name or str((self.origin or {}).get("client") or self.caller)
+
+    @property
+    def milliseconds(self) -> float:
+        """How long it took."""
+        return round(self.seconds * 1000, 2)
+
+    def as_json(self) -> Json:
+        """As `localmcp log --json` prints it."""
+        return {
+            "id": self.id,
+            "tool": self.tool,
+            "via": self.via,
+            "caller": self.caller,
+            "keyName": self.key_name,
+            "collections": self.collections,
+            "startedAt": self.started_at,
+            "milliseconds": self.milliseconds,
+            "success": self.success,
+            "argumentBytes": self.argument_bytes,
+            "resultBytes": self.result_bytes,
+            "error": None if self.success else {"class": self.error_class, "message": self.error_message},
+            "arguments": self.arguments,
+            "origin": self.origin,
+        }
+
+    def as_original(self) -> Json:
+        """Return a row of the original's `mcp_logs` (`requirements.md` section 5); `duration` in milliseconds."""
+        origin = self.origin or {}
+        return {
+            "id": self.id,
+            "rag_id": self.collections[0] if self.collections else None,
+            "apikey_id": None if self.caller in INTERFACES else self.caller,
+            "metadata": {
+                "method": origin.get("method", "tools/call"),
+                "tool": self.tool,
+                "args": self.arguments,
+                "success": self.success,
+                "error": None if self.success else self.error_message or self.error_class,
+                "duration": self.milliseconds,
+                "responseSize": self.result_bytes,
+            },
+            "origin": {
+                "ip": origin.get("ip"),
+                "userAgent": origin.get("user_agent"),
+                "referer": origin.get("referer"),
+            },
+            "created_at": self.started_at,
+        }
+
+
+def _parsed(text: str | None) -> Any:
+    """Return a stored JSON value; None for one that somebody changed into no JSON."""
+    try:
+        return None if text is None else json.loads(text)
+    except ValueError:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class LogPage:
+    """Some calls, the latest first, and how many there are in all."""
+
+    entries: list[LogEntry]
+    total: int
+
+    def as_json(self) -> Json:
+        """As `localmcp log --json` prints it."""
+        return {"count": len(self.entries), "total": self.total, "calls": [entry.as_json() for entry in self.entries]}
+
+    def as_original(self) -> Json:
+        """Return the original's answer to `GET /api/mcp/logs`."""
+        return {"success": True, "logs": [entry.as_original() for entry in self.entries], "total": self.total}
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Totals of the calls of one tool, or of one caller."""
+
+    name: str
+    """The tool, or the caller."""
+    key_name: str | None
+    calls: int
+    errors: int
+    median_seconds: float
+    p95_seconds: float
+    argument_bytes: int
+    result_bytes: int
+    last_at: str
+
+    @property
+    def error_rate(self) -> float:
+        """0..1."""
+        return self.errors / self.calls
+
+    def as_json(self, kind: str) -> Json:
+        """`kind` names the first field: `tool` or `caller`."""
+        named = {kind: self.name} if kind == "tool" else {kind: self.name, "keyName": self.key_name}
+        return {
+            **named,
+            "calls": self.calls,
+            "errors": self.errors,
+            "errorRate": round(self.error_rate, 4),
+            "medianMilliseconds": round(self.median_seconds * 1000, 2),
+            "p95Milliseconds": round(self.p95_seconds * 1000, 2),
+            "argumentBytes": self.argument_bytes,
+            "resultBytes": self.result_bytes,
+            "lastAt": self.last_at,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """Usage by tool and by caller, the most used first; a call through `execute_tool` counts once, for the tool."""
+
+    tools: list[Usage]
+    callers: list[Usage]
+
+    @property
+    def calls(self) -> int:
+        """How many there were."""
+        return sum(tool.calls for tool in self.tools)
+
+    def of(self, caller: str) -> Usage | None:
+        """Return the usage of one caller, such as a key."""
+        return next((usage for usage in self.callers if usage.name == caller), None)
+
+    def as_json(self) -> Json:
+        """As `localmcp log stats --json` prints it."""
+        errors = sum(tool.errors for tool in self.tools)
+        return {
+            "calls": self.calls,
+            "errors": errors,
+            "errorRate": round(errors / self.calls, 4) if self.calls else 0.0,
+            "tools": [tool.as_json("tool") for tool in self.tools],
+            "callers": [caller.as_json("caller") for caller in self.callers],
+        }
 
 
 def _usage(connection: apsw.Connection, by: str, where: str, values: Json) -> list[Usage]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from localmcp.activity.entries import INTERFACES
+from localmcp.activity import INTERFACES
 from localmcp.api_keys import KeyInfo
 from localmcp.cli import render
 from localmcp.cli.session import Session, group, pass_session

@@ -174,8 +174,7 @@ class Library:
         finally:
             gc.set_threshold(*thresholds)
             if tasks:
-                with self._database.write() as connection:
-                    end_run(connection, job_id)
+                end_run(self._database, job_id)
         # What is gone, and was not moved.
         reason = f"the file is gone; in the trash for {self._settings.trash_days} days"
         for start in range(0, len(gone), trash.AT_ONCE):

@@ -275,41 +275,31 @@ def begin_run(connection: apsw.Connection, files: int) -> str:
     """Record a run that reads files, and return its id; those of processes that are no more are deleted."""
     for (job_id,) in fetch_all(connection, "select id from jobs"):
         if not vector_queue.is_alive(job_id, utc_now()):
-            end_run(connection, job_id)
+            connection.execute("delete from jobs where id = ?", (job_id,))
     job_id = vector_queue.Lease("words").holder
-    sql = "insert into jobs (id, kind, arguments, status, total, started_at, heartbeat_at)"
-    values = (job_id, files, utc_now(), utc_now())
-    connection.execute(f"{sql} values (?, 'words', '{{}}', 'running', ?, ?, ?)", values)
+    sql = "insert into jobs (id, total, started_at, heartbeat_at) values (?, ?, ?, ?)"
+    connection.execute(sql, (job_id, files, utc_now(), utc_now()))
     return job_id
 
 
 def note_files(connection: apsw.Connection, job_id: str, files: int) -> None:
-    """Note that so many more files of a run are stored. Part of the caller's write transaction.
-
-    Raises:
-        Interrupted: somebody has stopped the run.
-    """
-    sql = "update jobs set done = done + ?, heartbeat_at = ? where id = ? and status = 'running'"
+    """Note that so many more files of a run are stored; Interrupted if somebody has stopped it."""
+    sql = "update jobs set done = done + ?, heartbeat_at = ? where id = ?"
     connection.execute(sql, (files, utc_now(), job_id))
     if not connection.changes():
         raise Interrupted("Stopped from another window; what was read stays, and refresh goes on with the rest.")
 
 
-def end_run(connection: apsw.Connection, job_id: str) -> None:
-    """Delete the record of a run. Part of the caller's write transaction."""
-    connection.execute("delete from jobs where id = ?", (job_id,))
-
-
-def stop(database: Database, job_id: str) -> None:
-    """Stop a run of another process at the next files that it stores."""
+def end_run(database: Database, job_id: str) -> None:
+    """Delete the record of a run; one of another process stops at the next files that it stores."""
     with database.write() as connection:
-        connection.execute("update jobs set status = 'failed' where id = ?", (job_id,))
+        connection.execute("delete from jobs where id = ?", (job_id,))
 
 
 def work_on(connection: apsw.Connection) -> list[Work]:
     """Return what goes on now, the words first."""
     works: list[Work] = []
-    sql = "select id, done, coalesce(total, 0), heartbeat_at from jobs where status = 'running' order by started_at"
+    sql = "select id, done, total, heartbeat_at from jobs order by started_at"
     for job_id, done, total, beat_at in fetch_all(connection, sql):
         # A run that has written nothing for a minute is over, or its process is.
         if vector_queue.is_alive(job_id, beat_at, 60.0):

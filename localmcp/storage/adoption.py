@@ -77,11 +77,8 @@ def adopt(path: str | os.PathLike[str], keep: KeptPowers | None = None) -> Dropp
     """Put a file of our own schema, with the rows of the one that was given, in its place.
 
     One that this machine made or adopted, and nobody changed, stays as it is. The given file is kept beside it, its
-    name ending with `.before-adoption`. Killed at any moment, it can be repeated.
-
-    Raises:
-        NotOurFile, FileTooOld, FileTooNew: the file is not one of this program, or of another version.
-        FileUnavailable: it is damaged, or cannot be read; its folder cannot be written, or the disk is full.
+    name ending with `.before-adoption`. Killed at any moment, it can be repeated. Raises what `copy_rows` does;
+    FileUnavailable also if the folder cannot be written, or the disk is full.
     """
     path = expand_home(path).absolute()
     try:
@@ -137,11 +134,8 @@ def copy_rows(given: Path, target: Path, keep: KeptPowers) -> Dropped | None:
     The given file is only read, in a process that is killed when it takes too long: SQLite sees a copy of its bytes,
     with the log and the journal beside it. Tables, indexes, triggers, views and generated columns that are not ours
     stay behind, and are not evaluated. Powers over this machine are dropped, and the new file has another id, unless
-    this machine made or adopted the given one: None then.
-
-    Raises:
-        NotOurFile, FileTooOld, FileTooNew: the file is not one of this program, or of another version.
-        FileUnavailable: it is damaged, cannot be read, or takes too long; or the disk is full.
+    this machine made or adopted the given one: None then. NotOurFile, FileTooOld or FileTooNew for one of another
+    program or version; FileUnavailable if it is damaged, cannot be read, or takes too long, or the disk is full.
     """
     if not given.is_file():
         raise FileUnavailable(f"There is no file {given}.")
@@ -255,10 +249,7 @@ def run_killable(path: Path, work: Callable[P, Result], *args: P.args, **kwargs:
     """Return `work(*args, **kwargs)` of a module's function that reads the file at `path`, run in its own process.
 
     One step of SQLite may take hours, such as an expression of a schema that a stranger wrote; no handler ends it.
-
-    Raises:
-        FileUnavailable: it takes too long, or crashes.
-        LocalMCPError: what `work` raises.
+    FileUnavailable if it takes too long, or crashes; else the LocalMCPError that `work` raises.
     """
     seconds = LEAST_SECONDS + path.stat().st_size / 5_000_000
     child = "import sys, json; sys.path[:] = json.loads(sys.argv[1]); from localmcp.storage.adoption import run; run()"

@@ -38,10 +38,9 @@ def connect(name: str | Path, flags: int = READ_WRITE) -> apsw.Connection:
 
 
 def refuse_odd_companions(path: Path) -> None:
-    """Refuse a file beside which somebody put what SQLite would wait for, follow or load whole.
+    """Refuse a file beside which somebody put what SQLite would wait for, follow or load whole (FileUnavailable).
 
-    Raises:
-        FileUnavailable: its log or journal is no regular file, or a journal larger than any change of it can be.
+    That is a log or journal that is no regular file, or a journal larger than any change of the file can be.
     """
     for ending in ("-wal", "-shm", "-journal"):
         with suppress(OSError):
@@ -72,12 +71,12 @@ def harden(connection: apsw.Connection) -> None:
     with suppress(OSError):
         cache = min(max(os.stat(connection.filename).st_size // 80_000, LEAST_CACHE), MOST_CACHE)
     connection.pragma("cache_size", -cache)
+
+    def folded(*values: Any) -> str:
+        return fold(str(values[0]))
+
     # A text without case and accents: of case SQLite knows that of ASCII letters only.
-    connection.create_scalar_function("folded", _folded, 1, deterministic=True, flags=apsw.SQLITE_DIRECTONLY)
-
-
-def _folded(*values: Any) -> str:
-    return fold(str(values[0]))
+    connection.create_scalar_function("folded", folded, 1, deterministic=True, flags=apsw.SQLITE_DIRECTONLY)
 
 
 def quote_name(name: str) -> str:

@@ -54,7 +54,7 @@ class Generations:
 class Interruption:
     """`with Interruption() as mine:` around calls: `mine.stop()`, from any thread, ends the running query.
 
-    Later queries of the block are refused. Writing is never interrupted.
+    Later queries of the block are refused (Interrupted). Writing is never interrupted.
     """
 
     def __init__(self) -> None:
@@ -80,11 +80,7 @@ class Interruption:
 
     @contextmanager
     def reach(self, connection: apsw.Connection) -> Generator[None]:
-        """Let `stop` end what this connection reads.
-
-        Raises:
-            Interrupted: it was stopped already.
-        """
+        """Let `stop` end what this connection reads."""
         with self._lock:
             if self.stopped:
                 raise Interrupted("The search was interrupted.")
@@ -144,9 +140,7 @@ class Database:
     def read(self) -> Generator[apsw.Connection]:
         """Yield a connection for one call, inside one snapshot of the file.
 
-        Raises:
-            FileUnavailable: the file cannot be opened or is locked.
-            NotOurFile, FileTooNew: the file does not belong to this program.
+        FileUnavailable if it cannot be opened or is locked; NotOurFile, FileTooNew if it is not this program's.
         """
         with self._translated():
             with self._lock:
@@ -176,10 +170,8 @@ class Database:
     def write(self, patience: int | None = None) -> Generator[apsw.Connection]:
         """Yield a transaction: all of the block or none of it; one at a time in this process, others wait.
 
-        Raises:
-            FileUnavailable: read-only, locked for 30 s or `patience` in milliseconds, gone or replaced, or the disk is
-                full.
-            FileTooNew: a newer program changed the file meanwhile.
+        FileUnavailable if the file is read-only, locked for 30 s or `patience` in milliseconds, gone or replaced, or
+        the disk is full; FileTooNew if a newer program changed it meanwhile.
         """
         with self._writing, self._translated():
             self.ensure_writable()
@@ -206,11 +198,7 @@ class Database:
                 raise
 
     def counters(self) -> dict[str, int]:
-        """Return every generation by its name: what any process changed; cheap enough to ask twice a second.
-
-        Raises:
-            FileUnavailable: the file cannot be opened, or is no longer where it was.
-        """
+        """Return every generation by its name: what any process changed; cheap enough to ask twice a second."""
         if self._open and not self.path.exists():
             raise self._gone()
         with self.read() as connection:
@@ -231,8 +219,7 @@ class Database:
     def copy_to(self, target: Path) -> None:
         """Write one snapshot of the file to `target`, which must not exist: whole, without free pages, not in WAL mode.
 
-        Raises:
-            FileUnavailable: the disk is full, or the target cannot be written.
+        FileUnavailable if the disk is full, or the target cannot be written.
         """
         with self._translated():
             self._ensure_open()
@@ -245,9 +232,6 @@ class Database:
         """Return a connection to a new temporary file without a name, with this file read-only beside it as `live`.
 
         The temporary file is gone with the connection, or the process.
-
-        Raises:
-            FileUnavailable: the file cannot be read.
         """
         with self._translated():
             self._ensure_open()
@@ -264,11 +248,7 @@ class Database:
         return not self._why_read_only
 
     def ensure_writable(self) -> None:
-        """Raise now what `write` would raise because the file is read-only.
-
-        Raises:
-            FileUnavailable: says why, and how to change it.
-        """
+        """Raise now the FileUnavailable that `write` would raise because the file is read-only: why, and what to do."""
         with self._translated():
             self._ensure_open()
             if self._why_read_only and self._identity != _identity_of(self.path):

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from contextlib import closing
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import apsw
 
@@ -20,6 +19,8 @@ from localmcp.files import make_private_folder
 from localmcp.humanize import command_line
 from localmcp.storage.times import utc_now
 
+_FILE_ID = re.compile("[0-9a-f]{32}")
+"""A file in the state directory is named by it."""
 APPLICATION_ID = 0x6C6F6D63
 """`lomc`: the four bytes at offset 68 of the file by which `file(1)` and we know it."""
 SCHEMA_VERSION = 1
@@ -222,17 +223,11 @@ SCHEMA = """
     ) strict;
 
     create table jobs (
-        id text primary key,
-        kind text not null,
-        arguments text not null,
-        status text not null,
+        id text primary key,       -- of a run that reads files; deleted when it ends, or is to end
         done integer not null default 0,
-        total integer,
-        message text not null default '',
-        result text,
+        total integer not null,
         started_at text not null,
-        heartbeat_at text not null,
-        finished_at text
+        heartbeat_at text not null
     ) strict;
 
     create table vector_queue (    -- passages that have no vector of their collection's model
@@ -412,12 +407,7 @@ def names_another_file(path: Path) -> bool:
 
 
 def check_version(connection: apsw.Connection, path: Path) -> None:
-    """Refuse a file that is not of this version.
-
-    Raises:
-        NotOurFile: another program's file.
-        FileTooOld, FileTooNew: written by another version of localmcp.
-    """
+    """Refuse another program's file (NotOurFile), or one of another version (FileTooOld, FileTooNew)."""
     application_id, version = connection.pragma("application_id"), int(connection.pragma("user_version"))
     if application_id == 0x6C6D6370:
         raise FileTooOld(
@@ -434,10 +424,9 @@ def check_version(connection: apsw.Connection, path: Path) -> None:
 
 
 def check_schema(connection: apsw.Connection, path: Path, *, adopted: bool) -> None:
-    """Refuse a file with another schema than ours; one that is adopted may have tables and indexes that a person added.
+    """Refuse a file with another schema than ours (AlteredSchema): SQLite would run the code in it.
 
-    Raises:
-        AlteredSchema: an object of ours is missing or differs, or there is a foreign one, whose code SQLite would run.
+    One that is adopted may have tables and indexes that a person added.
     """
     actual, expected = schema_of(connection), expected_schema()
     problem = next((f"'{key[1]}' differs" for key, sql in expected.items() if actual.get(key) != sql), "")
@@ -464,39 +453,27 @@ def foreign_objects(connection: apsw.Connection) -> list[str]:
 
 
 def read_file_id(connection: apsw.Connection, path: Path) -> str:
-    """Return the random id that the file was born with.
-
-    Raises:
-        NotOurFile: it has none, or one that we never give.
-    """
+    """Return the random id that the file was born with; NotOurFile if it has none, or one that we never give."""
     file_id = connection.execute("select id from file").get
-    if not _is_file_id(file_id):
+    if not isinstance(file_id, str) or not _FILE_ID.fullmatch(file_id):
         raise NotOurFile(f"{path} has no valid id.")
     return file_id
 
 
 def is_adopted(file_id: str) -> bool:
     """Return whether this machine made the file or was told to trust it; others are read-only."""
-    return _is_file_id(file_id) and (config.state_directory() / "files" / file_id).exists()
+    return (config.state_directory() / "files" / file_id).exists()
 
 
 def adopt_file(file_id: str) -> None:
-    """Remember the file's id in the state directory.
-
-    Raises:
-        FileUnavailable: the state directory cannot be written.
-    """
-    if not _is_file_id(file_id):
+    """Remember the file's id in the state directory; FileUnavailable if that cannot be written."""
+    if not _FILE_ID.fullmatch(file_id):
         raise NotOurFile("The file has no valid id.")
     (adoption_folder() / file_id).touch()
 
 
 def adoption_folder() -> Path:
-    """Return the folder of the state directory that holds the ids of adopted files; make it if it is missing.
-
-    Raises:
-        FileUnavailable: it cannot be written.
-    """
+    """Return the folder with the ids of adopted files, made if it is missing; FileUnavailable if it is not writable."""
     folder = config.state_directory() / "files"
     try:
         make_private_folder(folder)
@@ -506,8 +483,3 @@ def adoption_folder() -> Path:
         message = f"{folder} cannot be written: {error.strerror}."
         raise FileUnavailable(message, hint="Name another folder with LOCALMCP_STATE_DIR.") from error
     return folder
-
-
-def _is_file_id(value: Any) -> bool:
-    """Return whether a value is a file's id: 32 hex digits, since a file in the state directory is named by it."""
-    return isinstance(value, str) and re.fullmatch("[0-9a-f]{32}", value) is not None

@@ -26,14 +26,9 @@ class Rows(NamedTuple):
 def reading_only(
     connection: apsw.Connection, seconds: float, may_read: Callable[[str], bool] = lambda _: True
 ) -> Generator[None]:
-    """Let a connection only read, for so long.
+    """Let a connection only read, for so long, tables for whose name in small letters `may_read` is true.
 
-    Args:
-        may_read: whether a table, in small letters, may be read.
-
-    Raises:
-        apsw.AuthError: a statement does anything else.
-        apsw.InterruptError: the time is over.
+    Anything else ends with apsw.AuthError; when the time is over, apsw.InterruptError.
     """
 
     def authorize(action: int, first: str | None, second: str | None, *_: Any) -> int:
@@ -59,11 +54,7 @@ def reading_only(
 
 
 def prepare(connection: apsw.Connection, sql: str) -> QueryDetails:
-    """Let SQLite read the statement, without running it.
-
-    Raises:
-        apsw.SQLError: it is none that can be run, gives no rows, or is more than one.
-    """
+    """Let SQLite read the statement, without running it; apsw.SQLError if it is none, gives no rows, or is several."""
     # Its import takes twice as long as that of apsw itself.
     from apsw.ext import query_info  # pyright: ignore[reportUnknownVariableType]
 

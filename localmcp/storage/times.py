@@ -13,11 +13,7 @@ def utc_text(moment: datetime) -> str:
 
 
 def utc_moment(text: str) -> datetime:
-    """Return a time in UTC; one without an offset is taken as UTC.
-
-    Raises:
-        TypeError, ValueError, OverflowError: not ISO 8601.
-    """
+    """Return a time in UTC, which one without an offset is; TypeError, ValueError, OverflowError: not ISO 8601."""
     moment = datetime.fromisoformat(text)
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
 

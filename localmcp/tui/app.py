@@ -401,7 +401,7 @@ class LocalMcpApp(ErrorGuard, App[None]):
             from localmcp.library import jobs
 
             if work.job_id:
-                jobs.stop(session.workspace.database, work.job_id)
+                jobs.end_run(session.workspace.database, work.job_id)
             else:
                 session.workspace.upkeep.stop()
 

@@ -16,7 +16,7 @@ from localmcp.index.vector_queue import Lease
 from localmcp.library import reading
 from localmcp.library.ingest import Library
 from localmcp.library.inventory import Inventory
-from localmcp.library.jobs import Job, Jobs, Progress, Upkeep, Work, stop, work_on
+from localmcp.library.jobs import Job, Jobs, Progress, Upkeep, Work, end_run, work_on
 from localmcp.models import HashEmbedder, LazyEmbedder
 from localmcp.storage.database import Database
 from localmcp.tools import Json, Scope, use_scope
@@ -92,7 +92,7 @@ def test_a_run_stops_when_another_process_says_so_and_keeps_what_it_has(
 
     def stop_it(progress: Progress) -> None:
         for work in seen(database):
-            stop(database, work.job_id)
+            end_run(database, work.job_id)
 
     folder = many(tmp_path / "docs", 30)
     with pytest.raises(Interrupted, match="another window"):

@@ -94,11 +94,11 @@ SQL = {
     "a column": "alter table sources add column extra text not null default 'x'",
     "an endless generated column": "alter table sources add column extra int as (1) virtual; "
     + as_text("sources", "(1)", f"({ENDLESS})"),
-    "a generated column instead of ours": "alter table jobs drop column message; "
-    "alter table jobs add column message text as ('x') virtual",
-    "an endless generated column instead of ours": "alter table jobs drop column message; "
-    "alter table jobs add column message text as (1) virtual; "
-    "insert into jobs (id, kind, arguments, status, started_at, heartbeat_at) values ('j', 'add', '{}', '', '', ''); "
+    "a generated column instead of ours": "alter table jobs drop column done; "
+    "alter table jobs add column done integer as (2) virtual",
+    "an endless generated column instead of ours": "alter table jobs drop column done; "
+    "alter table jobs add column done integer as (1) virtual; "
+    "insert into jobs (id, total, started_at, heartbeat_at) values ('j', 1, '', ''); "
     + as_text("jobs", "(1)", f"({ENDLESS})"),
     "a column of ours less": "alter table sources drop column language",
     "an endless check in our table": as_text("words", "primary key", f"check ({ENDLESS}), primary key"),

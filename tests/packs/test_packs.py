@@ -94,8 +94,7 @@ def _plant(connection: apsw.Connection) -> None:
         update rules set retired_at = '2026-01-01' where rule_text like '%plantedretired%';
         insert into rule_uses (rule_id, occasion, task, useful, used_at)
             select id, 'o', 'plantedsaid', 1, '' from rules;
-        insert into jobs (id, kind, arguments, status, started_at, heartbeat_at)
-            values ('j', 'add', '{"path": "plantedjob"}', 'done', '', '');
+        insert into jobs (id, total, started_at, heartbeat_at) values ('plantedjob', 1, '', '');
         create table plantedtable (note text);
         insert into plantedtable values ('plantedtable');
         create index plantedtable_index on plantedtable (note);
@@ -266,7 +265,7 @@ def test_a_pack_is_sound_and_so_is_a_lived_in_file(full: Path, tmp_path: Path) -
         ("delete from chunks where id = 1", "keyword index"),
         ("update manifest set content = '{}'", "manifest"),
         ("update manifest set content = replace(content, 'localmcp 0', 'localmcp 1')", "seal"),
-        ("insert into jobs values ('j', '', '', '', 0, null, '', null, '', '', null)", "digest"),
+        ("insert into jobs values ('j', 0, 1, '', '')", "digest"),
     ],
 )
 def test_every_change_to_the_rows_of_a_pack_is_seen(

@@ -35,8 +35,8 @@ def trojan(tmp_path: Path) -> Path:
         workspace.api_keys.create(name="back door", scopes=("admin",))
         with workspace.database.write() as connection:
             connection.execute("""
-                insert into jobs (id, kind, arguments, status, started_at, heartbeat_at)
-                    values ('j', 'add', '{}', 'running', '2026', '2026'), ('k', 'add', '{}', 'done', '2026', '2026');
+                insert into jobs (id, total, started_at, heartbeat_at)
+                    values ('j', 1, '2026', '2026'), ('k', 1, '2026', '2026');
             """)
     for known in (state_directory() / "files").iterdir():
         known.unlink()

@@ -24,7 +24,7 @@ from localmcp.tools import Answer, CallCancellation, ClientCall, Json, Scope, us
 from localmcp.version import __version__
 
 if TYPE_CHECKING:
-    from localmcp.activity.entries import LogPage
+    from localmcp.activity import LogPage
     from localmcp.api_keys import KeyInfo
     from localmcp.workspace import Workspace
 
