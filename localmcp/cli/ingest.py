@@ -180,7 +180,7 @@ def _read_scans(session: Session, collection: str | None, pages: int, *, stopped
     library = session.workspace.library
     try:
         with ended_by_signals():
-            read = library.read_scans(behind=False)
+            read = library.read_scans()
             library.make_vectors(collection=collection)
     except KeyboardInterrupt:
         session.note("Stopped. The scans that were read are kept.")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, cast
 
 from localmcp.humanize import counted, cut_to
@@ -31,8 +33,7 @@ def short_id(identity: str) -> str:
     return f"{origin}{colon}{bare[:8]}"
 
 
-def _answer(structured: Json, text: str) -> Answer:
-    return Answer(structured, text, whole_text=True)
+_answer = partial(Answer, whole_text=True)
 
 
 def _without(table: Mapping[str, Any], *fields: str) -> Json:
@@ -68,27 +69,21 @@ def lean_search(result: Any) -> Answer:
     lean: list[Json] = []
     for hit in hits if "explain" not in result else ():
         # What the text says, or is only there where it is unusual.
-        said = (
-            "collection",
-            "partition",
-            "freshness",
-            "date",
-            "dateFrom",
-            "highlight",
-            "excerpt",
-            "metadata",
-            "alsoIn",
-        )
-        lean.append(_without(hit, *said))
+        said = "collection partition freshness date dateFrom highlight excerpt metadata alsoIn"
+        lean.append(_without(hit, *said.split()))
         # A tenth is finer than what the scores can tell.
         lean[-1] |= {field: round(hit[field], 1) for field in ("semanticScore", "keywordScore", "combinedScore")}
         # Metadata without those that say nothing of a passage, which `get_document` has.
-        of_file = (OWN, "author", "created", "dateFrom", "sheets", "slides", "pages", "language", "encoding")
-        metadata = _without(hit["metadata"], *of_file)
+        of_file = "author created dateFrom sheets slides pages language encoding"
+        metadata = _without(hit["metadata"], OWN, *of_file.split())
         metadata = {key: value for key, value in metadata.items() if len(compact_json(value)) <= 200}
-        lean[-1] |= {"citation": {"label": hit["citation"]["label"]}, **_unusual(hit)}
-        lean[-1] |= {"metadata": metadata} if metadata else {}
+        lean[-1] |= {"citation": {"label": hit["citation"]["label"]}, **_unusual(hit), **_metadata(metadata)}
     return _answer({**_without(result, "weights"), "results": lean or hits}, _search_text(result, hits))
+
+
+def _metadata(metadata: Json) -> Json:
+    """Return the field with the metadata, if there are any beside what only we read."""
+    return {"metadata": rest} if (rest := _without(metadata, OWN)) else {}
 
 
 def _unusual(item: Json) -> Json:
@@ -106,9 +101,9 @@ def _search_text(result: Json, hits: Sequence[Json]) -> str:
     # Nothing of a passage is quoted where another one answers much better.
     quoted = [(number, hit) for number, hit in enumerate(hits, 1) if hit.get("excerpt") != ""]
     folder = _shared_folder([hit["citation"].get("path") for _, hit in quoted])
-    documents: dict[str, list[tuple[int, Json]]] = {}
+    documents = defaultdict[str, list[tuple[int, Json]]](list)
     for number, hit in quoted:
-        documents.setdefault(hit["sourceId"], []).append((number, hit))
+        documents[hit["sourceId"]].append((number, hit))
     count = counted(len({hit["sourceId"] for hit in hits}), "document")
     absent = ", ".join(map(repr, result.get("absentWords", ())))
     if result.get("lowConfidence"):
@@ -120,11 +115,11 @@ def _search_text(result: Json, hits: Sequence[Json]) -> str:
     below = f" Paths are below {folder}" if folder else ""
     head = f"{count}, {counted(len(hits), 'passage')}.{confidence}{below}"
     blocks = ["\n".join([head, *remarks]), *(_document_block(passages, folder) for passages in documents.values())]
-    lines: dict[str, list[str]] = {}
+    lines = defaultdict[str, list[str]](list)
     for hit in (hit for hit in hits if hit.get("excerpt") == ""):
         # `get_document` reads the passage from its line.
         name = os.path.basename(hit["citation"].get("path", hit["sourceTitle"]))
-        lines.setdefault(name, []).append(str(hit["citation"]["startLine"]))
+        lines[name].append(str(hit["citation"]["startLine"]))
     weak = cut_to(", ".join(f"{name}:{','.join(starts)}" for name, starts in lines.items()), LISTED_CHARS)
     ends = [f"Not quoted: {weak}"] if weak else []
     # What follows a passage that is not worth quoting is not either.
@@ -137,8 +132,7 @@ def _document_block(passages: Sequence[tuple[int, Json]], folder: str) -> str:
     number, hit = passages[0]
     title, path, *extra = _names(hit, hit["sourceTitle"], hit["citation"].get("path", ""), folder)
     copies = [place.removeprefix(folder) for place in hit.get("alsoIn", ())]
-    if len(copies) > 3:
-        copies[3:] = [f"{len(copies) - 3} more"]
+    copies = [*copies[:3], *([f"{len(copies) - 3} more"] if len(copies) > 3 else [])]
     extra += [hit.get("date", "")[:10], f"in {hit['origin']}" if hit.get("origin") else ""]
     extra += [f"also in {', '.join(copies)}"] if copies else []
     line = "# " + " | ".join(filter(None, (title, path, *extra)))
@@ -229,9 +223,11 @@ def lean_document(result: Any) -> Answer:
     is_shown = source["content"].split("\n", 1)[0].lstrip("# ") == source["title"] and "outline" not in result
     title = "" if is_shown else f"{source['title']} | "
     head = f"# {title}{source.get('path') or source['title']}{unusual} | id {short_id(source['id'])}{lines}"
-    lean = _without(source, "createdAt", "metadata", "freshness", "collection")
-    lean |= {"collection": source["collection"]} | _unusual(source)
-    lean |= {"metadata": metadata} if (metadata := _without(source["metadata"], OWN)) else {}
+    lean = {
+        **_without(source, "createdAt", "metadata", "freshness"),
+        **_unusual(source),
+        **_metadata(source["metadata"]),
+    }
     structured = {**_without(result, "chunks"), "source": lean}
     more = [f"More: offset={result['nextOffset']}"] if result.get("truncated") else []
     if "outline" in result:
@@ -266,11 +262,8 @@ def lean_sources(result: Any) -> Answer:
         lines.append(" | ".join(filter(None, [changed, path, title, *extra, f"id {short_id(item['id'])}"])))
     lines += result.get("notices", [])
     lines += [f"More: offset={result['nextOffset']}"] if "nextOffset" in result else []
-    lean: list[Json] = []
-    for item in items:
-        metadata = _without(item["metadata"], OWN)
-        lean.append(_without(item, "updatedAt", "collection", "partition", "freshness", "metadata") | _unusual(item))
-        lean[-1] |= {"metadata": metadata} if metadata else {}
+    said = ("updatedAt", "collection", "partition", "freshness", "metadata")
+    lean = [{**_without(item, *said), **_unusual(item), **_metadata(item["metadata"])} for item in items]
     return _answer({**result, "sources": lean}, "\n".join(lines))
 
 

@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-import os
 import re
-import stat
 import uuid
 from contextlib import suppress
-from itertools import islice
-from typing import Annotated, Literal
+from typing import Annotated
 
 from localmcp.errors import InvalidInput, NotFound
-from localmcp.files import HASH_AT_MOST, holds_other_bytes, modified_ns
 from localmcp.index.collections import visible_collections
 from localmcp.index.federation import Federation, Wanted
 from localmcp.index.index import Index
 from localmcp.index.passages import Passage, find_passage, passages_of_source
 from localmcp.index.search import SearchRequest
 from localmcp.library.answers import lean_verification
+from localmcp.library.ledger import check_freshness
 from localmcp.library.names import resolve_chunk, resolve_source, shown_id
 from localmcp.readers.outline import path_at
 from localmcp.schemas import mapping_of
 from localmcp.storage.database import fetch_column
 from localmcp.tools import Json, Param, hidden_tool, without_none
 from localmcp.wording.normalize import fold
-
-Freshness = Literal["fresh", "changed", "missing", "unverifiable"]
 
 SHEETS = ("xlsx", "xls", "xlsb", "ods")
 _TALK = ("mail", "conversation")
@@ -123,39 +118,6 @@ def _place(passage: Passage, citation: Json) -> str:
     if passage.format in _RENDERED:
         return f" › {citation['heading']}" if "heading" in citation else ""
     return f":{first}"
-
-
-def check_freshness(uri: str | None, size: int, mtime_ns: int | None, sha256: str, adopted: bool) -> Freshness:
-    """Return whether the file still is what was indexed: by size and time, and by content if only its time differs.
-
-    A database from somewhere else (not `adopted`) names paths of another machine, or ones that it wants to be asked
-    about; looking at `\\\\host\\share` would contact a host. None of them is touched.
-    """
-    if uri is None or mtime_ns is None or not adopted:
-        return "unverifiable"
-    # A document with the uri `path#member` is in that file.
-    for place in [uri, *(uri[: mark.start()] for mark in islice(re.finditer("#", uri), 8))]:
-        try:
-            status = os.stat(place)
-        except (FileNotFoundError, NotADirectoryError):
-            continue
-        except (OSError, ValueError):
-            return "unverifiable"
-        if stat.S_ISREG(status.st_mode):
-            break
-        if place == uri:
-            # A device or a pipe could block, or never end.
-            return "unverifiable"
-    else:
-        return "missing"
-    if place == uri and status.st_size != size:
-        return "changed"
-    if modified_ns(status) == mtime_ns or place != uri:
-        return "fresh" if modified_ns(status) == mtime_ns else "changed"
-    try:
-        return "changed" if size > HASH_AT_MOST or holds_other_bytes(uri, size, sha256) else "fresh"
-    except OSError:
-        return "unverifiable"
 
 
 class Citations:

@@ -16,17 +16,9 @@ import apsw
 
 from localmcp.config import Settings
 from localmcp.errors import FileUnavailable, InvalidInput, ModelMismatch, ModelUnavailable, NeedsConfirmation
+from localmcp.index import collections as places
 from localmcp.index.adaptation import adapt_weights
-from localmcp.index.collections import (
-    Collection,
-    advise_model,
-    choose_collections,
-    ensure_collection,
-    ensure_partition,
-    find_model,
-    unread_languages,
-    visible_collections,
-)
+from localmcp.index.collections import Collection, choose_collections, visible_collections
 from localmcp.index.lexicon import prepare_for_many
 from localmcp.index.sources import Indexed, put_source
 from localmcp.index.trash import keep_version
@@ -36,7 +28,7 @@ from localmcp.library.jobs import SCAN_SECONDS, SCANS, ProgressCallback, Report,
 from localmcp.library.jobs import Progress as Progress
 from localmcp.library.ledger import Root, check_options, find_targets, keep_own_tags, owner_of
 from localmcp.library.names import SourceRow
-from localmcp.library.reading import Origin, Task, draft_source, read_groups, window_for
+from localmcp.library.reading import Task, draft_source, read_groups, window_for
 from localmcp.library.storing import Plan, Store, follow_moved_roots, plan_adding, plan_refresh, set_aside
 from localmcp.library.walk import File, stat_file
 from localmcp.models import Embedder, LazyEmbedder
@@ -96,7 +88,8 @@ class Library:
             ModelMismatch: the collection's vectors come from another model; nothing was changed.
             NeedsConfirmation: many files of a folder are gone; they were left as they are (`refresh` can confirm).
         """
-        options = check_options(title, source_type, metadata, include_hidden, patterns)
+        options = check_options(title, source_type, metadata)
+        options = changed(options, include_hidden=include_hidden, patterns=tuple(patterns))
         run = Progress(progress)
         targets = find_targets(paths, options)
         with self._running:
@@ -128,8 +121,7 @@ class Library:
             ModelMismatch: there are changes for a collection whose vectors come from another model.
         """
         run = Progress(progress)
-        questions: list[str] = []
-        mismatches: list[ModelMismatch] = []
+        questions, mismatches = list[str](), list[ModelMismatch]()
         with self._running:
             collections = self._collections(collection)
             planned = [(owner, plan_refresh(self._database, owner, self._settings)) for owner in collections]
@@ -193,7 +185,7 @@ class Library:
     def _finish(self, run: Progress, collections: Sequence[Collection], questions: Sequence[str], wait: bool) -> Report:
         if wait:
             self._make_vectors(run, collections)
-            if self._read_scans(run, collections, lambda: False, behind=False):
+            if self.read_scans(run=run, collections=collections):
                 self._make_vectors(run, collections)
         else:
             self._count_waiting(run, collections)
@@ -205,7 +197,7 @@ class Library:
             )
         if run.report.chunks_added:
             with self._database.read() as connection:
-                unread = unread_languages(connection)
+                unread = places.unread_languages(connection)
             if unread is not None:
                 run.report.add_notice(unread.notice)
         return run.end()
@@ -213,13 +205,9 @@ class Library:
     # ------------------------------------------------------------ meaning, and scans
 
     def make_vectors(
-        self,
-        *,
-        collection: str | None = None,
-        behind: bool = False,
-        progress: ProgressCallback | None = None,
+        self, *, collection: str | None = None, behind: bool = False, progress: ProgressCallback | None = None,
         pause: Callable[[], bool] = lambda: False,
-    ) -> Report:
+    ) -> Report:  # fmt: skip
         """Make the vectors that are missing in one collection, or in all that the caller sees.
 
         `behind`: in small batches, and only while no other process makes vectors. `pause` is called between batches;
@@ -272,11 +260,7 @@ class Library:
         return left.characters
 
     def _model(self, collection: Collection, run: Progress) -> Embedder | None:
-        """Return the model, however long it takes to load, or None if there is none.
-
-        Raises:
-            ModelMismatch: the collection's vectors come from another one.
-        """
+        """Return the model, or None if there is none; ModelMismatch if the collection's vectors come from another."""
         try:
             embedder = self._embedder.get()
         except ModelUnavailable as error:
@@ -285,11 +269,11 @@ class Library:
         with self._database.read() as connection:
             sql = "select name, dimension, id from models where id = (select model_id from collections where id = ?)"
             bound = fetch_one(connection, sql, (collection.id,))
-            if bound and bound[2] != find_model(connection, embedder.identity):
+            if bound and bound[2] != places.find_model(connection, embedder.identity):
                 raise ModelMismatch(
                     f"Collection '{collection.name}' holds vectors of '{bound[0]}', not of "
                     f"'{embedder.identity.name}'; they cannot be mixed.",
-                    hint=f"{advise_model(bound[0], bound[1])}   (or use another collection)",
+                    hint=f"{places.advise_model(bound[0], bound[1])}   (or use another collection)",
                 )
         return embedder
 
@@ -300,16 +284,14 @@ class Library:
         with self._database.read() as connection:
             return ledger.waiting_pages(connection, [collection.id for collection in visible_collections(connection)])
 
-    def read_scans(self, pause: Callable[[], bool] = lambda: False, *, behind: bool = True) -> int:
-        """Read scans that wait, one by one, until `pause` says true; returns how many pages they have.
-
-        `behind`: only while no other process reads them.
-        """
-        return self._read_scans(Progress(), self._collections(), pause, behind=behind)
-
-    def _read_scans(
-        self, run: Progress, collections: Sequence[Collection], stop: Callable[[], bool], *, behind: bool
+    def read_scans(
+        self,
+        pause: Callable[[], bool] = lambda: False,
+        run: Progress | None = None,
+        collections: Sequence[Collection] | None = None,
     ) -> int:
+        """Read scans that wait, one by one, until `pause` says true; returns how many pages they have."""
+        run, collections = run or Progress(), collections or self._collections()
         if not installed_engine():
             return 0
         with self._database.read() as connection:
@@ -317,7 +299,7 @@ class Library:
         lease, read = Lease(SCANS, SCAN_SECONDS), 0
         try:
             for collection, entry in scans:
-                if stop():  # It may wait for seconds, so not in the transaction.
+                if pause():  # It may wait for seconds, so not in the transaction.
                     break
                 with self._database.write() as connection:
                     if not lease.take(connection):
@@ -374,8 +356,9 @@ class Library:
         document = read_text(text, title)
         data = document.text.encode()
         owner, partition_id = self._open_collection(collection, partition)
-        origin = Origin(owner.id, partition_id, uri, hashlib.sha256(data).hexdigest(), len(data), options=options)
-        draft = draft_source(document, window_for(self._model(owner, Progress())), origin)
+        said = Root("", "file", owner.id, partition_id, options)
+        draft = draft_source(document, window_for(self._model(owner, Progress())), said, uri)
+        draft = changed(draft, sha256=hashlib.sha256(data).hexdigest(), size=len(data))
         test = "uri = :uri" if uri else "uri is null and title = :title"
         sql = f"""
             select id, uuid, chunk_count, sha256 from sources
@@ -384,7 +367,7 @@ class Library:
         with self._database.write() as connection:
             rows = fetch_all(connection, sql, {"collection": owner.id, "uri": uri, "title": draft.title})
             [(before, uuid, chunks, sha256)] = rows or [(None, "", 0, "")]
-            if before and sha256 == origin.sha256:
+            if before and sha256 == draft.sha256:
                 indexed = Indexed(before, uuid, kept=chunks)
             else:
                 if before and uri is None and not replace:
@@ -394,8 +377,8 @@ class Library:
                     )
                 if before:
                     draft = changed(draft, metadata=keep_own_tags(connection, draft.metadata, before))
-                if before and uri is None:
-                    keep_version(connection, before)
+                    if uri is None:
+                        keep_version(connection, before)
                 indexed = put_source(connection, draft, {}, None, replaces=before)
         # Also of a text that is there: who added it may have been killed before it had vectors.
         self._make_vectors(Progress(), [owner], sources=[indexed.source_id])
@@ -404,8 +387,8 @@ class Library:
     def _open_collection(self, name: str | None, partition: str | None) -> tuple[Collection, int | None]:
         """Return a collection and the id of a partition of it, made if absent."""
         with self._database.write() as connection:
-            collection = ensure_collection(connection, name or self._settings.collection)
-            return collection, ensure_partition(connection, collection, partition)
+            collection = places.ensure_collection(connection, name or self._settings.collection)
+            return collection, places.ensure_partition(connection, collection, partition)
 
     def _collections(self, name: str | None = None) -> list[Collection]:
         with self._database.read() as connection:
@@ -416,9 +399,8 @@ class Library:
     def remove(self, targets: Iterable[str], *, collection: str | None = None) -> Report:
         """Put sources into the trash: by id, by path (a folder with all in it, and it is no longer watched), by title.
 
-        Raises:
-            NotFound: a target that is nothing known; nothing was removed.
-            InvalidInput: a title that several sources have; nothing was removed.
+        NotFound for a target that is nothing known, InvalidInput for a title that several sources have: nothing is
+        removed then.
         """
         run = Progress()
         reason = f"removed by you; in the trash for {self._settings.trash_days} days"

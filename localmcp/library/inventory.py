@@ -21,13 +21,9 @@ import apsw
 
 from localmcp.index.collections import choose_collections, visible_ids
 from localmcp.index.vector_queue import waiting
-from localmcp.library.citations import check_freshness
-from localmcp.library.ledger import range_below, waiting_pages
+from localmcp.library.ledger import Freshness, check_freshness, range_below, waiting_pages
 from localmcp.storage.database import Database, fetch_all, fetch_column, fetch_one
 from localmcp.wording.normalize import index_text
-
-State = Literal["fresh", "changed", "missing", "unverifiable", "failed"]
-"""Of a document: its file is as it was read, has changed, is gone, is not a file here, could not be read again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,17 +35,10 @@ class Item:
     collection: str
     chunks: int
     path: str | None
-    state: State
+    state: Freshness | Literal["failed"]
+    """Its file is as it was read, has changed, is gone, is not a file here, or could not be read again."""
     why: str
     """Why it could not be read again; empty otherwise."""
-
-
-@dataclass(frozen=True, slots=True)
-class Page:
-    """A part of a list."""
-
-    items: list[Item]
-    total: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,11 +115,11 @@ class Inventory:
 
     def documents(
         self, collection: str, words: str = "", *, folder: str | None = None, limit: int = 200, offset: int = 0
-    ) -> Page:
-        """Return a page of a collection's documents by path, then title; with `words`, of those that hold all of them.
+    ) -> tuple[list[Item], int]:
+        """Return a page of a collection's documents by path, then title, and how many there are in all.
 
-        Words are looked for in path and title. `folder`: only those right in it; "" = in the folder that holds every
-        file, and those without a path.
+        With `words`, of those whose path or title hold all of them. `folder`: only those right in it; "" = in the
+        folder that holds every file, and those without a path.
         """
         test, bindings = _holding(words)
         with self._read(collection) as (connection, collection_id):
@@ -147,19 +136,23 @@ class Inventory:
             # Only the page's own rows are joined.
             sql = f"{_ITEM} where sources.id in (select value from carray(?)) {order}"
             rows = fetch_all(connection, sql, (apsw.carray(array("q", ids)),)) if ids else []
-        return Page([self._item(row) for row in rows], total)
+        return [self._item(row) for row in rows], total
 
     def find(self, name: str) -> Item | None:
-        """Return the document of that id, path or title, or else the shortest path or title that holds the words."""
-        test, bindings = _holding(name)
+        """Return the document of that id, path, title, or end of a path with or without the ending; else None.
+
+        Of several, the one of that title, and the shortest path.
+        """
+        tail = f"%/{_escape(name)}".replace("/", os.sep)
         with self._database.read() as connection:
             sql = f"""
                 {_ITEM} where sources.collection_id in ({visible_ids(connection)}) and trashed_at is null
-                    and (uuid = ? or uri = ? or title = ? collate nocase or (1 {test}))
-                order by uuid = ? desc, uri = ? desc, title = ? collate nocase desc, length(coalesce(uri, title))
+                    and (:name in (uuid, uri) or title = :name collate nocase or uri like :tail escape '|'
+                        or (uri like :tail || '.%' escape '|' and uri not like :tail || '.%{os.sep}%' escape '|'))
+                order by :name in (uuid, uri) desc, title = :name collate nocase desc, length(coalesce(uri, title))
                 limit 1
             """
-            row = fetch_one(connection, sql, (name.lower(), name, name, *bindings, name.lower(), name, name))
+            row = fetch_one(connection, sql, {"name": name, "tail": tail})
         return self._item(row) if row else None
 
     def passage_at(self, source_id: str, position: int = 0) -> str:
@@ -215,12 +208,12 @@ def _root_folder(connection: apsw.Connection, collection_id: int) -> str:
 def _holding(words: str) -> tuple[str, list[Any]]:
     """Return a condition: title or path hold each of the words."""
     parts = words.split()
-    test = "and (title like ? escape '\\' or uri like ? escape '\\')"
+    test = "and (title like ? escape '|' or uri like ? escape '|')"
     return " ".join(test for _ in parts), [f"%{_escape(part)}%" for part in parts for _ in range(2)]
 
 
 def _escape(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+    return re.sub(r"([|%_])", r"|\1", text)
 
 
 # ---------------------------------------------------------------- links between documents
@@ -237,14 +230,7 @@ def linked_document(inventory: Inventory, path: str | None, target: str) -> Item
     the end of its path, without the ending.
     """
     if target.startswith(WIKI):
-        name = target.removeprefix(WIKI).partition("#")[0].strip()
-        item = inventory.find(name)
-        if item is None:
-            return None
-        stem = str(PurePath(item.path).with_suffix("")) if item.path else ""
-        name = name.removesuffix(".md").casefold()
-        is_end = f"/{stem}".replace(os.sep, "/").casefold().endswith(f"/{name}")
-        return item if is_end or item.title.casefold() == name else None
+        return inventory.find(target.removeprefix(WIKI).partition("#")[0].strip())
     name = unquote(target).partition("#")[0]
     full = os.path.normpath(os.path.join(os.path.dirname(path or ""), name))
     for candidate in (full, f"{full}.md"):

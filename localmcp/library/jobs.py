@@ -106,6 +106,11 @@ class Progress:
     _start: float = field(default_factory=time.perf_counter)
     _phase_start: float = field(default_factory=time.perf_counter)
 
+    def finish_file(self, path: str, size: int) -> None:
+        """Note that a file is read, and tell."""
+        self.done, self.bytes_done, self.path = self.done + 1, self.bytes_done + size, path
+        self.tell()
+
     @property
     def chunks(self) -> int:
         """Passages that are found by their words so far."""
@@ -164,11 +169,7 @@ class Job:
     finished: threading.Event = field(default_factory=threading.Event)
 
     def tell(self, done: int, total: int, message: str) -> None:
-        """Report how far the work is, and what it works on.
-
-        Raises:
-            Interrupted: the job was cancelled.
-        """
+        """Report how far the work is, and what it works on; Interrupted if the job was cancelled."""
         self.done, self.total, self.message = done, total, message
         if self.cancelled.is_set():
             raise Interrupted("Cancelled; what was written so far stays.")
@@ -216,11 +217,7 @@ class Jobs:
         self._jobs: dict[str, Job] = {}
 
     def run(self, kind: str, work: Callable[[Job], Json], wait: float = WAIT_SECONDS) -> Job:
-        """Start a job and wait for its result up to `wait` seconds; after that it goes on.
-
-        Raises:
-            LocalMCPError: what the work raised within that time.
-        """
+        """Start a job and wait for its result, or error, up to `wait` seconds; after that it goes on."""
         job = Job(kind, current_scope(), client_call().progress)
         if job.listener is not None:
             job.listener(0, None, kind)
@@ -236,11 +233,7 @@ class Jobs:
         return job
 
     def find(self, job_id: str) -> Job:
-        """Return a job of this process.
-
-        Raises:
-            NotFound: there is none that the caller may see.
-        """
+        """Return a job of this process; NotFound if there is none that the caller may see."""
         job, allowed = self._jobs.get(job_id), current_scope().collections
         if job is None or (allowed is not None and not allowed.issuperset(job.scope.collections or {""})):
             raise NotFound(f"No job '{job_id}'.", hint="Folders that were added are looked at again by refresh.")

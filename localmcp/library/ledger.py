@@ -9,13 +9,14 @@ import stat
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
+from itertools import islice
 from pathlib import PurePath
 from typing import Any, Literal, get_args
 
 import apsw
 
 from localmcp.errors import InvalidInput, NotFound
-from localmcp.files import holds_other_bytes, modified_ns, unicode_path
+from localmcp.files import HASH_AT_MOST, holds_other_bytes, modified_ns, unicode_path
 from localmcp.humanize import counted
 from localmcp.index.collections import Collection
 from localmcp.index.drafts import WORD_ONLY
@@ -116,10 +117,7 @@ def forget_root(connection: apsw.Connection, collection_id: int, path: str) -> N
 
 
 def unwatch(connection: apsw.Connection, collection_id: int, path: str, *, inside: bool = True) -> None:
-    """Watch the root at a path, and with `inside` those below it, no longer.
-
-    Their options are kept as long as something from them is in the trash.
-    """
+    """Watch the root at a path, and with `inside` those below it, no longer; options last while the trash does."""
     first, last = range_below(path) if inside else ("", "")
     sql = f"""
         update roots set kind = 'removed ' || kind
@@ -134,18 +132,8 @@ def owner_of(path: str, roots: Sequence[Root]) -> Root | None:
     return max(above, key=lambda root: len(root.path), default=None)
 
 
-def check_options(
-    title: str | None = None,
-    source_type: str | None = None,
-    metadata: Mapping[str, Any] | None = None,
-    include_hidden: bool = False,
-    patterns: Sequence[str] = (),
-) -> Options:
-    """Return the options, as they can be stored.
-
-    Raises:
-        InvalidInput: an unknown source type, or metadata that is not JSON.
-    """
+def check_options(title: str | None, source_type: str | None, metadata: Mapping[str, Any] | None) -> Options:
+    """Return the options, as they can be stored; InvalidInput for an unknown source type, or metadata not of JSON."""
     if source_type is not None and source_type not in SOURCE_TYPES:
         raise InvalidInput(f"source type {source_type!r} is unknown; use one of {', '.join(SOURCE_TYPES)}.")
     line = " ".join(without_surrogates(title or "").split())[:200]
@@ -153,16 +141,13 @@ def check_options(
         text = json.dumps(dict(metadata or {}), ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidInput(f"metadata cannot be stored as JSON: {error}.") from error
-    stored = json.loads(without_surrogates(text))
-    return Options(line or None, source_type, stored, include_hidden, tuple(patterns))
+    return Options(line or None, source_type, json.loads(without_surrogates(text)))
 
 
 def find_targets(paths: Iterable[str | os.PathLike[str]], options: Options) -> dict[str, Kind | None]:
-    """Return resolved path -> kind; None for one that does not exist.
+    """Return resolved path -> kind; None for one that does not exist. NotFound if none does.
 
-    Raises:
-        NotFound: none exists.
-        InvalidInput: an empty path, a title for a folder, or a name that is not Unicode.
+    InvalidInput for an empty path, a title for a folder, or a name that is not Unicode.
     """
     targets: dict[str, Kind | None] = {}
     for name in paths:
@@ -353,11 +338,6 @@ def documents_in(connection: apsw.Connection, collection_id: int, path: str) -> 
     return fetch_all(connection, sql, (collection_id, f"{path}#", f"{path}$", path))
 
 
-def watched_folders(connection: apsw.Connection) -> list[str]:
-    """Return the paths of the folders that were added to any collection."""
-    return fetch_column(connection, "select path from roots where kind = 'folder'")
-
-
 # ---------------------------------------------------------------- why
 
 _ENTRIES = """
@@ -377,12 +357,11 @@ _ENTRIES = """
 
 
 def explain(connection: apsw.Connection, collections: Sequence[Collection], path: str) -> Json:
-    """Return everything that those collections know about an absolute path.
+    """Return {path, exists, explanation, entries, nearest}: all that those collections know about an absolute path.
 
-    That is {path, exists, explanation, entries: [{collection, status, reason, title?, sourceId?, documents?, chunks,
-    wordOnly?, onDisk: unchanged | changed | missing}], nearest}; of a folder also `counts` by status and `leftOut`, the
-    first 200 of what failed or was skipped in it. Of a document in a mail or an archive, FILE#MEMBER, the file is
-    explained.
+    Entries are {collection, status, reason, title?, sourceId?, documents?, chunks, wordOnly?, onDisk: unchanged |
+    changed | missing}. Of a folder also `counts` by status and `leftOut`, the first 200 of what failed or was skipped
+    in it. Of a document in a mail or an archive, FILE#MEMBER, the file is explained.
     """
     names = {collection.id: collection.name for collection in collections}
     entries: list[Json] = []
@@ -391,15 +370,10 @@ def explain(connection: apsw.Connection, collections: Sequence[Collection], path
         if entries := [_path_entry(path[:end], names[row[0]], row[1:]) for row in rows if row[0] in names]:
             path = path[:end]
             break
-    explanation: Json = {
-        "path": path,
-        "exists": os.path.lexists(path),
-        "explanation": "; ".join(map(_sentence, entries)) or _unknown(connection, names, path),
-        "entries": entries,
-        "nearest": [],
-    }
+    sentences = "; ".join(map(_sentence, entries)) or _unknown(connection, names, path)
+    explanation: Json = {"path": path, "exists": os.path.lexists(path), "explanation": sentences, "entries": entries}
     if entries:
-        return explanation
+        return {**explanation, "nearest": []}
     sql = "select path, status, reason, collection_id from ledger where path >= ? and path < ? order by status, path"
     inside = [row for row in fetch_all(connection, sql, range_below(path)) if row[3] in names]
     if inside:
@@ -407,9 +381,8 @@ def explain(connection: apsw.Connection, collections: Sequence[Collection], path
         left_out = [
             {"path": row[0], "status": row[1], "reason": row[2]} for row in inside if row[1] in ("skipped", "failed")
         ]
-        explanation["counts"], explanation["leftOut"] = dict(counts), left_out[:200]
         explanation["explanation"] += ": " + ", ".join(f"{count:,} {status}" for status, count in counts.items())
-        return explanation
+        return {**explanation, "nearest": [], "counts": dict(counts), "leftOut": left_out[:200]}
     sql = "select path, collection_id from ledger where status = 'indexed' or source_id is not null"
     near = nearest(path, {row[0] for row in fetch_all(connection, sql) if row[1] in names})
     return {**explanation, "nearest": [near] if near else []}
@@ -417,25 +390,13 @@ def explain(connection: apsw.Connection, collections: Sequence[Collection], path
 
 def _path_entry(path: str, collection: str, row: tuple[Any, ...]) -> Json:
     status, reason, title, uuid, chunks, size, mtime_ns, sha256, word_only, documents = row
-    try:
-        found = os.stat(path)
-    except OSError:
-        on_disk = "missing"
-    else:
-        same = size is None or mtime_ns is None or (found.st_size, modified_ns(found)) == (size, mtime_ns)
-        if size and sha256 and same and stat.S_ISREG(found.st_mode) and os.access(path, os.R_OK):
-            same = not holds_other_bytes(path, size, sha256)
-        on_disk = "unchanged" if same else "changed"
+    # By its bytes: an edit may keep size and time.
+    known_time = 0 if sha256 and size <= HASH_AT_MOST else mtime_ns
+    freshness = check_freshness(path, size, known_time, sha256) if os.path.exists(path) else "missing"
+    on_disk = freshness if freshness in ("changed", "missing") else "unchanged"
+    entry = {"collection": collection, "status": status, "reason": reason, "chunks": chunks, "onDisk": on_disk}
     about = {"documents": documents} if documents else {"title": title, "sourceId": uuid}
-    entry = {
-        "collection": collection,
-        "status": status,
-        "reason": reason,
-        "chunks": chunks,
-        "onDisk": on_disk,
-        "wordOnly": word_only or None,
-    }
-    return without_none({**entry, **about})
+    return without_none({**entry, "wordOnly": word_only or None, **about})
 
 
 def _sentence(entry: Json) -> str:
@@ -462,5 +423,48 @@ def _unknown(connection: apsw.Connection, names: Mapping[int, str], path: str) -
         return f"a watched folder{'' if os.path.isdir(path) else ' that is not there now'}"
     if os.path.isdir(path):
         return f"a folder in {outer}"
-    is_there = os.path.lexists(path)
-    return f"not seen yet; refresh looks at {outer} again" if is_there else f"there was never such a file in {outer}"
+    if os.path.lexists(path):
+        return f"not seen yet; refresh looks at {outer} again"
+    return f"there was never such a file in {outer}"
+
+
+# ---------------------------------------------------------------- the file on the disk
+
+Freshness = Literal["fresh", "changed", "missing", "unverifiable"]
+
+
+def check_freshness(
+    uri: str | None, size: int | None, mtime_ns: int | None, sha256: str | None, adopted: bool = True
+) -> Freshness:
+    """Return whether the file still is what was indexed: by size and time, and by content if only its time differs.
+
+    A database from somewhere else (not `adopted`) names paths of another machine, or ones that it wants to be asked
+    about; looking at `\\\\host\\share` would contact a host. None of them is touched.
+    """
+    if uri is None or mtime_ns is None or not adopted:
+        return "unverifiable"
+    # A document with the uri `path#member` is in that file.
+    for place in [uri, *(uri[: mark.start()] for mark in islice(re.finditer("#", uri), 8))]:
+        try:
+            status = os.stat(place)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except (OSError, ValueError):
+            return "unverifiable"
+        if stat.S_ISREG(status.st_mode):
+            break
+        if place == uri:
+            # A device or a pipe could block, or never end.
+            return "unverifiable"
+    else:
+        return "missing"
+    if place == uri and status.st_size != size:
+        return "changed"
+    if modified_ns(status) == mtime_ns:
+        return "fresh"
+    if place != uri or size is None or size > HASH_AT_MOST or sha256 is None:
+        return "changed"
+    try:
+        return "changed" if holds_other_bytes(uri, size, sha256) else "fresh"
+    except OSError:
+        return "unverifiable"

@@ -10,12 +10,7 @@ from typing import Annotated, Any, Literal
 
 from localmcp.errors import NotFound
 from localmcp.humanize import cut_to, quoted
-from localmcp.index.collections import (
-    choose_collections,
-    unread_languages,
-    visible_collections,
-    visible_ids,
-)
+from localmcp.index.collections import choose_collections, unread_languages, visible_collections, visible_ids
 from localmcp.index.dates import parse_range
 from localmcp.index.federation import Federation, Wanted
 from localmcp.index.filters import Filters, path_condition
@@ -23,8 +18,7 @@ from localmcp.index.index import Index
 from localmcp.index.passages import read_metadata
 from localmcp.index.vector_queue import word_only_passages
 from localmcp.library.answers import lean_sources
-from localmcp.library.citations import check_freshness
-from localmcp.library.ledger import waiting_pages
+from localmcp.library.ledger import check_freshness, waiting_pages
 from localmcp.library.names import explain_empty_filter, parse_collection, shown_id, spelled
 from localmcp.library.search import NO_DOCUMENTS
 from localmcp.storage.database import fetch_all, fetch_one

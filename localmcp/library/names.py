@@ -55,11 +55,7 @@ def is_uuid(text: str) -> bool:
 
 
 def parse_collection(federation: Federation, name: str | None) -> tuple[str | None, str | None]:
-    """Return (mounted file, collection) of `mount:NAME`, `mount:NAME/COLLECTION`, a collection, or a mounted file.
-
-    Raises:
-        InvalidInput: `mount:` without a name.
-    """
+    """Return (mounted file, collection) of `mount:NAME`, `mount:NAME/COLLECTION`, a collection, or a mounted file."""
     if not name:
         return None, None
     if name.startswith(MOUNT):
@@ -130,8 +126,7 @@ def find_source(
 ) -> SourceRow | None:
     """Return the visible document of that name, live or in the trash, in that or any collection, or None.
 
-    Raises:
-        Ambiguous: several documents have it; the hint lists them.
+    Ambiguous if several documents have it, with a list of them.
     """
     text = without_scheme(name.strip())
     if not text.strip("./\\"):
@@ -189,9 +184,7 @@ def resolve_source(
 ) -> Id:
     """Return the id that an argument names, with the mounted file it is in; in that file or collection alone.
 
-    Raises:
-        NotFound: no document has that name; names the nearest.
-        Ambiguous: several have it.
+    NotFound if no document has that name, with the nearest; Ambiguous if several have it.
     """
     text = without_surrogates(name)
     mount, bare = split_mount(text)
@@ -211,9 +204,7 @@ def resolve_source(
 def resolve_chunk(federation: Federation, field: str, name: str) -> Id | None:
     """Return the id of the passage whose id is, or begins with, `name`; None if there is none.
 
-    Raises:
-        InvalidInput: it is no id and no beginning of one.
-        Ambiguous: several passages have an id that begins so.
+    InvalidInput if it is no beginning of an id; Ambiguous if several ids begin so.
     """
     origin, bare = split_mount(name.strip())
     text = (bare if origin else name).strip().removeprefix("urn:uuid:").strip("{}").replace("-", "").lower()

@@ -20,15 +20,7 @@ from localmcp.library.answers import lean_context, lean_document
 from localmcp.library.citations import SHEETS, cite, count_line_ends
 from localmcp.library.ledger import documents_in
 from localmcp.library.lists import SELECT_ITEM, DocumentLists, source_item
-from localmcp.library.names import (
-    Ambiguous,
-    find_source,
-    is_uuid,
-    nearest_hint,
-    resolve_chunk,
-    shown_id,
-    split_mount,
-)
+from localmcp.library.names import Ambiguous, find_source, is_uuid, nearest_hint, resolve_chunk, shown_id, split_mount
 from localmcp.library.search import PassageSearch
 from localmcp.readers.outline import BEGINNING, definitions_in, headings_in
 from localmcp.readers.signals import signals
@@ -101,9 +93,7 @@ class DocumentReader(PassageSearch):
                 "chunksRetrieved": len(shown),
                 "chunks": [
                     {
-                        "id": shown_id(passage.chunk_uuid, origin),
-                        "content": passage.text,
-                        "chunkIndex": passage.position,
+                        **_chunk(passage, origin),
                         "isTarget": passage.chunk_id == target.chunk_id,
                         "relativePosition": passage.position - target.position,
                     }
@@ -196,18 +186,14 @@ class DocumentReader(PassageSearch):
                 if count := len(documents_in(connection, collection.id, name)):
                     hint = f"The file holds {counted(count, 'document')}: list_sources with pathPrefix lists them."
                     break
-        is_id = is_uuid(name)
         with suppress(LocalMCPError):
             document = self.get_context(name, 0)["sourceId"]
             hint = f"It is the id of a passage: get_context reads around it, and its document is '{document}'."
-        return {
-            "error": "Document not found" if is_id else "Invalid sourceId format",
-            "sourceId": name,
-            "message": f"No document with id {name}."
-            if is_id
-            else f"'{cut_to(name, 300)}' is not an id, and no document has this path or title.",
-            "hint": hint,
-        }
+        error, message = "Document not found", f"No document with id {name}."
+        if not is_uuid(name):
+            error = "Invalid sourceId format"
+            message = f"'{cut_to(name, 300)}' is not an id, and no document has this path or title."
+        return {"error": error, "sourceId": name, "message": message, "hint": hint}
 
 
 class KnowledgeBase(DocumentLists, DocumentReader):
@@ -235,33 +221,21 @@ def _read_passages(
     source["content"] = "".join(passage.text for passage in shown)
     if signs := signals(source["title"], *(passage.text for passage in shown)):
         source["signals"] = signs
-    chunks = [
-        {
-            "id": shown_id(passage.chunk_uuid, origin),
-            "content": passage.text,
-            "chunkIndex": passage.position,
-            "chunkTotal": passage.chunk_total,
-            "metadata": without_none(
-                {
-                    "start": passage.start,
-                    "stop": passage.stop,
-                    "startLine": passage.first_line,
-                    "endLine": passage.last_line,
-                    "headings": passage.headings,
-                    "page": passage.first_page,
-                }
-            ),
-        }
-        for passage in shown
-    ]
+    chunks: list[Json] = []
+    for passage in shown:
+        lines_of = {"startLine": passage.first_line, "endLine": passage.last_line}
+        place = {"start": passage.start, "stop": passage.stop, **lines_of, "headings": passage.headings}
+        metadata = without_none({**place, "page": passage.first_page})
+        chunks.append({**_chunk(passage, origin), "chunkTotal": passage.chunk_total, "metadata": metadata})
     has_lines = shown and shown[0].format not in SHEETS
+    first, last = (shown[0].first_line, shown[-1].last_line) if has_lines else (None, None)
+    return {"source": source, "chunks": chunks, "startLine": first, "endLine": last, "nextOffset": next_offset}
+
+
+def _chunk(passage: Passage, origin: str | None) -> Json:
     return {
-        "source": source,
-        "chunks": chunks,
-        "startLine": shown[0].first_line if has_lines else None,
-        "endLine": shown[-1].last_line if has_lines else None,
-        "nextOffset": next_offset,
-    }
+        "id": shown_id(passage.chunk_uuid, origin), "content": passage.text, "chunkIndex": passage.position,
+    }  # fmt: skip
 
 
 def _outline(passages: Sequence[Passage], budget: int | None) -> tuple[list[Json], int | None]:
@@ -293,11 +267,7 @@ def _outline(passages: Sequence[Passage], budget: int | None) -> tuple[list[Json
 
 
 def parse_lines(text: str) -> tuple[int, int]:
-    """Return (first, last) of `20-80`, `20`, or `500-`.
-
-    Raises:
-        InvalidInput: it is no range of lines.
-    """
+    """Return (first, last) of `20-80`, `20`, or `500-`; InvalidInput if it is no range of lines."""
     match = re.fullmatch(r"(\d{1,9})(?:\s*(-|:|\.\.)\s*(\d{1,9})?)?", text.strip())
     if match is None:
         raise InvalidInput(f"lines: '{cut_to(text, 100)}' is no range of lines; write 20-80, or 500- for the rest.")

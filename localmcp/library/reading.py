@@ -23,8 +23,8 @@ from typing import BinaryIO
 from localmcp.config import Settings
 from localmcp.errors import LocalMCPError, ScannedDocument, UnreadableDocument
 from localmcp.files import modified_ns
-from localmcp.index.drafts import DEFAULT_LANGUAGE, WORD_ONLY, SourceDraft, Window, draft_chunk
-from localmcp.library.ledger import Entry, Options, Root, with_said
+from localmcp.index.drafts import DEFAULT_LANGUAGE, WORD_ONLY, ChunkDraft, SourceDraft, Window, draft_chunk
+from localmcp.library.ledger import Entry, Root, with_said
 from localmcp.library.walk import File
 from localmcp.models import Embedder
 from localmcp.readers.chunking import MAIL_HEADER, is_data, is_data_file, split
@@ -44,19 +44,6 @@ GROUP_CHUNKS, GROUP_SECONDS = 6_000, 2.0
 """A transaction holds about so many passages, or what was read in so long."""
 FIRST_SECONDS = 0.3
 """The first one, so that something is found soon."""
-
-
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """Where a document comes from, and what was said of it; None and {} leave the document's own values."""
-
-    collection_id: int
-    partition_id: int | None
-    uri: str | None
-    sha256: str
-    size: int
-    mtime_ns: int | None = None
-    options: Options = Options()
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,20 +187,13 @@ def _read(reading: Reading, window: Window, max_bytes: int, task: Task) -> Itera
         elif is_blank:
             yield replace(reading, skipped=why_not or "only white space", empty=True)
         else:
-            place = (root.collection_id, root.partition_id, str(path))
-            origin = Origin(*place, reading.sha256, reading.size, reading.mtime_ns, root.options)
             for document in read_documents(file, path.name, choice, max_bytes=max_bytes, recognize=task.recognize):
-                yield _drafted(reading, document, window, origin, file)
+                yield _drafted(reading, document, window, root, str(path), file)
 
 
 @contextmanager
 def open_regular(path: Path) -> Generator[BinaryIO]:
-    """Open a regular file that its path reaches without any link.
-
-    Raises:
-        UnreadableDocument: a link is in the path now, or it is no regular file.
-        OSError: the file is gone or may not be read.
-    """
+    """Open a regular file that its path reaches without any link; UnreadableDocument if it is none, or one is in it."""
     no_links = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     linked = UnreadableDocument(REACHED_BY_LINK)
     if path.is_symlink():
@@ -231,31 +211,27 @@ def open_regular(path: Path) -> Generator[BinaryIO]:
 # ---------------------------------------------------------------- drafts
 
 
-def _drafted(reading: Reading, document: Document, window: Window, origin: Origin, file: BinaryIO) -> Reading:
+def _drafted(reading: Reading, document: Document, window: Window, root: Root, path: str, file: BinaryIO) -> Reading:
+    member, sha256, size = document.member, reading.sha256 or "", reading.size
     if document.scan_pages is not None:
-        return replace(reading, skipped=document.failure, member=document.member, pages=document.scan_pages)
+        return replace(reading, skipped=document.failure, member=member, pages=document.scan_pages)
     if document.failure:
-        return replace(reading, failed=document.failure, member=document.member)
-    if document.member:
+        return replace(reading, failed=document.failure, member=member)
+    if member:
         # A document inside a file changes when its own text does.
         data = document.text.encode()
         values = json.dumps(document.metadata, sort_keys=True, ensure_ascii=False).encode()
-        uri, said = origin.uri or "", origin.options
-        metadata = {**said.metadata, "container": uri, "parent": member_uri(uri, document.parent)}
-        origin = replace(
-            origin,
-            uri=member_uri(uri, document.member),
-            sha256=hashlib.sha256(values + b"\0" + data).hexdigest(),
-            size=len(data),
-            options=replace(said, title=None, metadata=metadata),
-        )
+        sha256, size = hashlib.sha256(values + b"\0" + data).hexdigest(), len(data)
+        metadata = {**root.options.metadata, "container": path, "parent": member_uri(path, document.parent)}
+        root = replace(root, options=replace(root.options, title=None, metadata=metadata))
 
     def read_again() -> bytes:
         file.seek(0)
         return file.read()
 
-    draft = draft_source(document, window, origin, read_again)
-    return replace(reading, draft=draft, member=document.member, remark=document.remark)
+    draft = draft_source(document, window, root, member_uri(path, member), None if member else read_again)
+    draft = replace(draft, sha256=sha256, size=size, mtime_ns=reading.mtime_ns)
+    return replace(reading, draft=draft, member=member, remark=document.remark)
 
 
 def member_uri(path: str, member: str) -> str:
@@ -264,10 +240,13 @@ def member_uri(path: str, member: str) -> str:
 
 
 def draft_source(
-    document: Document, window: Window, origin: Origin, read: Callable[[], bytes] | None = None
+    document: Document, window: Window, root: Root, uri: str | None, read: Callable[[], bytes] | None = None
 ) -> SourceDraft:
-    """Return the source to store, with the words of its passages and what is in its tables; `read` gives its bytes."""
-    options = origin.options
+    """Return the source to store, with the words of its passages and what is in its tables; `read` gives its bytes.
+
+    What was said of the root wins over the document's own values. It has neither hash, size nor time yet.
+    """
+    options = root.options
     title = options.title or document.title
     chunks = split(replace(document, title=title), window.count_tokens, limit=window.limit)
     if document.markup == "code":
@@ -279,35 +258,18 @@ def draft_source(
     metadata = with_said(document.metadata, options.metadata)
     # What SQLite cannot hold is said of this file, before it is in a transaction with others.
     json.dumps([title, metadata], ensure_ascii=False).encode()
-    by_word_only = is_data_file(origin.uri or "")
+    by_word_only = is_data_file(uri or "")
+    drafts: list[ChunkDraft] = []
+    for chunk in chunks:
+        # Of code, half the passages are undecided, and one in 200 was taken for a language that is not in it.
+        spoken = (chunk.kind != "code" and detect_language(_prose(chunk.text))) or language
+        kind = WORD_ONLY if by_word_only or is_data(chunk.text) else chunk.kind
+        drafts.append(draft_chunk(chunk, title, title, spoken, kind, with_words=True))
     return SourceDraft(
-        collection_id=origin.collection_id,
-        partition_id=origin.partition_id,
-        title=title,
-        source_type=options.source_type or document.source_type,
-        format=document.format,
-        uri=origin.uri,
-        sha256=origin.sha256,
-        size=origin.size,
-        mtime_ns=origin.mtime_ns,
-        language=language,
-        date=document.date,
-        date_from=document.date_from,
-        tables=describe_tables(origin.uri or title, document.text, None if document.member else read),
-        metadata=metadata,
-        chunks=[
-            draft_chunk(
-                chunk,
-                title,
-                title,
-                # Of code, half the passages are undecided, and one in 200 was taken for a language that is not in it.
-                (chunk.kind != "code" and detect_language(_prose(chunk.text))) or language,
-                WORD_ONLY if by_word_only or is_data(chunk.text) else chunk.kind,
-                with_words=True,
-            )
-            for chunk in chunks
-        ],
-    )
+        root.collection_id, root.partition_id, title, options.source_type or document.source_type, document.format,
+        uri, "", 0, None, language, metadata, drafts, document.date, document.date_from,
+        tables=describe_tables(uri or title, document.text, read),
+    )  # fmt: skip
 
 
 def _prose(text: str) -> str:

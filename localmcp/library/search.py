@@ -21,7 +21,8 @@ from localmcp.index.keyword import inverse_frequency
 from localmcp.index.relevance import has_digit, unmentioned
 from localmcp.index.search import Hit, SearchOutcome, SearchRequest
 from localmcp.library.answers import excerpt_around, excerpts, lean_search
-from localmcp.library.citations import check_freshness, cite
+from localmcp.library.citations import cite
+from localmcp.library.ledger import check_freshness
 from localmcp.library.names import explain_empty_filter, parse_collection, resolve_source, shown_id, spelled
 from localmcp.readers.signals import signals
 from localmcp.storage.database import fetch_one

@@ -23,32 +23,14 @@ from localmcp.index.collections import Collection
 from localmcp.index.drafts import SourceDraft
 from localmcp.index.sources import Indexed, Pending, put_source, restore_source, trash_sources
 from localmcp.index.trash import keep_version
+from localmcp.library import ledger
 from localmcp.library.jobs import Progress, note_files
-from localmcp.library.ledger import (
-    WATCHED,
-    Entry,
-    Kind,
-    Root,
-    documents_in,
-    entries_below,
-    forget_root,
-    is_at,
-    keep_own_tags,
-    mark,
-    owner_of,
-    record,
-    roots_of,
-    save_root,
-    watched_folders,
-    with_said,
-)
+from localmcp.library.ledger import Entry, Kind, Root
 from localmcp.library.reading import CANNOT_BE_READ, REACHED_BY_LINK, Reading, Step, Task, member_uri
 from localmcp.library.walk import File, Passed, WalkRules, below, stat_file, walk
 from localmcp.storage.database import Database, fetch_all, fetch_column, fetch_one
 from localmcp.storage.times import utc_moment
 
-MOST_PROBLEMS = 5
-"""Different problems of a mailbox or an archive that the reason in the ledger names."""
 MOST_GONE, MOST_COMPARED = 200, 5
 """Files that are gone among which a new one of another name is looked for, and those whose texts are compared."""
 MOSTLY, PARTLY = 0.7, 0.3
@@ -98,11 +80,11 @@ class Plan:
         rules = WalkRules(options.include_hidden, options.patterns, frozenset(others), removed, watched)
         visited: dict[str, File | Passed] = {}
         for item in _walk(root, rules):
-            visited[item.path] = item
+            visited[item.path], entry = item, ours.get(item.path)
             if isinstance(item, File):
-                self._take(item, ours.get(item.path))
+                self._take(item, entry)
                 continue
-            entry, status = ours.get(item.path), "failed" if item.failed else "skipped"
+            status = "failed" if item.failed else "skipped"
             is_known = entry is not None and (entry.status, entry.reason) == (status, item.reason)
             # What cannot be looked at may still be there: its source stays.
             stays = entry is not None and (entry.status == "removed" or (entry.holds_source and item.failed))
@@ -151,14 +133,14 @@ def plan_adding(
 ) -> list[Plan]:
     """Return a plan for each path that is added and exists; `said` has what is said of all of them."""
     with database.read() as connection:
-        roots = roots_of(connection, [collection.id])
-        entries = {path: entries_below(connection, collection.id, path) for path in targets}
+        roots = ledger.roots_of(connection, [collection.id])
+        entries = {path: ledger.entries_below(connection, collection.id, path) for path in targets}
         watched = watched_paths(connection, settings)
     plans: list[Plan] = []
     for path, kind in targets.items():
         if kind is None:
             continue
-        owner = owner_of(path, roots)
+        owner = ledger.owner_of(path, roots)
         root = replace(said, path=path, kind=kind).within(owner)
         forced = owner is not None and root.values != owner.values
         is_root = owner is not None and owner.path == path
@@ -175,8 +157,8 @@ def plan_adding(
 def plan_refresh(database: Database, collection: Collection, settings: Settings) -> list[Plan]:
     """Return a plan for each root of a collection."""
     with database.read() as connection:
-        plans = [Plan(root) for root in roots_of(connection, [collection.id])]
-        entries = [entries_below(connection, collection.id, plan.root.path) for plan in plans]
+        plans = [Plan(root) for root in ledger.roots_of(connection, [collection.id])]
+        entries = [ledger.entries_below(connection, collection.id, plan.root.path) for plan in plans]
         watched = watched_paths(connection, settings)
     for plan, inside in zip(plans, entries, strict=True):
         plan.compare(inside, [other.root.path for other in plans], watched)
@@ -185,7 +167,8 @@ def plan_refresh(database: Database, collection: Collection, settings: Settings)
 
 def watched_paths(connection: apsw.Connection, settings: Settings) -> frozenset[str]:
     """Return the folders that are watched, in any collection, and those from which assistants may add."""
-    return frozenset([*watched_folders(connection), *map(os.path.realpath, settings.folders)])
+    watched = fetch_column(connection, "select path from roots where kind = 'folder'")
+    return frozenset([*watched, *map(os.path.realpath, settings.folders)])
 
 
 def _walk(root: Root, rules: WalkRules) -> Iterable[File | Passed]:
@@ -219,11 +202,11 @@ def follow_moved_roots(database: Database, plans: Sequence[Plan]) -> None:
             places.update(path[: len(path) - len(tail)] for path in paths if path.endswith(tail))
         place, count = max(places.items(), key=lambda place: place[1], default=("", 0))
         ours = [other.root for other in plans if other.root.collection_id == root.collection_id]
-        owner = owner_of(place, ours)
+        owner = ledger.owner_of(place, ours)
         if 2 * count <= len(plan.gone) or (owner and (owner.path == place or owner.values == root.values)):
             continue
         with database.write() as connection:
-            forget_root(connection, root.collection_id, place)
+            ledger.forget_root(connection, root.collection_id, place)
             connection.execute("update roots set path = ? where id = ?", (place, root.id))
         root.path = place
         for other in plans:
@@ -320,9 +303,8 @@ class _File:
         parts = [self.remark] if self.remark else []
         if self.problems:
             total = self.documents + len(self.problems)
-            different = list(dict.fromkeys(self.problems))
-            more = [f"and {len(different) - MOST_PROBLEMS:,} more"] if len(different) > MOST_PROBLEMS else []
-            reasons = "; ".join([*(reason.rstrip(".") for reason in different[:MOST_PROBLEMS]), *more])
+            different = [reason.rstrip(".") for reason in dict.fromkeys(self.problems)]
+            reasons = "; ".join(different[:5]) + ("; ..." if len(different) > 5 else "")
             parts.append(f"{len(self.problems):,} of {total:,} documents in it cannot be read: {reasons}")
         if self.scans and self.pages:
             waits = f"{counted(self.scans, 'scan')} in it wait{'s' if self.scans == 1 else ''} for text recognition"
@@ -348,15 +330,11 @@ class Store:
     _pending: Pending = field(default_factory=Pending)
 
     def put(self, group: Sequence[Step]) -> None:
-        """Store a group, all of it or nothing.
-
-        Raises:
-            Interrupted: what is read was removed, or the run was stopped.
-        """
+        """Store a group, all of it or nothing; Interrupted if what is read was removed, or the run was stopped."""
         self._claimed.clear()
         with self.database.write() as connection:
             paths = {task.root.id: task.root.path for task, _ in group if task.root.id is not None}
-            sql = f"select id from roots where {WATCHED} and id in (select value from carray(?))"
+            sql = f"select id from roots where {ledger.WATCHED} and id in (select value from carray(?))"
             there = set(fetch_column(connection, sql, (apsw.carray(array("q", paths)),))) if paths else set[int]()
             if gone := [path for number, path in paths.items() if number not in there]:
                 raise Interrupted(f"{gone[0]} was removed meanwhile; nothing more of it is added.")
@@ -366,26 +344,20 @@ class Store:
                     self._finish(connection, task, self._files.pop(path, None))
                     continue
                 outcome, indexed = self._store(connection, task, reading)
-                self._count(task, reading, outcome, indexed)
+                report = self.run.report
+                if outcome == "failed":
+                    report.add_problem(member_uri(path, reading.member), reading.failed)
+                else:
+                    setattr(report, outcome, getattr(report, outcome) + 1)
+                if indexed and outcome != "unchanged":
+                    report.chunks_added += indexed.added
+                    report.chunks_kept += indexed.kept
                 self._files[path].note(path, reading, indexed)
             self._pending.write(connection)
             if self.job_id:
                 note_files(connection, self.job_id, sum(reading is None for _, reading in group))
         for file in (task.file for task, reading in group if reading is None):
-            self.run.done += 1
-            self.run.bytes_done += file.size
-            self.run.path = file.path
-            self.run.tell()
-
-    def _count(self, task: Task, reading: Reading, outcome: str, indexed: Indexed | None) -> None:
-        report = self.run.report
-        if outcome == "failed":
-            report.add_problem(member_uri(task.file.path, reading.member), reading.failed)
-        else:
-            setattr(report, outcome, getattr(report, outcome) + 1)
-        if indexed and outcome != "unchanged":
-            report.chunks_added += indexed.added
-            report.chunks_kept += indexed.kept
+            self.run.finish_file(file.path, file.size)
 
     def _store(self, connection: apsw.Connection, task: Task, reading: Reading) -> tuple[str, Indexed | None]:
         """Store a document; returns the counter of the report, and the source."""
@@ -409,12 +381,12 @@ class Store:
             place = self._find_edited(connection, draft)
         if place.moved_from:
             draft = self._keep_options(connection, task, draft, place.moved_from)
-            mark(connection, self.collection.id, place.moved_from, "moved", f"moved to {task.file.path}")
+            ledger.mark(connection, self.collection.id, place.moved_from, "moved", f"moved to {task.file.path}")
         return place.outcome, self._put(connection, draft, place.source_id)
 
     def _put(self, connection: apsw.Connection, draft: SourceDraft, replaces: int | None) -> Indexed:
         if replaces:
-            draft = replace(draft, metadata=keep_own_tags(connection, draft.metadata, replaces))
+            draft = replace(draft, metadata=ledger.keep_own_tags(connection, draft.metadata, replaces))
         return put_source(connection, draft, {}, None, replaces=replaces, pending=self._pending)
 
     def _touch(
@@ -425,7 +397,7 @@ class Store:
         times = (reading.size, reading.mtime_ns)
         sql = "update sources set size = ?, mtime_ns = ? where id = ? and uri = ?"
         # The documents in it, such as the messages of a mailbox, have the times of their file.
-        inside = [] if reading.member else documents_in(connection, self.collection.id, path)
+        inside = [] if reading.member else ledger.documents_in(connection, self.collection.id, path)
         places = [(source_id, member_uri(path, reading.member)), *inside]
         connection.executemany(sql, ((*times, *place) for place in places))
         row = fetch_one(connection, "select uuid, chunk_count from sources where id = ?", (source_id,))
@@ -438,18 +410,18 @@ class Store:
             select id, chunk_count, title, source_type, format, language from sources
             where id = ? and uri = ? and trashed_at is null
         """
-        rows = fetch_all(connection, sql, (task.entry.source_id if task.entry else None, task.file.path))
-        if not rows:
+        row = fetch_one(connection, sql, (task.entry.source_id if task.entry else None, task.file.path))
+        if not row:
             return "skipped", None
         self._pending.write(connection)
-        source_id, chunks, title, source_type, form, language = rows[0]
+        source_id, chunks, title, source_type, form, language = row
         if not chunks:
             return self._touch(connection, task, reading, source_id, 0)
         keep_version(connection, source_id)
         root = task.root
         draft = SourceDraft(
             root.collection_id, root.partition_id, title, source_type, form, task.file.path, reading.sha256 or "",
-            reading.size, reading.mtime_ns, language, with_said({}, root.options.metadata), [],
+            reading.size, reading.mtime_ns, language, ledger.with_said({}, root.options.metadata), [],
         )  # fmt: skip
         return "updated", self._put(connection, draft, source_id)
 
@@ -463,7 +435,7 @@ class Store:
             ([entry for entry in few if os.path.splitext(entry.path)[1] == suffix], MOSTLY),
         ):
             for entry in sorted(entries, key=lambda entry: abs((entry.size or 0) - draft.size))[:MOST_COMPARED]:
-                if entry.source_id is None or entry.source_id in self._claimed or not is_at(connection, entry):
+                if entry.source_id is None or entry.source_id in self._claimed or not ledger.is_at(connection, entry):
                     continue
                 sql = "select text from chunks where source_id = ?"
                 texts: list[str] = fetch_column(connection, sql, (entry.source_id,))
@@ -478,17 +450,17 @@ class Store:
     ) -> SourceDraft:
         """Return the draft of a file that moved, with what was said of it where it was; that goes on to hold for it."""
         root, collection_id = task.root, draft.collection_id
-        roots = roots_of(connection, [collection_id])
-        before = owner_of(moved_from, [*roots, *roots_of(connection, [collection_id], removed=True)])
+        roots = ledger.roots_of(connection, [collection_id])
+        before = ledger.owner_of(moved_from, [*roots, *ledger.roots_of(connection, [collection_id], removed=True)])
         if before is None or below(root.path, before.path):
             return draft
         if before.path == moved_from:
-            forget_root(connection, collection_id, moved_from)
+            ledger.forget_root(connection, collection_id, moved_from)
         own = Root(task.file.path, "file", collection_id, root.partition_id, root.options).within(before)
         own.options = replace(own.options, title=root.options.title or before.options.title)
         if own.values == root.values:
             return draft
-        save_root(connection, own)
+        ledger.save_root(connection, own)
         options = own.options
         is_untitled = options.title not in (None, draft.title)
         self._files[task.file.path].is_untitled = is_untitled
@@ -497,7 +469,7 @@ class Store:
             sha256="" if is_untitled else draft.sha256,
             partition_id=own.partition_id,
             source_type=options.source_type or draft.source_type,
-            metadata=with_said(draft.metadata, options.metadata),
+            metadata=ledger.with_said(draft.metadata, options.metadata),
         )
 
     def _finish(self, connection: apsw.Connection, task: Task, file: _File | None) -> None:
@@ -505,13 +477,13 @@ class Store:
         path, collection_id, entry = task.file.path, self.collection.id, task.entry
         if file is None:
             file = _File(Reading(task.file.size, task.file.mtime_ns, failed="it holds no document"))
-            self._count(task, file.last, "failed", None)
+            self.run.report.add_problem(path, file.last.failed)
         reading = file.last
         whole_failed = bool(reading.failed) and not reading.member
         is_whole = bool(file.source_id or file.scans or reading.empty) and not whole_failed and not reading.unchanged
         # Where the file as a whole failed after some documents, what it held before stays.
         if is_whole and (reading.member or entry):
-            inside = documents_in(connection, collection_id, path)
+            inside = ledger.documents_in(connection, collection_id, path)
             if gone := [number for number, uri in inside if uri not in file.uris]:
                 self._pending.write(connection)
                 self.run.report.missing += trash_sources(connection, gone)
@@ -531,7 +503,7 @@ class Store:
         now = replace(now, size=reading.size, mtime_ns=reading.mtime_ns, pages=pages)
         if file.is_untitled:
             now = replace(now, sha256=None, mtime_ns=None)
-        record(connection, collection_id, task.root.id, [now])
+        ledger.record(connection, collection_id, task.root.id, [now])
 
 
 def find_place(connection: apsw.Connection, draft: SourceDraft, claimed: set[int]) -> Place:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import PurePath
 
@@ -15,18 +15,8 @@ from localmcp.files import unicode_path
 from localmcp.index.collections import Collection
 from localmcp.index.sources import clear_collection, purge_sources, restore_source, trash_sources
 from localmcp.index.trash import restore_collection, restore_partition, restore_version
-from localmcp.library.ledger import (
-    Status,
-    documents_in,
-    forget,
-    forget_purged,
-    mark,
-    owner_of,
-    range_below,
-    roots_of,
-    save_root,
-    unwatch,
-)
+from localmcp.library import ledger
+from localmcp.library.ledger import Status
 from localmcp.library.names import SELECT_ROW, Ambiguous, SourceRow, find_source, is_uuid, nearest_source, spelled
 from localmcp.library.walk import below
 from localmcp.schemas import nearest
@@ -49,36 +39,23 @@ def canonical_path(target: str | os.PathLike[str]) -> str:
 # ---------------------------------------------------------------- removing
 
 
-@dataclass(frozen=True, slots=True)
-class Removal:
-    """What one target of `remove` means: the documents at a path, or the one of an id or title."""
+def find_removal(connection: apsw.Connection, collections: Sequence[Collection], target: str) -> str | int:
+    """Return the target if it is a path (a file, or a folder with all in it), or the id of the source that it names.
 
-    source_id: int = 0
-    target: str = ""
-    path: str | None = None
-    """Set when the target is a path: what was added there is forgotten too."""
-
-
-def find_removal(connection: apsw.Connection, collections: Sequence[Collection], target: str) -> Removal:
-    """Return what a path (a file, or a folder with all in it), an id, or a title that only one source has means.
-
-    Raises:
-        NotFound: none of the three; names the nearest.
-        InvalidInput: nothing is named, or a title that several sources have.
+    NotFound if it is no path, id or title, with the nearest; InvalidInput for a title that several sources have.
     """
     if not target:
         raise InvalidInput("Name a document by its id, path or title ('.' is the current folder).")
     target = unicode_path(target)
     path, ids = canonical_path(target), {collection.id for collection in collections}
-    removal = Removal(0, target, path)
-    is_known = any(below(root.path, path) for root in roots_of(connection, ids)) or not ids.isdisjoint(
+    is_known = any(below(root.path, path) for root in ledger.roots_of(connection, ids)) or not ids.isdisjoint(
         fetch_column(connection, "select collection_id from ledger where path = ?", (path,))
     )
-    if not is_uuid(target) and (is_known or sources_of(connection, collections, removal, 1)):
-        return removal
+    if not is_uuid(target) and (is_known or sources_of(connection, collections, target, 1)):
+        return target
     name = collections[0].name if len(collections) == 1 else None
     if source := find_source(connection, target, collection=name):
-        return Removal(source.id)
+        return source.id
     try:
         is_trashed = find_source(connection, target, trashed=True) is not None
     except Ambiguous:
@@ -90,16 +67,17 @@ def find_removal(connection: apsw.Connection, collections: Sequence[Collection],
 
 
 def sources_of(
-    connection: apsw.Connection, collections: Sequence[Collection], removal: Removal, limit: int = -1
+    connection: apsw.Connection, collections: Sequence[Collection], removal: str | int, limit: int = -1
 ) -> list[SourceRow]:
-    """Return the sources of a removal that are not in the trash: at a path, in it, and what came out of its files."""
+    """Return the sources that are not in the trash: of an id, or at a path, in it, and what came out of its files."""
     # Apart from each other, so that each of them reads an index: thousands of documents may be removed at once.
-    tests: list[tuple[str, tuple[str | int, ...]]] = [("id = ?", (removal.source_id,))]
-    if path := removal.path:
+    tests: list[tuple[str, tuple[str | int, ...]]] = [("id = ?", (removal,))]
+    if isinstance(removal, str):
+        path = canonical_path(removal)
         tests = [
-            ("uri = ?", (removal.target,)),
+            ("uri = ?", (removal,)),
             ("uri = ?", (path,)),
-            ("uri >= ? and uri < ?", range_below(path)),
+            ("uri >= ? and uri < ?", ledger.range_below(path)),
             ("uri >= ? and uri < ? and metadata ->> '$.container' = ?", (f"{path}#", f"{path}$", path)),
         ]
     rows: dict[int, SourceRow] = {}
@@ -110,9 +88,9 @@ def sources_of(
     return [rows[source_id] for source_id in sorted(rows)]
 
 
-def remove(database: Database, collections: Sequence[Collection], removal: Removal, reason: str) -> int:
-    """Put the sources of a removal into the trash, so that no later walk brings them back; returns how many."""
-    count, path = 0, removal.path
+def remove(database: Database, collections: Sequence[Collection], removal: str | int, reason: str) -> int:
+    """Put a source, or all at a path, into the trash, so that no later walk brings them back; returns how many."""
+    count, path = 0, canonical_path(removal) if isinstance(removal, str) else None
     while True:
         with database.write() as connection:
             rows = sources_of(connection, collections, removal, AT_ONCE)
@@ -124,21 +102,23 @@ def remove(database: Database, collections: Sequence[Collection], removal: Remov
             count += move_to_trash(connection, marked, "removed", reason)
             for _, collection_id, place in marked:
                 if place:
-                    unwatch(connection, collection_id, place, inside=False)
+                    ledger.unwatch(connection, collection_id, place, inside=False)
             if rows and path is not None:
                 # Others may have come meanwhile.
                 continue
-            for collection in collections if path is not None else ():
-                unwatch(connection, collection.id, path or "")
+            if path is None:
+                return count
+            for collection in collections:
+                ledger.unwatch(connection, collection.id, path)
                 # Entries without a source at or below it.
                 sql = """
                     delete from ledger
                     where source_id is null and collection_id = ? and (path = ? or path >= ? and path < ?)
                 """
-                connection.execute(sql, (collection.id, path, *range_below(path or "")))
-                if any(below(path or "", root.path) for root in roots_of(connection, [collection.id])):
+                connection.execute(sql, (collection.id, path, *ledger.range_below(path)))
+                if any(below(path, root.path) for root in ledger.roots_of(connection, [collection.id])):
                     # A folder stays marked as a whole: what is put into it later is not wanted either.
-                    mark(connection, collection.id, path or "", "removed", reason)
+                    ledger.mark(connection, collection.id, path, "removed", reason)
             return count
 
 
@@ -150,11 +130,11 @@ def move_to_trash(
     Returns how many documents.
     """
     rows = list(sources)
-    inside = [number for _, owner, path in rows if path for number, _ in documents_in(connection, owner, path)]
+    inside = [number for _, owner, path in rows if path for number, _ in ledger.documents_in(connection, owner, path)]
     count = trash_sources(connection, dict.fromkeys([*(source_id for source_id, _, _ in rows), *inside]))
     for _, collection_id, path in rows:
         if path is not None:
-            mark(connection, collection_id, path, status, reason)
+            ledger.mark(connection, collection_id, path, status, reason)
     return count
 
 
@@ -174,9 +154,7 @@ def trashed_sources(connection: apsw.Connection, collections: Sequence[Collectio
 def named_in_trash(connection: apsw.Connection, collections: Sequence[Collection], name: str) -> list[SourceRow]:
     """Return the sources in the trash that a name means: one, or those from a folder or a mailbox.
 
-    Raises:
-        NotFound: there is none; names the nearest.
-        Ambiguous: several have that title; the hint lists them.
+    NotFound if there is none, with the nearest; Ambiguous if several have that title, with a list of them.
     """
     others = [(entry, entry_row(entry)) for entry in visible_entries(connection)]
     entry = next((row for entry, row in others if name in (entry.key, entry.name, row.title)), None)
@@ -197,11 +175,7 @@ def named_in_trash(connection: apsw.Connection, collections: Sequence[Collection
 
 
 def bring_back(connection: apsw.Connection, rows: Iterable[SourceRow]) -> None:
-    """Restore sources that are in the trash. Part of the write transaction.
-
-    Raises:
-        InvalidInput: another version of the same file has been added meanwhile.
-    """
+    """Restore sources that are in the trash; InvalidInput if another version of a file has been added meanwhile."""
     files: dict[tuple[int, str], None] = {}
     for row in rows:
         sql = "select uuid from sources where collection_id = ? and uri = ? and trashed_at is null"
@@ -213,7 +187,7 @@ def bring_back(connection: apsw.Connection, rows: Iterable[SourceRow]) -> None:
         sql = "select size, mtime_ns, sha256, metadata ->> '$.container' from sources where id = ?"
         size, mtime_ns, sha256, container = fetch_one(connection, sql, (row.id,))
         if container and os.path.lexists(container):
-            forget(connection, row.collection_id, [row.uri])
+            ledger.forget(connection, row.collection_id, [row.uri])
             # It may have changed while it was in the trash: a file that has is read again by the next refresh.
             sql = """
                 update ledger set source_id = ?1, size = iif(mtime_ns is ?2, size, null),
@@ -225,7 +199,7 @@ def bring_back(connection: apsw.Connection, rows: Iterable[SourceRow]) -> None:
         # Without a file that is still there the text is kept until it is removed.
         is_there = os.path.lexists(row.uri)
         values = {"source_id": row.id, "size": size, "mtime_ns": mtime_ns, "sha256": sha256}
-        mark(connection, row.collection_id, row.uri, "indexed" if is_there else "kept", BROUGHT_BACK, **values)
+        ledger.mark(connection, row.collection_id, row.uri, "indexed" if is_there else "kept", BROUGHT_BACK, **values)
         if is_there:
             files[row.collection_id, row.uri] = None
     # Only now: a folder is watched again when all of it is back.
@@ -239,7 +213,8 @@ def _watch_again(connection: apsw.Connection, collection_id: int, path: str) -> 
     Else its changes would go unseen, or the next refresh would put it into the trash again, with its folder. A mailbox,
     too, is followed again when all of its documents are back.
     """
-    watched, removed = roots_of(connection, [collection_id]), roots_of(connection, [collection_id], removed=True)
+    watched = ledger.roots_of(connection, [collection_id])
+    removed = ledger.roots_of(connection, [collection_id], removed=True)
     around = (path, *map(str, PurePath(path).parents))
     sql = """
         select path from ledger
@@ -248,19 +223,19 @@ def _watch_again(connection: apsw.Connection, collection_id: int, path: str) -> 
     places = {*fetch_column(connection, sql, (collection_id, apsw.carray(around)))}
     places |= {root.path for root in removed if root.path in around}
     sql = "select 1 from sources where collection_id = ? and uri >= ? and uri < ? and trashed_at is not null limit 1"
-    insides = {place: (f"{path}#", f"{path}$") if place == path else range_below(place) for place in places}
+    insides = {place: (f"{path}#", f"{path}$") if place == path else ledger.range_below(place) for place in places}
     still_out = {place for place, inside in insides.items() if fetch_one(connection, sql, (collection_id, *inside))}
     if path in still_out:
         return
     if path in places:
-        mark(connection, collection_id, path, "indexed", BROUGHT_BACK)
-    forget(connection, collection_id, places - still_out - {path})
+        ledger.mark(connection, collection_id, path, "indexed", BROUGHT_BACK)
+    ledger.forget(connection, collection_id, places - still_out - {path})
     for root in removed:
         if root.path in places - still_out:
-            save_root(connection, root)
-    owner = owner_of(path, [*watched, *removed])
+            ledger.save_root(connection, root)
+    owner = ledger.owner_of(path, [*watched, *removed])
     if owner and still_out:
-        save_root(connection, replace(owner, path=path, kind="file", options=replace(owner.options, title=None)))
+        ledger.save_root(connection, replace(owner, path=path, kind="file", options=replace(owner.options, title=None)))
 
 
 # ---------------------------------------------------------------- deleting for good
@@ -294,7 +269,7 @@ def purge(database: Database, days: float) -> int:
         for entry in entries:
             take_from_trash(connection, entry)
         count = purge_sources(connection, moment) + len(entries)
-        forget_purged(connection)
+        ledger.forget_purged(connection)
     for collection_id in dropped:
         clear_collection(database, collection_id)
     return count

@@ -98,10 +98,7 @@ def walk(root: str, rules: WalkRules = WalkRules()) -> Iterator[File | Passed]:
 
     Symbolic links are not followed, so there are no loops and nothing outside `root` is reached. The ignore files of
     the folders above count too, up to the top of a git repository and to `rules.watched`, unless they ignore `root`
-    itself.
-
-    Raises:
-        InvalidInput: a pattern that cannot be used.
+    itself. InvalidInput for a pattern that cannot be used.
     """
     left_out = _by_patterns(root, rules.patterns)
     stack = [(root, _layers_above(root, rules.watched))]

@@ -6,7 +6,6 @@ import ipaddress
 import socket
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from email.message import Message
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -35,17 +34,6 @@ _SUFFIXES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
-    """A fetched page."""
-
-    url: str
-    """Where it was in the end, after redirects."""
-    data: bytes
-    name: str
-    """A file name whose ending says what it is."""
-
-
 def is_url(target: str) -> bool:
     """Return whether a target of `add` is an address rather than a path."""
     return target.lower().startswith(("http://", "https://"))
@@ -56,21 +44,24 @@ def add_page(
 ) -> Indexed:
     """Fetch a web page and add it as a document with its address and date; it replaces an earlier one from there.
 
-    Raises:
-        AccessDenied: a private address, and `allow_private` is false.
-        Unavailable: it cannot be fetched.
-        UnreadableDocument: it is not text, or too large.
+    Raises what `fetch_page` does; UnreadableDocument also if it cannot be turned into text.
     """
-    page = fetch_page(url, max_bytes=settings.max_file_mb * 1_000_000, allow_private=allow_private)
-    document = read_page(page)
-    fetched = {"url": page.url, "date": document.date or utc_now()}
+    url, data, name = fetch_page(url, max_bytes=settings.max_file_mb * 1_000_000, allow_private=allow_private)
+    with WorkerPool(_read_in_worker, workers=1, size=lambda page: len(page[0])) as pool:
+        [answer, *_] = pool.run([(data, name)])
+    document = answer.value
+    if document is None:
+        raise UnreadableDocument(answer.failure or f"{url} holds no text.")
+    fetched = {"url": url, "date": document.date or utc_now()}
     options["metadata"] = {**document.metadata, **fetched, **(options.get("metadata") or {})}
     options["source_type"] = options.get("source_type") or "website"
-    return library.add_text(document.text, title or document.title, uri=page.url, replace=True, **options)
+    return library.add_text(document.text, title or document.title, uri=url, replace=True, **options)
 
 
-def fetch_page(url: str, *, max_bytes: int, allow_private: bool = False) -> Page:
-    """Fetch a page, following redirects; every host is looked up once, checked, and connected to as it was checked.
+def fetch_page(url: str, *, max_bytes: int, allow_private: bool = False) -> tuple[str, bytes, str]:
+    """Return where a page is in the end, its bytes, and a file name whose ending says what it is.
+
+    Redirects are followed; every host is looked up once, checked, and connected to as it was checked.
 
     Raises:
         InvalidInput: not an http(s) address.
@@ -102,7 +93,7 @@ def fetch_page(url: str, *, max_bytes: int, allow_private: bool = False) -> Page
         raise UnreadableDocument(f"{url} is larger than {max_bytes // 1_000_000} MB (setting max_file_mb).")
     parts = urlsplit(url)
     stem = parts.path.rstrip("/").rpartition("/")[2].rpartition(".")[0] or parts.hostname or "page"
-    return Page(url, response.body, stem.replace(".", " ") + _SUFFIXES.get(kind, ".txt"))
+    return url, response.body, stem.replace(".", " ") + _SUFFIXES.get(kind, ".txt")
 
 
 def _media_type(response: Response) -> str:
@@ -115,25 +106,10 @@ def _is_text(media_type: str) -> bool:
     return media_type.startswith("text/") or media_type in _SUFFIXES
 
 
-def read_page(page: Page) -> Document:
-    """Return the document in a page, read in a worker process.
-
-    Raises:
-        UnreadableDocument: why it cannot be turned into text.
-    """
-    with WorkerPool(_read_in_worker, workers=1, size=lambda page: len(page.data)) as pool:
-        for answer in pool.run([page]):
-            if answer.failure:
-                raise UnreadableDocument(answer.failure)
-            if answer.value is not None:
-                return answer.value
-    raise UnreadableDocument(f"{page.url} holds no text.")
-
-
-def _read_in_worker(page: Page) -> Iterator[Document]:
+def _read_in_worker(page: tuple[bytes, str]) -> Iterator[Document]:
     from localmcp.readers.readers import read_bytes  # 60 ms: every reader
 
-    yield read_bytes(page.data, page.name)
+    yield read_bytes(*page)
 
 
 def _build_request(url: str, allow_private: bool, max_bytes: int, end: float) -> Request:

@@ -22,6 +22,7 @@ from localmcp import files
 from localmcp.errors import AlteredSchema, FileUnavailable, LocalMCPError
 from localmcp.files import expand_home, make_private_file
 from localmcp.humanize import counted
+from localmcp.storage import schema
 from localmcp.storage.connections import connect, refuse_odd_companions, truncate_log
 from localmcp.storage.database import (
     MAX_FOREIGN_VALUE_BYTES,
@@ -32,16 +33,7 @@ from localmcp.storage.database import (
     fetch_one,
     translate_error,
 )
-from localmcp.storage.schema import (
-    SEGMENT_FITS,
-    VECTOR_ID_BITS,
-    adopt_file,
-    check_version,
-    create_schema,
-    is_adopted,
-    names_another_file,
-    read_file_id,
-)
+from localmcp.storage.schema import SEGMENT_FITS, VECTOR_ID_BITS
 
 HIGHEST_ID = 1 << (VECTOR_ID_BITS - 2)
 """Rows with higher ids, and counters that are higher, would leave no room for new ones; of an id's bits in `vectors`
@@ -93,7 +85,7 @@ def adopt(path: str | os.PathLike[str], keep: KeptPowers | None = None) -> Dropp
             with closing(connect(copy)) as connection:
                 # What a pack says of itself is no longer true once the file changes.
                 connection.execute("delete from manifest")
-                adopt_file(fetch_one(connection, "select id from file"))
+                schema.adopt_file(fetch_one(connection, "select id from file"))
             keep_bytes(path, free_name(path, "before-adoption"))
             # What is in its log goes into the file itself, so that no moment is without it.
             truncate_log(path)
@@ -146,7 +138,7 @@ def copy_rows(given: Path, target: Path, keep: KeptPowers) -> Dropped | None:
             for ending in ("", "-wal", "-journal"):
                 if (part := given.with_name(f"{given.name}{ending}")).is_file():
                     shutil.copyfile(part, f"{bytes_}{ending}")
-            if names_another_file(bytes_):
+            if schema.names_another_file(bytes_):
                 raise FileUnavailable(f"{given} was left in the middle of a change to several files.")
             return run_killable(given, _copy, given, bytes_, target, keep)
     except OSError as error:
@@ -156,8 +148,8 @@ def copy_rows(given: Path, target: Path, keep: KeptPowers) -> Dropped | None:
 def _copy(given: Path, bytes_: Path, target: Path, keep: KeptPowers) -> Dropped | None:
     try:
         with closing(connect(bytes_)) as connection:
-            check_version(connection, given)
-            mine = is_adopted(read_file_id(connection, given))
+            schema.check_version(connection, given)
+            mine = schema.is_adopted(schema.read_file_id(connection, given))
         make_private_file(target)
         with closing(connect(target)) as connection:
             connection.pragma("page_size", PAGE_SIZE)
@@ -167,7 +159,7 @@ def _copy(given: Path, bytes_: Path, target: Path, keep: KeptPowers) -> Dropped 
             connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 0)
             connection.execute("attach ? as given", (str(bytes_),))
             connection.execute("begin immediate")
-            create_schema(connection)
+            schema.create_schema(connection)
             # Last the highest ids: inserting writes them too.
             is_table = "type = 'table' and rootpage > 0"
             sql = f"select name from main.sqlite_schema where {is_table} order by name = 'sqlite_sequence'"

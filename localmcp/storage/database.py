@@ -16,20 +16,8 @@ import apsw
 from localmcp.errors import FileTooNew, FileUnavailable, Interrupted, LocalMCPError, NotOurFile
 from localmcp.files import expand_home, make_private_file, make_private_folder
 from localmcp.humanize import command_line
-from localmcp.storage import connections
+from localmcp.storage import connections, schema
 from localmcp.storage.connections import READ, READ_WRITE, connect, switch_to_wal
-from localmcp.storage.schema import (
-    SCHEMA_VERSION,
-    adopt_file,
-    adoption_folder,
-    check_schema,
-    check_version,
-    create_schema,
-    is_adopted,
-    is_blank,
-    names_another_file,
-    read_file_id,
-)
 
 PAGE_SIZE = 8192
 """A float32 vector of 384 takes 1641 bytes a row at 8192, 2053 at 4096."""
@@ -187,7 +175,7 @@ class Database:
             connection.set_busy_timeout(patience or connections.BUSY_MILLISECONDS)
             connection.execute("begin immediate")
             try:
-                if connection.pragma("user_version") != SCHEMA_VERSION:
+                if connection.pragma("user_version") != schema.SCHEMA_VERSION:
                     raise FileTooNew(f"{self.path} was upgraded by another program.", hint="Restart this one.")
                 yield connection
                 connection.execute("commit")
@@ -289,7 +277,7 @@ class Database:
         if self.read_only or not self.may_create:
             state = "is empty" if self.path.exists() else "does not exist yet"
             raise FileUnavailable(f"{self.path} {state}.", hint=None if self._foreign else HOW_TO_BEGIN)
-        adoption_folder()  # Where that fails, no blank file may stay behind.
+        schema.adoption_folder()  # Where that fails, no blank file may stay behind.
         try:
             make_private_folder(self.path.parent)
             make_private_file(self.path)
@@ -301,9 +289,9 @@ class Database:
             switch_to_wal(connection, self.path)
             connection.execute("begin exclusive")
             # Another process may have created the file while this one waited.
-            if is_blank(connection):
-                create_schema(connection)
-                adopt_file(fetch_one(connection, "select id from file"))
+            if schema.is_blank(connection):
+                schema.create_schema(connection)
+                schema.adopt_file(fetch_one(connection, "select id from file"))
             connection.execute("commit")
 
     def _inspect(self) -> bool:
@@ -312,13 +300,13 @@ class Database:
         False for a file without any content, as another process leaves it for a moment while it makes one.
         """
         with closing(self._first_connection()) as connection:
-            if is_blank(connection):
+            if schema.is_blank(connection):
                 return False
-            check_version(connection, self.path)
-            file_id = read_file_id(connection, self.path)
-            is_ours = is_adopted(file_id)
+            schema.check_version(connection, self.path)
+            file_id = schema.read_file_id(connection, self.path)
+            is_ours = schema.is_adopted(file_id)
             self.adopted = is_ours and not self._foreign
-            check_schema(connection, self.path, adopted=self.adopted)
+            schema.check_schema(connection, self.path, adopted=self.adopted)
             in_wal = connection.pragma("journal_mode") == "wal"
         is_protected = self._immutable or not all(os.access(path, os.W_OK) for path in (self.path, self.path.parent))
         if self.read_only:
@@ -348,7 +336,9 @@ class Database:
             if is_protected and not any(Path(f"{self.path}{ending}").exists() for ending in ("-wal", "-journal")):
                 self._immutable = True
                 return self._connect(READ)
-            may_play_back = not (is_protected or self.read_only or self._foreign or names_another_file(self.path))
+            may_play_back = not (
+                is_protected or self.read_only or self._foreign or schema.names_another_file(self.path)
+            )
             if isinstance(error, apsw.CantOpenError) or not may_play_back:
                 raise
             readable(READ_WRITE).close()

@@ -229,7 +229,7 @@ class LibraryPane(Pane):
 
             def look(workspace: Workspace) -> list[str]:
                 """Return the documents that hold the words; without words, the added folders and what is in none."""
-                items = workspace.inventory.documents(name, words, limit=1_000_000).items
+                items, _ = workspace.inventory.documents(name, words, limit=1_000_000)
                 roots = [] if words else [root.path for root in workspace.library.roots(name)]
                 return roots + [item.id for item in items if not any(below(item.path or "", root) for root in roots)]
 
@@ -331,7 +331,7 @@ def _first_level(workspace: Workspace) -> list[Entry]:
     for mount in stats.get("mounts", ()):
         origin = mount["name"]
         for name in mount["collections"]:
-            documents = inventory_of(workspace, origin).documents(name, limit=1).total
+            documents = inventory_of(workspace, origin).documents(name, limit=1)[1]
             title = Content.assemble((f"{origin}/{name}", "bold"), (f"  {documents:,}", "$muted"),
                                      ("  read-only", "$warning"))  # fmt: skip
             if documents:
@@ -358,7 +358,7 @@ def _below(workspace: Workspace, place: Place, words: str) -> list[Entry]:
              Place("file", short(path), name, says=f"✗ {reason}", depth=depth))
             for path, reason in inventory.unread(name)
         ]  # fmt: skip
-    page = inventory.documents(name, words, folder=None if words else place.path, limit=MOST_BELOW)
+    items, total = inventory.documents(name, words, folder=None if words else place.path, limit=MOST_BELOW)
     rows: list[Entry] = []
     if not words:
         unread = inventory.count_unread(name) if place.kind == "collection" and place.origin is None else 0
@@ -373,13 +373,13 @@ def _below(workspace: Workspace, place: Place, words: str) -> list[Entry]:
             title = Content.assemble(f"{folder.name}{os.sep}", (f"  {folder.documents:,}", "$muted"), *marks)
             inside = Place("folder", folder.name, name, place.origin, folder.path, folder.documents, depth=depth)
             rows.append((f"folder {place.origin} {name} {folder.path}", title, inside))
-    for item in page.items:
+    for item in items:
         mark, _, tone = STATES[item.state]
         title = Content.assemble((f"{mark} ", tone), item.title, (f"  {item.chunks:,}", "$muted"))
         inside = Place("document", item.title, item.collection, place.origin, item=item, depth=depth)
         rows.append((f"document {item.id}", title, inside))
-    if page.total > len(page.items):
-        more = f"… {page.total - len(page.items):,} more: words in the line above find them"
+    if total > len(items):
+        more = f"… {total - len(items):,} more: words in the line above find them"
         rows.append((f"more {name} {place.path}", Content.styled(more, "$muted"), Place("", depth=depth)))
     return rows
 
