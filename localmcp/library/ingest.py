@@ -470,7 +470,7 @@ def _record_plan(connection: apsw.Connection, plan: Plan, report: Report) -> Non
     dropped = [(entry.source_id, root.collection_id, None) for entry in plan.dropped if entry.source_id is not None]
     report.removed += trash.move_to_trash(connection, dropped, "skipped", "")
     ledger.forget(connection, root.collection_id, plan.stale)
-    ledger.record(connection, root.collection_id, root.id, plan.passed)
+    ledger.record(connection, root.collection_id, plan.passed)
     for entry in plan.passed:
         if entry.status == "failed":
             report.add_problem(entry.path, entry.reason)

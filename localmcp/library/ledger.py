@@ -242,7 +242,6 @@ class Entry:
     sha256: str | None = None
     size: int | None = None
     mtime_ns: int | None = None
-    chunks: int = 0
     pages: int = 0
     """Of scans in it that wait for text recognition."""
     seen_at: str = ""
@@ -270,9 +269,9 @@ def entries_below(connection: apsw.Connection, collection_id: int, path: str) ->
     return {row[0]: Entry(*row) for row in rows}
 
 
-def record(connection: apsw.Connection, collection_id: int, root_id: int | None, entries: Iterable[Entry]) -> None:
+def record(connection: apsw.Connection, collection_id: int, entries: Iterable[Entry]) -> None:
     """Record the status of paths. Part of the caller's write transaction."""
-    seen = {"collection_id": collection_id, "root_id": root_id, "seen_at": utc_now()}
+    seen = {"collection_id": collection_id, "seen_at": utc_now()}
     rows = [{name: getattr(entry, name) for name in _COLUMNS} | seen for entry in entries]
     upsert_rows(connection, "ledger", ("path", "collection_id"), rows)
 
@@ -341,18 +340,16 @@ def documents_in(connection: apsw.Connection, collection_id: int, path: str) -> 
 # ---------------------------------------------------------------- why
 
 _ENTRIES = """
-    select ledger.collection_id, ledger.status, ledger.reason, sources.title, sources.uuid, ledger.chunks,
+    select ledger.collection_id, ledger.status, ledger.reason, sources.title, sources.uuid,
+        coalesce(sum(members.chunk_count), 0) + iif(sources.uri = :path, sources.chunk_count, 0),
         ledger.size, ledger.mtime_ns, ledger.sha256, (
             select count(*) from chunks join groups on groups.id = group_id
             where chunks.source_id = ledger.source_id and kind = :word_only
-        ), (
-            select count(*) from sources as members
-            where members.collection_id = ledger.collection_id and members.trashed_at is null
-                and members.uri > :path || '#' and members.uri < :path || '$'
-                and members.metadata ->> '$.container' = :path
-        )
+        ), count(members.id)
     from ledger left join sources on sources.id = ledger.source_id
-    where ledger.path = :path
+    left join sources as members on members.collection_id = ledger.collection_id and members.trashed_at is null
+        and members.uri > :path || '#' and members.uri < :path || '$' and members.metadata ->> '$.container' = :path
+    where ledger.path = :path group by ledger.collection_id
 """
 
 

@@ -270,7 +270,6 @@ class _File:
     last: Reading = field(default_factory=Reading)
     source_id: int | None = None
     """Of its first document."""
-    chunks: int = 0
     documents: int = 0
     problems: list[str] = field(default_factory=list[str])
     remark: str = ""
@@ -288,7 +287,6 @@ class _File:
         self.uris.add(member_uri(path, reading.member))
         if indexed:
             self.documents += 1
-            self.chunks += indexed.added + indexed.kept
             self.source_id = self.source_id or indexed.source_id
             self.remark = self.remark or (EMPTIED if reading.empty else reading.remark)
         elif reading.member and reading.failed:
@@ -364,7 +362,7 @@ class Store:
         entry, draft = task.entry, reading.draft
         if entry is not None and entry.source_id is not None:
             if reading.unchanged:
-                return self._touch(connection, task, reading, entry.source_id, entry.chunks)
+                return self._touch(connection, task, reading, entry.source_id)
             if reading.empty and entry.holds_source:
                 return self._empty(connection, task, reading)
         if draft is None:
@@ -390,7 +388,7 @@ class Store:
         return put_source(connection, draft, {}, None, replaces=replaces, pending=self._pending)
 
     def _touch(
-        self, connection: apsw.Connection, task: Task, reading: Reading, source_id: int, chunks: int | None = None
+        self, connection: apsw.Connection, task: Task, reading: Reading, source_id: int
     ) -> tuple[str, Indexed | None]:
         """Store the times of a file whose bytes are as before."""
         path = task.file.path
@@ -400,9 +398,7 @@ class Store:
         inside = [] if reading.member else ledger.documents_in(connection, self.collection.id, path)
         places = [(source_id, member_uri(path, reading.member)), *inside]
         connection.executemany(sql, ((*times, *place) for place in places))
-        row = fetch_one(connection, "select uuid, chunk_count from sources where id = ?", (source_id,))
-        uuid, count = row or ("", 0)
-        return "unchanged", Indexed(source_id, uuid, kept=count if chunks is None else chunks)
+        return "unchanged", Indexed(source_id, "")
 
     def _empty(self, connection: apsw.Connection, task: Task, reading: Reading) -> tuple[str, Indexed | None]:
         """Keep an emptied file as an empty document, what it held in the trash; nothing is left of a mailbox."""
@@ -416,7 +412,7 @@ class Store:
         self._pending.write(connection)
         source_id, chunks, title, source_type, form, language = row
         if not chunks:
-            return self._touch(connection, task, reading, source_id, 0)
+            return self._touch(connection, task, reading, source_id)
         keep_version(connection, source_id)
         root = task.root
         draft = SourceDraft(
@@ -490,7 +486,7 @@ class Store:
         if reading.unchanged and entry:
             now = entry
         elif file.source_id is not None and not whole_failed:
-            now = Entry(path, "indexed", file.reason, file.source_id, reading.sha256, chunks=file.chunks)
+            now = Entry(path, "indexed", file.reason, file.source_id, reading.sha256)
         else:
             # If it was stored before, that version stays.
             keeps = entry is not None and entry.holds_source and not reading.empty
@@ -498,12 +494,12 @@ class Store:
             reason += " (the version before is still searched)" if keeps else ""
             now = Entry(path, "failed" if reading.failed or keeps else "skipped", reason, file.source_id)
             if entry and keeps:
-                now = replace(now, source_id=file.source_id or entry.source_id, chunks=entry.chunks)
+                now = replace(now, source_id=file.source_id or entry.source_id)
         pages = now.pages if reading.unchanged else file.pages
         now = replace(now, size=reading.size, mtime_ns=reading.mtime_ns, pages=pages)
         if file.is_untitled:
             now = replace(now, sha256=None, mtime_ns=None)
-        ledger.record(connection, collection_id, task.root.id, [now])
+        ledger.record(connection, collection_id, [now])
 
 
 def find_place(connection: apsw.Connection, draft: SourceDraft, claimed: set[int]) -> Place:

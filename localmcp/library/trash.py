@@ -302,10 +302,7 @@ def restore_entry(connection: apsw.Connection, key: str, restorers: Mapping[str,
     source_id = None
     if entry.kind in ("document", "record"):
         source_id = restore_version(connection, entry)
-        sql = """
-            update ledger set reason = ?, chunks = (select chunk_count from sources where id = source_id)
-            where source_id = ? and status = 'indexed'
-        """
+        sql = "update ledger set reason = ? where source_id = ? and status = 'indexed'"
         connection.execute(sql, (f"an earlier version, {BROUGHT_BACK}", source_id))
     else:
         {"collection": restore_collection, "partition": restore_partition, **restorers}[entry.kind](connection, entry)

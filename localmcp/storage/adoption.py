@@ -225,7 +225,7 @@ def _drop_powers(connection: apsw.Connection, keep: KeptPowers) -> Dropped:
         folders = fetch_one(connection, "select count(*) from main.roots where kind not like 'removed %'")
         # Text recognition reads every file that waits here, in a watched folder or not.
         connection.execute("update main.ledger set pages = 0 where pages > 0")
-        connection.execute("update main.ledger set root_id = null; delete from main.roots")
+        connection.execute("delete from main.roots")
     return Dropped(keys, folders)
 
 

@@ -199,14 +199,12 @@ SCHEMA = """
     create table ledger (          -- every path ever offered, and what became of it
         path text not null,
         collection_id integer not null references collections (id) on delete cascade,
-        root_id integer references roots (id) on delete set null,
         status text not null,
         reason text not null default '',
         source_id integer,
         sha256 text,
         size integer,
         mtime_ns integer,
-        chunks integer not null default 0,
         pages integer not null default 0, -- of scans in it that wait for text recognition
         seen_at text not null,
         primary key (path, collection_id)
