@@ -149,7 +149,7 @@ class Library:
             for plan in plans:
                 if remember and plan.root.id is None:
                     ledger.save_root(connection, plan.root)
-                _record_plan(connection, plan, run.report)
+                _note_plan(connection, plan, run.report)
             # From so many on, words are collected in memory.
             if len(tasks) >= 50:
                 prepare_for_many(connection)
@@ -464,8 +464,8 @@ class Library:
             return ledger.roots_of(connection, [owner.id for owner in owners])
 
 
-def _record_plan(connection: apsw.Connection, plan: Plan, report: Report) -> None:
-    """Record everything that is passed over. Part of the write transaction."""
+def _note_plan(connection: apsw.Connection, plan: Plan, report: Report) -> None:
+    """Note everything that is passed over, in the ledger and the report."""
     root = plan.root
     dropped = [(entry.source_id, root.collection_id, None) for entry in plan.dropped if entry.source_id is not None]
     report.removed += trash.move_to_trash(connection, dropped, "skipped", "")

@@ -101,9 +101,18 @@ class DocumentLists:
             "order": ORDERS[sorting][0] if order or lean else None,
             "nextOffset": end if end < total else None,
         }
-        if not total:
-            result["notices"] = self._why_none(filters, bool(since or until), title, collection) or None
-        return without_none(result)
+        notices = list[str]()
+        if not total and filters:
+            with self.database.read() as connection:
+                notices = explain_empty_filter(connection, filters)
+        elif not total and (since or until):
+            advice = "search(since, until) goes by the dates in documents, as of mails."
+            notices = [f"No document was changed in that time. {advice}"]
+        elif not total and title:
+            notices = [f"No title contains {quoted(title)}; search finds documents by their words."]
+        elif not total and not collection:
+            notices = [NO_DOCUMENTS]
+        return without_none({**result, "notices": notices or None})
 
     def _documents(
         self, mount: str | None, name: str | None, conditions: tuple[str, list[Any]], sorting: str, end: int
@@ -144,18 +153,6 @@ class DocumentLists:
         if files > 1:
             keyed.sort(key=itemgetter(0), reverse=sorting != "title")
         return [item for _, item in keyed], total
-
-    def _why_none(self, filters: Filters, dated: bool, title: str | None, collection: str | None) -> list[str]:
-        """Return sentences on what leaves a list of documents without any."""
-        if filters:
-            with self.database.read() as connection:
-                return explain_empty_filter(connection, filters)
-        if dated:
-            changed = "No document was changed in that time."
-            return [f"{changed} search(since, until) goes by the dates in documents, as of mails."]
-        if title:
-            return [f"No title contains {quoted(title)}; search finds documents by their words."]
-        return [] if collection else [NO_DOCUMENTS]
 
     @tool(
         "get_stats",

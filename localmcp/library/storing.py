@@ -263,51 +263,26 @@ class Place(NamedTuple):
     moved_from: str = ""
 
 
-@dataclass(slots=True)
-class _File:
-    """The documents of one file, as far as they are stored."""
+Parts = Sequence[tuple[Reading, int | None]]
+"""The readings of one file, without their drafts, and the ids of the sources that were stored."""
 
-    last: Reading = field(default_factory=Reading)
-    source_id: int | None = None
-    """Of its first document."""
-    documents: int = 0
-    problems: list[str] = field(default_factory=list[str])
-    remark: str = ""
-    scans: int = 0
-    """Documents in it whose pages are pictures."""
-    pages: int = 0
-    """Of scans, those that wait for text recognition."""
-    uris: set[str] = field(default_factory=set[str])
-    is_untitled: bool = False
-    """It was cut under another title than the one that was said of it; the next refresh reads it once more."""
 
-    def note(self, path: str, reading: Reading, indexed: Indexed | None) -> None:
-        """Take one of its documents into account."""
-        self.last = replace(reading, draft=None)
-        self.uris.add(member_uri(path, reading.member))
-        if indexed:
-            self.documents += 1
-            self.source_id = self.source_id or indexed.source_id
-            self.remark = self.remark or (EMPTIED if reading.empty else reading.remark)
-        elif reading.member and reading.failed:
-            self.problems.append(reading.failed)
-        elif reading.skipped:
-            self.scans += bool(reading.member)
-            self.pages += reading.pages
-
-    @property
-    def reason(self) -> str:
-        """The reason in the ledger for a file that is indexed but not as a whole."""
-        parts = [self.remark] if self.remark else []
-        if self.problems:
-            total = self.documents + len(self.problems)
-            different = [reason.rstrip(".") for reason in dict.fromkeys(self.problems)]
-            reasons = "; ".join(different[:5]) + ("; ..." if len(different) > 5 else "")
-            parts.append(f"{len(self.problems):,} of {total:,} documents in it cannot be read: {reasons}")
-        if self.scans and self.pages:
-            waits = f"{counted(self.scans, 'scan')} in it wait{'s' if self.scans == 1 else ''} for text recognition"
-            parts.append(f"{waits}: {counted(self.pages, 'page')}")
-        return "; ".join(parts)
+def _reason(parts: Parts) -> str:
+    """Return the reason in the ledger for a file that is indexed but not as a whole."""
+    stored = [part for part, source_id in parts if source_id is not None]
+    rest = [part for part, source_id in parts if source_id is None]
+    remarks = (EMPTIED if part.empty else part.remark for part in stored)
+    reasons = [next(filter(None, remarks), "")]
+    if problems := [part.failed.rstrip(".") for part in rest if part.member and part.failed]:
+        different = list(dict.fromkeys(problems))
+        named = "; ".join(different[:5]) + ("; ..." if len(different) > 5 else "")
+        total = len(stored) + len(problems)
+        reasons.append(f"{len(problems):,} of {total:,} documents in it cannot be read: {named}")
+    scans = [part for part in rest if part.skipped and part.member]
+    if scans and (pages := sum(part.pages for part in rest)):
+        waits = f"{counted(len(scans), 'scan')} in it wait{'s' if len(scans) == 1 else ''} for text recognition"
+        reasons.append(f"{waits}: {counted(pages, 'page')}")
+    return "; ".join(filter(None, reasons))
 
 
 @dataclass(slots=True)
@@ -323,8 +298,10 @@ class Store:
     """Files that are no longer where they were: one that was moved and edited continues what it was."""
     _claimed: set[int] = field(default_factory=set[int])
     """Sources that a moved file took over in this group: of two copies only one can have moved."""
-    _files: dict[str, _File] = field(default_factory=lambda: defaultdict[str, _File](_File))
-    """Files of which more comes, by path."""
+    _parts: dict[str, list[tuple[Reading, int | None]]] = field(default_factory=lambda: defaultdict(list))
+    """Of files of which more comes, by path."""
+    _untitled: set[str] = field(default_factory=set[str])
+    """Files cut under another title than the one that was said of them; the next refresh reads them once more."""
     _pending: Pending = field(default_factory=Pending)
 
     def put(self, group: Sequence[Step]) -> None:
@@ -339,7 +316,7 @@ class Store:
             for task, reading in group:
                 path = task.file.path
                 if reading is None:
-                    self._finish(connection, task, self._files.pop(path, None))
+                    self._finish(connection, task, self._parts.pop(path, []))
                     continue
                 outcome, indexed = self._store(connection, task, reading)
                 report = self.run.report
@@ -350,7 +327,7 @@ class Store:
                 if indexed and outcome != "unchanged":
                     report.chunks_added += indexed.added
                     report.chunks_kept += indexed.kept
-                self._files[path].note(path, reading, indexed)
+                self._parts[path].append((replace(reading, draft=None), indexed.source_id if indexed else None))
             self._pending.write(connection)
             if self.job_id:
                 note_files(connection, self.job_id, sum(reading is None for _, reading in group))
@@ -458,8 +435,8 @@ class Store:
             return draft
         ledger.save_root(connection, own)
         options = own.options
-        is_untitled = options.title not in (None, draft.title)
-        self._files[task.file.path].is_untitled = is_untitled
+        if is_untitled := options.title not in (None, draft.title):
+            self._untitled.add(task.file.path)
         return replace(
             draft,
             sha256="" if is_untitled else draft.sha256,
@@ -468,36 +445,38 @@ class Store:
             metadata=ledger.with_said(draft.metadata, options.metadata),
         )
 
-    def _finish(self, connection: apsw.Connection, task: Task, file: _File | None) -> None:
+    def _finish(self, connection: apsw.Connection, task: Task, parts: Parts) -> None:
         """Record the status of a file, and take out the documents that are no longer in it."""
         path, collection_id, entry = task.file.path, self.collection.id, task.entry
-        if file is None:
-            file = _File(Reading(task.file.size, task.file.mtime_ns, failed="it holds no document"))
-            self.run.report.add_problem(path, file.last.failed)
-        reading = file.last
+        if not parts:
+            parts = [(Reading(task.file.size, task.file.mtime_ns, failed="it holds no document"), None)]
+            self.run.report.add_problem(path, "it holds no document")
+        reading = parts[-1][0]
+        first = next((source_id for _, source_id in parts if source_id), None)
+        has_scans = any(part.skipped and part.member for part, source_id in parts if not source_id)
         whole_failed = bool(reading.failed) and not reading.member
-        is_whole = bool(file.source_id or file.scans or reading.empty) and not whole_failed and not reading.unchanged
+        is_whole = bool(first or has_scans or reading.empty) and not whole_failed and not reading.unchanged
         # Where the file as a whole failed after some documents, what it held before stays.
         if is_whole and (reading.member or entry):
             inside = ledger.documents_in(connection, collection_id, path)
-            if gone := [number for number, uri in inside if uri not in file.uris]:
+            uris = {member_uri(path, part.member) for part, _ in parts}
+            if gone := [number for number, uri in inside if uri not in uris]:
                 self._pending.write(connection)
                 self.run.report.missing += trash_sources(connection, gone)
         if reading.unchanged and entry:
             now = entry
-        elif file.source_id is not None and not whole_failed:
-            now = Entry(path, "indexed", file.reason, file.source_id, reading.sha256)
+        elif first is not None and not whole_failed:
+            now = Entry(path, "indexed", _reason(parts), first, reading.sha256)
         else:
             # If it was stored before, that version stays.
             keeps = entry is not None and entry.holds_source and not reading.empty
-            reason = (file.scans and file.reason) or reading.failed or reading.skipped
+            reason = (has_scans and _reason(parts)) or reading.failed or reading.skipped
             reason += " (the version before is still searched)" if keeps else ""
-            now = Entry(path, "failed" if reading.failed or keeps else "skipped", reason, file.source_id)
-            if entry and keeps:
-                now = replace(now, source_id=file.source_id or entry.source_id)
-        pages = now.pages if reading.unchanged else file.pages
+            kept = entry.source_id if entry and keeps else None
+            now = Entry(path, "failed" if reading.failed or keeps else "skipped", reason, first or kept)
+        pages = now.pages if reading.unchanged else sum(part.pages for part, source_id in parts if not source_id)
         now = replace(now, size=reading.size, mtime_ns=reading.mtime_ns, pages=pages)
-        if file.is_untitled:
+        if path in self._untitled:
             now = replace(now, sha256=None, mtime_ns=None)
         ledger.record(connection, collection_id, [now])
 
