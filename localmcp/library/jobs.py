@@ -39,7 +39,7 @@ SCAN_SECONDS = 600.0
 QUIET_SECONDS = 5.0
 """A call within this time means that somebody is at work: the folders can wait."""
 POLL_SECONDS = 2.0
-"""How often the queue of passages without vectors is asked for: one look-up in an index."""
+"""Between two looks at the queue of passages without vectors: one look-up in an index."""
 LONGEST_PAUSE = 5.0
 """Between two batches of vectors, however many calls there are."""
 
@@ -165,20 +165,20 @@ class Job:
     error: LocalMCPError | None = None
     started_at: str = field(default_factory=utc_now)
     finished_at: str | None = None
-    cancelled: threading.Event = field(default_factory=threading.Event)
+    cancelled: bool = False
     finished: threading.Event = field(default_factory=threading.Event)
 
     def tell(self, done: int, total: int, message: str) -> None:
         """Report how far the work is, and what it works on; Interrupted if the job was cancelled."""
         self.done, self.total, self.message = done, total, message
-        if self.cancelled.is_set():
+        if self.cancelled:
             raise Interrupted("Cancelled; what was written so far stays.")
         if self.listener is not None:
             self.listener(done, total, message)
 
     def cancel(self) -> None:
         """Stop at the next file or batch, and wait 10 s for it; what is written stays."""
-        self.cancelled.set()
+        self.cancelled = True
         self.finished.wait(10.0)
 
     def status(self) -> Json:
@@ -325,10 +325,9 @@ class Upkeep:
 
     def start(self) -> None:
         """Begin, once; does nothing after `stop`."""
-        if self._thread is not None or self._ended.is_set():
-            return
-        self._thread = threading.Thread(target=self._run, name="localmcp-upkeep", daemon=True)
-        self._thread.start()
+        if self._thread is None and not self._ended.is_set():
+            self._thread = threading.Thread(target=self._run, name="localmcp-upkeep", daemon=True)
+            self._thread.start()
 
     def stop(self) -> None:
         """End the thread after the walk or the batch that it may be on."""

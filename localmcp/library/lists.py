@@ -12,7 +12,7 @@ from localmcp.errors import NotFound
 from localmcp.humanize import cut_to, quoted
 from localmcp.index.collections import choose_collections, unread_languages, visible_collections, visible_ids
 from localmcp.index.dates import parse_range
-from localmcp.index.federation import Federation, Wanted
+from localmcp.index.federation import Wanted
 from localmcp.index.filters import Filters, path_condition
 from localmcp.index.index import Index
 from localmcp.index.passages import read_metadata
@@ -20,7 +20,7 @@ from localmcp.index.vector_queue import word_only_passages
 from localmcp.library.answers import lean_sources
 from localmcp.library.ledger import check_freshness, waiting_pages
 from localmcp.library.names import explain_empty_filter, parse_collection, shown_id, spelled
-from localmcp.library.search import NO_DOCUMENTS
+from localmcp.library.search import NO_DOCUMENTS, PassageSearch
 from localmcp.storage.database import fetch_all, fetch_one
 from localmcp.storage.times import utc_text
 from localmcp.tools import MOST_INTEGER, Json, Param, current_scope, integer_or_string, tool, without_none
@@ -45,12 +45,8 @@ SELECT_ITEM = """
 # ---------------------------------------------------------------- tools
 
 
-class DocumentLists:
+class DocumentLists(PassageSearch):
     """Lists and counts what was ingested."""
-
-    def __init__(self, federation: Federation) -> None:
-        self.federation = federation
-        self.database = federation.own.database
 
     @tool(
         "list_sources",

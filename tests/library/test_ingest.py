@@ -224,7 +224,7 @@ def test_a_text_with_an_address_replaces_what_came_from_there(library: Library, 
 
 
 @given(st.text(st.characters(codec=None), min_size=1, max_size=400), st.text(max_size=30))  # type: ignore[arg-type]
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_text_goes_in_and_out_again(library: Library, database: Database, text: str, title: str) -> None:
     try:
         added = library.add_text(text, title)
