@@ -304,6 +304,8 @@ def test_a_server_that_falls_silent_later_ends_the_call_too_and_is_found_when_it
         collection = filled(backend, row(1, vectors[1]))
         slow = hasty.open("docs")
         os.kill(server.process.pid, signal.SIGSTOP)
+        # Only when all of its threads are stopped: one of them could answer the first call.
+        os.waitpid(server.process.pid, os.WUNTRACED)
         for call in (
             lambda: nearest(slow, vectors, 3),
             lambda: slow.upsert([row(2, vectors[0])]),
