@@ -411,6 +411,7 @@ _PARSERS = {
     "Path": _parse_path,
     "str": _parse_str,
     "int": partial(_parse_number, int, "a whole number"),
+    "float": partial(_parse_number, float, "a number"),
     "float | None": partial(_parse_number, float, "a number"),
     "bool": _parse_bool,
     "tuple[Path, ...]": _parse_paths,
