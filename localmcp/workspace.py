@@ -98,7 +98,7 @@ class Workspace:
         self.rule_exchange = RuleFiles(self.rules)
         self.library.restorers = {"rule": restore_version, "quick start": store.restore_version}
         self.library.after_restoring = {"rule": self.rules.embed_missing_or_say}
-        self.rule_memory = RuleLearner(self.rules, self._open_language_model)
+        self.rule_memory = RuleLearner(self.rules)
         self.retriever = Retriever(self.database, self.index, self.embedder, self.milvus)
         self.collections = Collections(self.database, self.milvus)
         self.records = Records(self.database, self.embedder, self.milvus, self.library.remove)

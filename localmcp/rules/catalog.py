@@ -13,15 +13,14 @@ from typing import Annotated, Any, Literal, NotRequired, cast
 import apsw
 from typing_extensions import TypedDict
 
-from localmcp.arrays import np
-from localmcp.errors import FileUnavailable, InvalidInput, LocalMCPError, ModelMismatch
+from localmcp.errors import FileUnavailable, InvalidInput, LocalMCPError
 from localmcp.humanize import quoted
 from localmcp.index.collections import ensure_collection
 from localmcp.index.federation import never_changed
 from localmcp.index.index import Index
 from localmcp.models import Embedder
 from localmcp.rules import rulebook
-from localmcp.rules.finder import RuleFinder
+from localmcp.rules.finder import FoundRule, RuleFinder
 from localmcp.rules.relevance import read_pattern
 from localmcp.rules.rulebook import (
     ALWAYS,
@@ -54,25 +53,14 @@ LONGEST_RULE, LONGEST_CONTEXT = 2_000, 1_000
 OnDuplicate = Literal["ask", "count", "add"]
 
 
-class ShownRule(TypedDict):
+class ShownRule(FoundRule):
     """A rule in a list."""
 
-    id: int | str
-    rule_text: str
-    category: str
-    context: str
     weight: float
-    instructions_count: int
-    last_applied: str | None
-    inserted_at: str
-    project: NotRequired[str]
-    globs: NotRequired[list[str]]
     always_apply: NotRequired[bool]
     made_by: NotRequired[str]
     """The assistant that wrote it: `stdio`, or the id of a key; absent where the person did."""
     retired_at: NotRequired[str]
-    origin: NotRequired[str]
-    """The mounted file that it is in, which is also said in its id: `team:5`."""
 
 
 class RuleAnswer(TypedDict):
@@ -210,17 +198,10 @@ class RuleCatalog:
         return None, 0.0
 
     def store(self, drafts: Sequence[RuleDraft]) -> list[Rule]:
-        """Store rules in one transaction, with vectors if the model is there; those of another model's wait for it.
-
-        Embedding is done before the transaction begins.
-        """
-        vectors = self._embed([draft.embedded for draft in drafts]) if drafts and self.model() else None
+        """Store rules in one transaction, and embed them if the model is there."""
         with self.database.write() as connection:
             rules = [add_rule(connection, draft) for draft in drafts]
-            if vectors is not None:
-                with suppress(ModelMismatch):
-                    identity = self._embedder.get().identity
-                    rulebook.store_vectors(connection, identity, dict(zip(_ids(rules), vectors, strict=True)))
+        self.embed_missing_or_say()
         return rules
 
     # ------------------------------------------------------------ changing
@@ -389,7 +370,7 @@ class RuleCatalog:
         with self.database.read() as connection:
             if rulebook.is_hidden(connection):
                 return {"count": 0, "total": 0, "rules": []}
-            mounted = [] if retired else self.finder.mounted.list_rules(connection, selection, offset + limit)
+            mounted = [] if retired else self.finder.list_mounted(connection, selection, offset + limit)
             own = rulebook.select_rules(connection, selection, offset + limit)
             condition, bindings = selection.condition()
             total = fetch_one(connection, f"select count(*) from rules where {condition}", bindings)
@@ -426,9 +407,11 @@ class RuleCatalog:
         Raises:
             ModelUnavailable: there is no model.
         """
-        self._embedder.get()
-        with self.database.write() as connection:
-            if again or self._is_foreign(connection):
+        embedder = self._embedder.get()
+        with self.database.read() as connection:
+            forgets = again or rulebook.is_foreign(connection, embedder.identity)
+        if forgets:
+            with self.database.write() as connection:
                 rulebook.forget_vectors(connection, fetch_column(connection, "select id from rules"))
                 connection.execute("update collections set model_id = null where kind = ?", (KIND,))
         done = 0
@@ -437,37 +420,25 @@ class RuleCatalog:
                 waiting = rulebook.rules_without_vector(connection, EMBEDDED_AT_ONCE)
             if not waiting:
                 return done
-            vectors = self._embed([rule.embedded for rule in waiting])
+            rows = embedder.embed_passages([rule.embedded for rule in waiting]).astype("<f4")
+            vectors = {rule.id: row.tobytes() for rule, row in zip(waiting, rows, strict=True)}
             with self.database.write() as connection:
-                identity = self._embedder.get().identity
-                rulebook.store_vectors(connection, identity, dict(zip(_ids(waiting), vectors, strict=True)))
+                rulebook.store_vectors(connection, embedder.identity, vectors)
             done += len(waiting)
 
     def embed_missing_or_say(self) -> str:
         """Embed what was changed; all of the rules only when asked, since that may take long. Return why it was not."""
         reason = "the vectors of the rules come from another model."
         try:
-            self._embedder.get()
+            identity = self._embedder.get().identity
             with self.database.read() as connection:
-                foreign = self._is_foreign(connection)
-            if not foreign:
+                is_foreign = rulebook.is_foreign(connection, identity)
+            if not is_foreign:
                 self.embed_missing()
                 return ""
         except LocalMCPError as error:
             reason = error.message
         return f"Not found until `localmcp rules reembed`: {reason}"
-
-    def _embed(self, texts: Sequence[str]) -> list[bytes]:
-        embed, starts = self._embedder.get().embed_passages, range(0, len(texts), EMBEDDED_AT_ONCE)
-        rows = np.concatenate([embed(texts[start : start + EMBEDDED_AT_ONCE]) for start in starts]).astype("<f4")
-        return [row.tobytes() for row in rows]
-
-    def _is_foreign(self, connection: apsw.Connection) -> bool:
-        """Return whether another model than the one at hand made the rules' vectors."""
-        collection = rulebook.find_collection(connection)
-        if collection is None or collection.model_id is None:
-            return False
-        return not rulebook.is_bound_to(connection, collection, self._embedder.get().identity)
 
     def _answer(self, rule_id: int, message: str, *, embed: bool = True) -> RuleAnswer:
         """Return the status of a rule, with what keeps it from being found or from holding; `embed` what is missing."""
@@ -499,10 +470,6 @@ def _check_draft(draft: RuleDraft) -> None:
     if unreadable := next((glob for glob in draft.globs if read_pattern(glob) is None), None):
         hint = "Write patterns as in .gitignore, such as src/**/*.py, with / between folders."
         raise InvalidInput(f"globs: '{quoted(unreadable)}' is no pattern.", hint=hint)
-
-
-def _ids(rules: Sequence[Rule]) -> list[int]:
-    return [rule.id for rule in rules]
 
 
 # ---------------------------------------------------------------- rows

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, NotRequired, cast
+from typing import Annotated, Any, Literal, NamedTuple, NotRequired, cast
 
 from typing_extensions import TypedDict
 
 from localmcp.errors import AccessDenied, InvalidInput, NotFound
-from localmcp.files import expand_home
+from localmcp.files import expand_home, reason_of
 from localmcp.rules import rulebook
 from localmcp.rules.catalog import RuleCatalog
 from localmcp.rules.markdown import markdown_rules, one_line, says_enough, split_files
@@ -20,30 +20,12 @@ from localmcp.rules.rulebook import GENERAL, Rule, RuleDraft, Selection, digest_
 from localmcp.tools import Param, current_scope, hidden_change, hidden_tool
 
 Format = Literal["jsonl", "claude", "agents", "cursorrules", "mdc", "copilot", "markdown"]
-KNOWN_FILES = (
-    "CLAUDE.md",
-    "CLAUDE.local.md",
-    ".claude/CLAUDE.md",
-    ".claude/rules/**/*.md",
-    "AGENTS.md",
-    "GEMINI.md",
-    ".cursorrules",
-    ".cursor/rules/**/*.mdc",
-    ".github/copilot-instructions.md",
-    ".github/instructions/**/*.instructions.md",
-    ".windsurfrules",
-    ".windsurf/rules/**/*.md",
-    ".devin/rules/**/*.md",
-    ".clinerules",
-    ".clinerules/**/*.md",
-    ".roorules",
-    ".roo/rules/**/*.md",
-    ".continue/rules/**/*.md",
-    ".junie/guidelines.md",
-    ".rules",
-    "rules.jsonl",
-    "rules.md",
-)
+KNOWN_FILES = """
+    CLAUDE.md CLAUDE.local.md .claude/CLAUDE.md .claude/rules/**/*.md AGENTS.md GEMINI.md .cursorrules
+    .cursor/rules/**/*.mdc .github/copilot-instructions.md .github/instructions/**/*.instructions.md .windsurfrules
+    .windsurf/rules/**/*.md .devin/rules/**/*.md .clinerules .clinerules/**/*.md .roorules .roo/rules/**/*.md
+    .continue/rules/**/*.md .junie/guidelines.md .rules rules.jsonl rules.md
+""".split()
 """What is looked for in a project folder."""
 FILE_NAMES: dict[Format, str] = {
     "jsonl": "rules.jsonl",
@@ -91,12 +73,11 @@ class RuleExport(TypedDict):
     notices: NotRequired[list[str]]
 
 
-@dataclass(slots=True)
-class Reading:
+class Reading(NamedTuple):
     """What a file held."""
 
-    drafts: list[RuleDraft] = field(default_factory=list[RuleDraft])
-    problems: list[ImportProblem] = field(default_factory=list[ImportProblem])
+    drafts: list[RuleDraft]
+    problems: list[ImportProblem]
 
 
 class Unreadable(Exception):
@@ -157,7 +138,7 @@ class RuleFiles:
             self._catalog.store(fresh[start : start + IMPORTED_AT_ONCE])
         skipped = [problem for _, reading in readings for problem in reading.problems]
         nothing = "no rules in it: a rule is a list item, such as “- Use tabs.”"
-        skipped += [ImportProblem(where=name, problem=nothing) for name, reading in readings if reading == Reading()]
+        skipped += [ImportProblem(where=name, problem=nothing) for name, reading in readings if reading == ([], [])]
         known, names = len(drafts) - len(fresh), [name for name, _ in readings]
         return {"added": len(fresh), "known": known, "files": names, "skipped": skipped}
 
@@ -201,10 +182,9 @@ def rule_files_in(path: Path) -> list[Path]:
     try:
         if place.is_file():
             return [place]
-        if not place.exists():
-            raise NotFound(f"There is no file or folder {place}.")
+        place.stat()
     except OSError as error:
-        raise NotFound(f"There is no file or folder {str(place)[:200]}: {error.strerror}.") from error
+        raise NotFound(f"There is no file or folder {str(place)[:200]}: {reason_of(error)}.") from error
     found = (file for pattern in KNOWN_FILES for file in sorted(place.glob(pattern)) if file.is_file())
     if rule_files := list(dict.fromkeys(found)):
         return rule_files
@@ -217,16 +197,13 @@ def read_file(path: Path) -> Reading:
     try:
         if path.stat().st_size > MOST_BYTES:
             return _unreadable(name, f"larger than {MOST_BYTES // 1_000_000} MB")
-        text = path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        return _unreadable(name, f"not UTF-8: byte {error.start}")
-    except OSError as error:
-        return _unreadable(name, f"cannot be read: {error.strerror}")
-    return read_text(text, path.name, name)
+        return read_text(path.read_text(encoding="utf-8-sig"), path.name, name)
+    except (OSError, UnicodeDecodeError) as error:
+        return _unreadable(name, reason_of(error))
 
 
 def _unreadable(where: str, problem: str) -> Reading:
-    return Reading(problems=[{"where": where, "problem": problem}])
+    return Reading([], [{"where": where, "problem": problem}])
 
 
 def read_text(text: str, file_name: str, shown: str) -> Reading:
@@ -251,7 +228,7 @@ def read_text(text: str, file_name: str, shown: str) -> Reading:
         return _unreadable(f"{shown}:{error.line}", str(error))
     description = str(front.get("description") or "").strip()
     patterns = tuple(glob for glob in cast("list[str]", globs) if glob not in ("*", "**", "**/*"))
-    reading = Reading()
+    reading = Reading([], [])
     # Files for one assistant hold nothing but rules, be it in running text.
     for item, category, context, line in markdown_rules(body, prose=file_name.endswith((".mdc", "rules"))):
         origin = f"{shown}:{line + first}"
@@ -305,7 +282,7 @@ def _read_jsonl(text: str, shown: str) -> Reading:
         always_apply: bool = False
         weight: float = Field(1.0, ge=0, le=2)
 
-    reading = Reading()
+    reading = Reading([], [])
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip():
             continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from itertools import chain
 from typing import Annotated, Any, NotRequired, cast
@@ -17,7 +18,6 @@ from localmcp.index.collections import Collection
 from localmcp.index.federation import Federation, MountedFile
 from localmcp.index.index import MODEL_WAIT_SECONDS, Index
 from localmcp.index.vector import Block, nearest_chunks
-from localmcp.models import ModelIdentity
 from localmcp.models.text_vectors import TextVectors
 from localmcp.rules import rulebook
 from localmcp.rules.relevance import Everyday, Levels, Match, Task, match_rules, rate, read_everyday
@@ -29,24 +29,29 @@ MOST_CHARACTERS = 10_000
 EMPTY_TASK = "Error: taskDescription cannot be empty"
 
 
-class RelevantRule(TypedDict):
-    """A rule that fits the task (S2-2)."""
+class FoundRule(TypedDict):
+    """What answers say of every rule."""
 
     id: int | str
     """A number; that of a rule in a mounted file has the file's name before it: `team:5`."""
     rule_text: str
     category: str
     context: str
-    relevance_score: float
     instructions_count: int
     last_applied: str | None
     inserted_at: str
-    cosine: float
-    why: list[str]
     project: NotRequired[str]
     globs: NotRequired[list[str]]
     origin: NotRequired[str]
     """The mounted file that it is in."""
+
+
+class RelevantRule(FoundRule):
+    """A rule that fits the task (S2-2)."""
+
+    relevance_score: float
+    cosine: float
+    why: list[str]
 
 
 class OtherRule(TypedDict):
@@ -104,12 +109,8 @@ class RuleFinder:
     def __init__(
         self, database: Database, index: Index, max_results: int, threshold: float, federation: Federation
     ) -> None:
-        self.mounted = MountedRules(federation)
-        self._federation = federation
-        self._database = database
-        self._index = index
-        self._max_results = max_results
-        self._threshold = threshold
+        self._federation, self._database, self._index = federation, database, index
+        self._max_results, self._threshold = max_results, threshold
         self._vectors = TextVectors(cache_directory() / "rules")
         self._everyday: dict[str, Everyday] = {}
         """By model."""
@@ -172,21 +173,16 @@ class RuleFinder:
                 rated = self._rated(connection, task, collection, selection, notices)
                 fitting = sorted((m for m in rated if m.relevance >= least), key=lambda match: match.place)
                 matches = fitting[: maxResults or self._max_results]
-                identity = self._index.embedder.get().identity
-                is_foreign = (
-                    collection is not None
-                    and collection.model_id is not None
-                    and not rulebook.is_bound_to(connection, collection, identity)
-                )
-                if collection is not None and (is_foreign or rulebook.rules_without_vector(connection, 1)):
-                    told = "Some rules were not read by this model and are not found: run `localmcp rules reembed`."
-                    notices.append(told)
+                if collection is not None and (
+                    rulebook.is_foreign(connection, self._index.embedder.get().identity)
+                    or rulebook.rules_without_vector(connection, 1)
+                ):
+                    notices.append(
+                        "Some rules were not read by this model and are not found: run `localmcp rules reembed`."
+                    )
                 if not matches and not elsewhere:
                     notices += rulebook.unknown_category(connection, selection.category)
-                own_ids = [match.rule.id for match in matches if match.rule.origin is None]
-                result |= self._others(
-                    connection, own_ids, selection, {match.rule.shown_id for match in matches}, notices
-                )
+                result |= self._others(connection, [match.rule for match in matches], selection, notices)
             result["rules"] = [
                 match.rule.as_json(
                     {"relevance_score": round(match.relevance, 4)}, cosine=round(match.cosine, 4), why=match.reasons
@@ -199,30 +195,34 @@ class RuleFinder:
         return result
 
     def _others(
-        self, connection: apsw.Connection, own_ids: Sequence[int], selection: Selection, shown: set[int | str],
-        notices: list[str],
-    ) -> RelevantRules:  # fmt: skip
+        self, connection: apsw.Connection, rules: Sequence[Rule], selection: Selection, notices: list[str]
+    ) -> RelevantRules:
         """Return the rules that were often applied together with those, and those that hold for every task."""
         others: RelevantRules = {"success": True}
         # S2-15: with one of them at least twice.
-        marks = ",".join("?" * len(own_ids))
-        sql = f"""
+        sql = """
             select other.rule_id, count(distinct other.occasion) as times
             from rule_uses as ours
             join rule_uses as other on other.occasion = ours.occasion and other.useful = 1
             join rules on rules.id = other.rule_id and retired_at is null
-            where ours.useful = 1 and ours.rule_id in ({marks}) and other.rule_id not in ({marks})
+            where ours.useful = 1 and ours.rule_id in (select value from json_each(:ids))
+                and other.rule_id not in (select value from json_each(:ids))
             group by 1 having times >= 2 order by times desc, 1 limit 3
         """
-        if times := dict(fetch_all(connection, sql, (*own_ids, *own_ids))):
-            rules = load_rules(connection, times).values()
+        own_ids = json.dumps([rule.id for rule in rules if rule.origin is None])
+        if times := dict(fetch_all(connection, sql, {"ids": own_ids})):
             others["combinations"] = [
-                {"id": rule.id, "rule_text": rule.rule_text, "applied_together": times[rule.id]} for rule in rules
+                {"id": rule.id, "rule_text": rule.rule_text, "applied_together": times[rule.id]}
+                for rule in load_rules(connection, times).values()
             ]
-        standing = [
-            *rulebook.standing_rules(connection, selection),
-            *self.mounted.standing(connection, selection, notices),
-        ]
+
+        def look(file: MountedFile, theirs: apsw.Connection) -> list[Rule]:
+            theirs_standing = rulebook.standing_rules(theirs, selection, file.name)
+            return [rule for rule in theirs_standing if not _holds_text(connection, rule)]
+
+        standing = rulebook.standing_rules(connection, selection)
+        standing += chain.from_iterable(self._federation.read_mounted(look, notices))
+        shown = {rule.shown_id for rule in rules}
         if always := [rule for rule in standing if rule.shown_id not in shown][:20]:
             others["always"] = [
                 without_none({"id": rule.shown_id, "rule_text": rule.rule_text, "origin": rule.origin})
@@ -236,7 +236,7 @@ class RuleFinder:
             collection = rulebook.find_collection(connection)
             if collection is None or collection.model_id is None:
                 return []
-            blocks = self._blocks(connection, collection)
+            blocks = self._blocks(self._index, connection, collection)
             near = nearest_chunks(connection, collection.model_id, blocks, embedding, limit)
             cosines = {rulebook.rule_ids_of(vector_id): cosine for vector_id, cosine in near if cosine >= threshold}
             rules = rulebook.load_rules(connection, cosines)
@@ -263,24 +263,39 @@ class RuleFinder:
     ) -> list[Match]:  # fmt: skip
         """Return the rules near a task in all files, rated. `collection` is yours."""
         embedder = self._index.embedder.get()
-        fingerprint = embedder.identity.fingerprint
-        if fingerprint not in self._everyday:
-            self._everyday[fingerprint] = read_everyday(embedder, self._vectors)
-        everyday = self._everyday[fingerprint]
-        blocks = self._blocks(connection, collection) if collection else []
+        identity = embedder.identity
+        if identity.fingerprint not in self._everyday:
+            self._everyday[identity.fingerprint] = read_everyday(embedder, self._vectors)
+        everyday = self._everyday[identity.fingerprint]
+
+        def look(file: MountedFile, theirs: apsw.Connection) -> list[Match]:
+            collection = rulebook.find_collection(theirs)
+            if collection is None or not rulebook.has_rules(theirs):
+                return []
+            if collection.model_id is None or rulebook.is_foreign(theirs, identity):
+                merge = command_line("localmcp", "merge", file.database.path)
+                notices.append(
+                    f"{file.name} (mounted): its rules were not read by the model in use, and are not searched. "
+                    f"Take them into your file with: {merge}"
+                )
+                return []
+            blocks = self._blocks(file.index(), theirs, collection)
+            matches = match_rules(theirs, task, blocks, selection, everyday, self._levels, file.name)
+            return [match for match in matches if not _holds_text(connection, match.rule)]
+
+        blocks = self._blocks(self._index, connection, collection) if collection else []
         matches = match_rules(connection, task, blocks, selection, everyday, self._levels)
-        matches += self.mounted.match(connection, embedder.identity, task, selection, everyday, notices)
+        matches += chain.from_iterable(self._federation.read_mounted(look, notices))
         cosines = self._categories() @ task.vector
         shares = (cosines - cosines.mean()) / max(float(cosines.max() - cosines.mean()), 1e-6)
         rate(matches, task, everyday, dict(zip(CATEGORIES, shares.clip(0).tolist(), strict=True)))
         return matches
 
-    def _blocks(self, connection: apsw.Connection, collection: Collection) -> list[Block]:
-        """Return the rules' sign codes; none when another model made their vectors."""
-        identity = self._index.embedder.get().identity
-        if collection.model_id is None or not rulebook.is_bound_to(connection, collection, identity):
+    def _blocks(self, index: Index, connection: apsw.Connection, collection: Collection) -> list[Block]:
+        """Return the rules' sign codes in a file; none when another model made their vectors."""
+        if collection.model_id is None or rulebook.is_foreign(connection, self._index.embedder.get().identity):
             return []
-        return self._index.sign_blocks(connection, collection.model_id, read_generations(connection), [collection.id])
+        return index.sign_blocks(connection, collection.model_id, read_generations(connection), [collection.id])
 
     def _categories(self) -> Vectors:
         """Return vectors of the nine categories (9, dimension)."""
@@ -291,62 +306,18 @@ class RuleFinder:
         """Return the one of the nine categories that a text is nearest to."""
         return list(CATEGORIES)[int((self._categories() @ vector).argmax())]
 
+    def list_mounted(self, own: apsw.Connection, selection: Selection, limit: int) -> list[tuple[list[Rule], int]]:
+        """Return the newest `limit` rules of each mounted file that yours lacks, and how many there are.
 
-# ---------------------------------------------------------------- rules of mounted files
-
-
-class MountedRules:
-    """Reads the rules of mounted files; those whose text your file holds count as yours.
-
-    Thread-safe. `own` is a connection to your file; `notices` gets a sentence about each file that cannot be read.
-    """
-
-    def __init__(self, federation: Federation) -> None:
-        self._federation = federation
-        self._levels: Levels = {}
-
-    def match(
-        self, own: apsw.Connection, identity: ModelIdentity, task: Task, selection: Selection, everyday: Everyday,
-        notices: list[str],
-    ) -> list[Match]:  # fmt: skip
-        """Return rules of mounted files near the task, of the model in use; relevance is not set."""
-
-        def look(mounted_file: MountedFile, theirs: apsw.Connection) -> list[Match]:
-            collection = rulebook.find_collection(theirs)
-            if collection is None or not rulebook.has_rules(theirs):
-                return []
-            if collection.model_id is None or not rulebook.is_bound_to(theirs, collection, identity):
-                merge = command_line("localmcp", "merge", mounted_file.database.path)
-                notices.append(
-                    f"{mounted_file.name} (mounted): its rules were not read by the model in use, and are not "
-                    f"searched. Take them into your file with: {merge}"
-                )
-                return []
-            generations = read_generations(theirs)
-            blocks = mounted_file.index().sign_blocks(theirs, collection.model_id, generations, [collection.id])
-            matches = match_rules(theirs, task, blocks, selection, everyday, self._levels, mounted_file.name)
-            return [match for match in matches if not _holds_text(own, match.rule)]
-
-        return list(chain.from_iterable(self._federation.read_mounted(look, notices)))
-
-    def standing(self, own: apsw.Connection, selection: Selection, notices: list[str]) -> list[Rule]:
-        """Return the rules that hold for every task."""
-
-        def look(mounted_file: MountedFile, theirs: apsw.Connection) -> list[Rule]:
-            rules = rulebook.standing_rules(theirs, selection, mounted_file.name)
-            return [rule for rule in rules if not _holds_text(own, rule)]
-
-        return list(chain.from_iterable(self._federation.read_mounted(look, notices)))
-
-    def list_rules(self, own: apsw.Connection, selection: Selection, limit: int) -> list[tuple[list[Rule], int]]:
-        """Return the newest `limit` rules of each mounted file that yours lacks, and how many there are."""
+        `own`: a connection to your file.
+        """
         own_digests = set(fetch_all(own, "select digest, project from rules"))
         condition, bindings = selection.condition()
 
-        def look(mounted_file: MountedFile, theirs: apsw.Connection) -> tuple[list[Rule], int] | None:
+        def look(file: MountedFile, theirs: apsw.Connection) -> tuple[list[Rule], int] | None:
             rows = fetch_all(theirs, f"select id, digest, project from rules where {condition}", bindings)
             ids = sorted((rule_id for rule_id, *same in rows if tuple(same) not in own_digests), reverse=True)
-            rules = load_rules(theirs, ids[:limit], mounted_file.name)
+            rules = load_rules(theirs, ids[:limit], file.name)
             return (list(rules.values()), len(ids)) if ids else None
 
         return self._federation.read_mounted(look)

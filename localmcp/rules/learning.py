@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import logging
 import re
-from collections.abc import Callable
 from typing import Annotated, Any, NotRequired, cast
 
 from typing_extensions import TypedDict
@@ -12,14 +10,11 @@ from typing_extensions import TypedDict
 from localmcp.arrays import np
 from localmcp.errors import InvalidInput, LocalMCPError, ModelUnavailable
 from localmcp.models import Embedder
-from localmcp.models.language_model import LanguageModel
 from localmcp.rules.catalog import LONGEST_CONTEXT, LONGEST_RULE, RuleCatalog
-from localmcp.rules.rulebook import CATEGORIES, RuleDraft
+from localmcp.rules.rulebook import RuleDraft
 from localmcp.storage.database import fetch_one
-from localmcp.tools import Param, hidden_change, tool, tools_of
+from localmcp.tools import Param, hidden_change
 from localmcp.wording.normalize import runs
-
-log = logging.getLogger(__name__)
 
 _GENERAL = re.compile(
     r"\b(?:always|never(?! ?mind)|every ?time|whenever|from now on|in (?:the )?future|as a rule|by default|in general"
@@ -125,49 +120,11 @@ def normalize(instruction: str) -> str:
     return f"{text[:1].upper()}{text[1:]}." if text else ""
 
 
-class _Choices:
-    """The two functions that a language model may call: it is shown their schemas, and its answer is read, not run."""
-
-    @tool("keepRule", title="Keep a rule", read_only=False)
-    def keep(
-        self,
-        rule: Annotated[str, Param("The instruction as a general rule: abstract, imperative, one sentence")],
-        category: Annotated[str, Param(f"One of {', '.join(CATEGORIES)}")],
-    ) -> None:
-        """Keep what the developer said as a rule, because it holds beyond the present case."""
-
-    @tool("refuseInstruction", title="Refuse an instruction")
-    def refuse(self, reason: Annotated[str, Param("Why, in a few words")]) -> None:
-        """Refuse to make a rule, because what the developer said is about one case only."""
-
-
-def _ask(model: LanguageModel, instruction: str, context: str) -> tuple[str, str, str]:
-    """Return the rule that a language model makes of an instruction, its category, and why it makes none.
-
-    Raises:
-        ModelUnavailable: it cannot be reached, or does not call one of the two functions properly.
-    """
-    about = f" while working on: {context}" if context else ""
-    question = "Is that a rule for all later work, or meant for this moment only?"
-    reply = model.choose(f'The developer said: "{instruction}"{about}\n{question}', tools_of(_Choices()))
-    # Neither the name of the called function nor its arguments were checked.
-    called, arguments = (reply.call.name, reply.call.arguments) if reply.call else ("", {})
-    rule, category, reason = (arguments.get(name) for name in ("rule", "category", "reason"))
-    if called == "refuseInstruction" and isinstance(reason, str):
-        return "", "", reason
-    if called != "keepRule" or not isinstance(rule, str) or not rule.strip():
-        said = f"{called}({arguments!r})" if called else repr(reply.text)
-        raise ModelUnavailable(f"The language model answered with something that is no rule: {said[:120]}.")
-    return rule.strip(), category if category in CATEGORIES else "", ""
-
-
 class RuleLearner:
     """Listens to what the developer says."""
 
-    def __init__(self, catalog: RuleCatalog, open_model: Callable[[], LanguageModel | None] = lambda: None) -> None:
-        """`open_model` returns the language model that decides; without one, the patterns do."""
+    def __init__(self, catalog: RuleCatalog) -> None:
         self._catalog = catalog
-        self._open_model = open_model
 
     @hidden_change(
         "rememberDeveloperInstruction",
@@ -188,23 +145,13 @@ class RuleLearner:
         instruction, context = instruction.strip(), context.strip()
         if not instruction:
             raise InvalidInput("Error: instruction cannot be empty")
-        try:
-            model = self._open_model()
-            advice = _ask(model, instruction, context) if model else None
-        except LocalMCPError as error:
-            log.warning("the patterns decide on an instruction: %s", error)
-            advice = None
-        if advice:
-            text, category, reason = advice
-        else:
-            category, text = "", normalize(instruction)
-            score, reason = weigh(instruction, self._catalog.model())
-            if score > 0 and len(runs(text)) < 2:
-                score, reason = 0.0, "it says too little"
-            text = text if score > 0 else ""
-        if not text:
+        text = normalize(instruction)
+        score, reason = weigh(instruction, self._catalog.model())
+        if score > 0 and len(runs(text)) < 2:
+            score, reason = 0.0, "it says too little"
+        if score <= 0:
             return {"success": True, "stored": False, "message": f"No rule generated. Reason: {reason}"}
-        category = category or self._catalog.nearest_category(f"{context}\n{text}".strip())
+        category = self._catalog.nearest_category(f"{context}\n{text}".strip())
         draft = RuleDraft(text, category, context, instruction, "remembered", project=project or None)
         try:
             answer = self._catalog.add(draft, "count")
@@ -218,13 +165,6 @@ class RuleLearner:
             f'Instruction processed successfully. Generated rule: "{rule["rule_text"]}" '
             f"(category: {rule['category']}). Rule ID: {rule['id']}, Instruction ID: {instruction_id}"
         )
-        stored: RememberAnswer = {
-            "success": True,
-            "stored": True,
-            "message": message,
-            "rule": rule["rule_text"],
-            "category": rule["category"],
-            "ruleId": rule["id"],
-            "instructionId": instruction_id,
-        }
+        stored = RememberAnswer(success=True, stored=True, message=message, rule=rule["rule_text"])
+        stored |= {"category": rule["category"], "ruleId": rule["id"], "instructionId": instruction_id}
         return {**stored, "counted": True} if "similarity" in answer else stored

@@ -323,7 +323,10 @@ def forget_vectors(connection: apsw.Connection, rule_ids: Sequence[int]) -> None
     bump_generations(connection, "content", "signs")
 
 
-def is_bound_to(connection: apsw.Connection, collection: Collection, identity: ModelIdentity) -> bool:
-    """Return whether the rules' vectors come from this model."""
+def is_foreign(connection: apsw.Connection, identity: ModelIdentity) -> bool:
+    """Return whether the rules' vectors come from another model than this one."""
+    collection = find_collection(connection)
+    if collection is None or collection.model_id is None:
+        return False
     sql = "select fingerprint from models where id = ?"
-    return fetch_one(connection, sql, (collection.model_id,)) == identity.fingerprint
+    return fetch_one(connection, sql, (collection.model_id,)) != identity.fingerprint

@@ -162,7 +162,7 @@ def test_json_lines_are_taken_line_by_line_and_broken_ones_reported() -> None:
 def test_a_file_that_is_no_text_is_reported(tmp_path: Path) -> None:
     (tmp_path / "CLAUDE.md").write_bytes(b"\xff\xfe\x00binary")
     [problem] = read_file(tmp_path / "CLAUDE.md").problems
-    assert "not UTF-8" in problem["problem"]
+    assert "not text in UTF-8" in problem["problem"]
 
 
 @settings(max_examples=40, deadline=None)

@@ -10,8 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from chat_server import ChatServer
-from chat_server import chat as chat
 
 from localmcp.config import Settings, load_settings, sample_directory
 from localmcp.errors import InvalidInput, LocalMCPError, ModelUnavailable, NotFound
@@ -585,38 +583,6 @@ def test_what_is_meant_for_the_moment_writes_nothing(ruled: Workspace) -> None:
     assert answer.text.startswith("No rule generated. Reason: ")
     with ruled.database.read() as connection:
         assert fetch_one(connection, "select count(*) from user_instructions") == len(RULES)
-
-
-@pytest.fixture
-def advised(tmp_path: Path, chat: ChatServer) -> Iterator[Workspace]:
-    """An empty file with a language model."""
-    settings = load_settings(database=tmp_path / "a.localmcp", model="hash", language_model=chat.spec("ollama"))
-    with Workspace(settings) as workspace:
-        yield workspace
-
-
-def test_a_configured_language_model_makes_the_rule(advised: Workspace, chat: ChatServer) -> None:
-    chat.will_say(
-        "ollama", None, ("keepRule", {"rule": "Explain each decision in a comment.", "category": "documentation"})
-    )
-    answer = advised.rule_memory.remember("why did you do that? tell me next time", "the parser")
-    assert (answer["rule"], answer["category"]) == ("Explain each decision in a comment.", "documentation")
-    assert "tell me next time" in str(chat.requests)
-
-
-def test_a_configured_language_model_may_refuse(advised: Workspace, chat: ChatServer) -> None:
-    chat.will_say("ollama", None, ("refuseInstruction", {"reason": "about one file"}))
-    assert advised.rule_memory.remember("always use tabs")["message"] == "No rule generated. Reason: about one file"
-
-
-@pytest.mark.parametrize(
-    "call", [("keepRule", {"rule": " "}), ("keepRule", {"rule": 5}), ("refuseInstruction", {}), ("somethingElse", {})]
-)
-def test_an_answer_that_is_no_rule_leaves_it_to_the_patterns(
-    advised: Workspace, chat: ChatServer, call: tuple[str, dict[str, Any]]
-) -> None:
-    chat.will_say("ollama", None, call)
-    assert advised.rule_memory.remember("Always use tabs")["rule"] == "Always use tabs."
 
 
 def test_only_get_relevant_rules_is_listed(workspace: Workspace) -> None:
