@@ -166,5 +166,7 @@ class RuleLearner:
             f"(category: {rule['category']}). Rule ID: {rule['id']}, Instruction ID: {instruction_id}"
         )
         stored = RememberAnswer(success=True, stored=True, message=message, rule=rule["rule_text"])
-        stored |= {"category": rule["category"], "ruleId": rule["id"], "instructionId": instruction_id}
-        return {**stored, "counted": True} if "similarity" in answer else stored
+        stored.update({"category": rule["category"], "ruleId": rule["id"], "instructionId": instruction_id})
+        if "similarity" in answer:
+            stored["counted"] = True
+        return stored
