@@ -35,12 +35,9 @@ FILE = "file"
 
 
 def find_targets(client_or_file: str) -> list[ClientFile]:
-    """Return the files to change for the name of a client, or of a file.
+    """Return the files to change for the name of a client, or of a file; raises InvalidInput if it is neither.
 
     Of a client, those in folders that exist (there may be two builds of it), else the likeliest one.
-
-    Raises:
-        InvalidInput: neither a client nor a path to a file.
     """
     if client_or_file in client_names():
         files = client_files(client_or_file)
@@ -108,10 +105,8 @@ class Change:
 def plan_connection(target: ClientFile, name: str, entry: Mapping[str, Any]) -> Change:
     """Return the change that makes the file start localmcp as `name`; keys that the person added to the entry stay.
 
-    Raises:
-        ConfigurationError: the file cannot be read, or has comments, which a change would remove; the hint says what
-            to do by hand.
-        InvalidInput: the name belongs to another program.
+    Raises ConfigurationError if the file cannot be read, or has comments, which a change would remove; InvalidInput if
+    the name belongs to another program.
     """
     before, table = _read(target)
     kept, ours = _our_entry(table, name, target), entry_for(target, entry)
@@ -125,11 +120,7 @@ def plan_connection(target: ClientFile, name: str, entry: Mapping[str, Any]) -> 
 
 
 def plan_removal(target: ClientFile, name: str) -> Change:
-    """Return the change that removes localmcp from the file.
-
-    Raises:
-        ConfigurationError, InvalidInput: as `plan_connection`.
-    """
+    """Return the change that removes localmcp from the file; raises as `plan_connection`."""
     before, table = _read(target)
     if not _our_entry(table, name, target):
         return Change(target, "absent", before, before or b"")
@@ -200,8 +191,7 @@ def _set_entry(table: Any, name: str, entry: Json | None) -> None:
 def write_changes(changes: Iterable[Change], *, dry_run: bool) -> list[Json]:
     """Write the changes that are needed, none in a dry run; return of each file its path, the action and the copy.
 
-    Raises:
-        ConfigurationError: a file, or its folder, is write-protected, or another program changed it meanwhile.
+    Raises ConfigurationError if a file is write-protected, or another program changed it meanwhile.
     """
     written: list[Json] = []
     for change in changes:

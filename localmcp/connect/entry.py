@@ -44,12 +44,8 @@ class Launch:
 def make_launch(database: str | None = None, profile: str | None = None) -> Launch:
     """Return how to start this installation.
 
-    Args:
-        database: the file; None = the one that the variable LOCALMCP_DB names, else the one of the settings.
-        profile: limits the client to what this profile allows.
-
-    Raises:
-        ConfigurationError: there is no such profile.
+    For None the database is the one that the variable LOCALMCP_DB names, else the one of the settings. A profile limits
+    the client; raises ConfigurationError if there is none of that name.
     """
     args = ["-m", "localmcp", "serve"]
     file = database or read_variable(_DATABASE)
@@ -113,12 +109,9 @@ def ask_for_tools(name: str, entry: Mapping[str, Any]) -> list[str]:
 
 
 def ask_server(name: str, entry: Mapping[str, Any], ask: Callable[[Connection], Awaitable[Reply]]) -> Reply:
-    """Return what `ask` gets from a server that is started for it.
+    """Return what `ask` gets from a server that is started for it; raises Unavailable if it does not answer.
 
     It is started in an empty folder and without the variables of this shell, as a desktop program does.
-
-    Raises:
-        Unavailable: it does not start, or does not answer.
     """
     # The MCP SDK takes most of a second to import.
     from localmcp.hub.client import Connection

@@ -41,11 +41,6 @@ class FunctionTool(MethodTool):
         """As JSON has them, so that a date, a path or an enumeration may come as text."""
         return self._model.model_validate_json(json.dumps(arguments))
 
-    @property
-    def output_schema(self) -> Json | None:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """None: what it returns is put into an object only when it is there."""
-        return None
-
     def call(self, arguments: Json) -> Answer:
         return as_answer(self.method(**self._checked(arguments)))
 

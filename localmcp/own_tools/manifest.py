@@ -53,11 +53,11 @@ class Parameter(Table):
     required: bool = False
     minimum: int | float | None = None
     maximum: int | float | None = None
-    min_length: int | None = None
-    max_length: int | None = None
+    min_length: int | None = Field(None, serialization_alias="minLength")
+    max_length: int | None = Field(None, serialization_alias="maxLength")
     pattern: str = ""
     items: Literal["string", "integer", "number"] = "string"
-    max_items: int | None = None
+    max_items: int | None = Field(None, serialization_alias="maxItems")
     allow_dash: bool = False
     """Whether a value may begin with `-` where a program could take it for an option."""
 
@@ -82,20 +82,13 @@ class Parameter(Table):
     @property
     def schema_of_value(self) -> Json:
         """JSON Schema of a value."""
-        schema: Json = {
-            "description": self.description or None,
-            "minimum": self.minimum,
-            "maximum": self.maximum,
-            "minLength": self.min_length,
-            "maxLength": self.max_length,
+        schema = self.model_dump(by_alias=True, exclude_defaults=True, exclude={"required", "allow_dash", "items"})
+        if self.pattern:
             # JSON Schema looks for a pattern anywhere; here the whole value has to fit.
-            "pattern": f"^(?:{self.pattern})$" if self.pattern else None,
-            "items": {"type": self.items} if self.type == "array" else None,
-            "maxItems": self.max_items,
-            "enum": self.enum,
-            "default": self.default,
-        }
-        return {"type": self.type, **{key: value for key, value in schema.items() if value is not None}}
+            schema["pattern"] = f"^(?:{self.pattern})$"
+        if self.type == "array":
+            schema["items"] = {"type": self.items}
+        return {"type": self.type, **schema}
 
 
 # ---------------------------------------------------------------- templates

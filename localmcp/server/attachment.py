@@ -34,8 +34,7 @@ Context = ServerRequestContext[Any]
 def attach(hidden: Registry, discovery: Discovery, server: object) -> None:
     """Add the two tools of `discovery` to `server`, and answer calls of the hidden tools by name.
 
-    Raises:
-        InvalidInput: it is no server of the `mcp` package, or another registry is attached to it.
+    Raises InvalidInput if it is no server of the `mcp` package, or another registry is attached to it.
     """
     if not isinstance(server, MCPServer | Server):
         raise InvalidInput(f"{type(server).__name__} is no server of the mcp package.")

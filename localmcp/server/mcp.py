@@ -39,7 +39,7 @@ from localmcp.humanize import quoted
 from localmcp.library.names import DOCUMENT_URI, without_scheme
 from localmcp.masking import mask_text
 from localmcp.schemas import shorten_value, without_surrogates
-from localmcp.server.handshake import FALLBACK_INSTRUCTIONS
+from localmcp.server.handshake import INSTRUCTIONS
 from localmcp.tools import (
     Answer,
     CallCancellation,
@@ -169,7 +169,7 @@ class ToolServer(Server[Any]):
                 return without_surrogates(self._open_workspace().instructions())
         except Exception:
             log.warning("what the file holds cannot be told", exc_info=True)
-            return FALLBACK_INSTRUCTIONS
+            return INSTRUCTIONS
 
     def watch(self, workspace: Workspace) -> None:
         """Tell clients of changes, but not of changes of tools that tools/list does not show."""

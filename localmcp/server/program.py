@@ -15,22 +15,17 @@ if TYPE_CHECKING:
     from localmcp.workspace import Workspace
 
 
-def serve(
-    open_workspace: Callable[[], Workspace], *, database: str | None = None, profile: str | None = None
-) -> NoReturn:
+def serve(open_workspace: Callable[[], Workspace], *, profile: str | None = None) -> NoReturn:
     """Serve MCP on stdin and stdout until the client leaves; ends the process.
 
     Exit codes: 0 when the client closes stdin or stdout, 130 after SIGINT, 143 after SIGTERM (before the SDK is there:
     killed by the signal, which shells show as the same numbers), 1 after a crash.
 
-    Args:
-        open_workspace: makes the workspace; called after the first reply.
-        database: the path given on the command line; the key under which instructions are remembered.
-        profile: the name of the profile that limits this client; None = no limit.
+    `open_workspace` is called after the first reply; `profile` limits this client.
     """
     if os.isatty(0):
         print("localmcp waits for an MCP client on stdin; Ctrl-C ends it.", file=sys.stderr)
-    wire = greet(database, profile)
+    wire = greet(profile)
     if wire is None:
         os._exit(0)
     import logging
@@ -47,7 +42,7 @@ def serve(
     threading.Thread(target=workspace.prepare, name="localmcp-opening", daemon=True).start()
     from localmcp.server.stdio import Session
 
-    Session(wire, workspace, database, profile).run()
+    Session(wire, workspace, profile).run()
 
 
 def main(database: str | None = None, profile: str | None = None) -> NoReturn:
@@ -69,4 +64,4 @@ def main(database: str | None = None, profile: str | None = None) -> NoReturn:
         logging.getLogger().setLevel(settings.log_level.upper())
         return Workspace(settings)
 
-    serve(open_workspace, database=database, profile=profile)
+    serve(open_workspace, profile=profile)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import os
 import signal
@@ -11,7 +10,6 @@ import sys
 import threading
 from collections.abc import AsyncIterable
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO, cast
 
 import anyio
@@ -21,13 +19,11 @@ from mcp.server.lowlevel.server import NotificationOptions
 from mcp.server.stdio import stdio_server
 from mcp.shared.message import SessionMessage
 
-from localmcp.errors import ConfigurationError, LocalMCPError
-from localmcp.files import write_atomically
-from localmcp.schemas import without_surrogates
-from localmcp.server.handshake import MAX_INSTRUCTIONS, Wire, database_key, instructions_file, read_kept
+from localmcp.errors import ConfigurationError
+from localmcp.server.handshake import Wire
 from localmcp.server.mcp import ToolServer
 from localmcp.server.opening import OpenOnce, close_within
-from localmcp.tools import CallRecord, Scope, use_scope
+from localmcp.tools import CallRecord, Scope
 
 if TYPE_CHECKING:
     from localmcp.workspace import Workspace
@@ -43,10 +39,8 @@ model. A script that pipes messages in wants the answers; clients in a hurry sen
 class Session:
     """Serves the client on `wire`, whose first line may have been answered before the SDK was there."""
 
-    def __init__(self, wire: Wire, workspace: OpenOnce, database: str | None, profile: str | None) -> None:
+    def __init__(self, wire: Wire, workspace: OpenOnce, profile: str | None) -> None:
         self._wire = wire
-        self._database = database
-        self._has_profile = profile is not None
         self._scope = SCOPE
         self._refusal: ConfigurationError | None = None
         """Why the client may reach nothing, when its profile cannot be used."""
@@ -95,15 +89,11 @@ class Session:
     def _open_and_observe(self) -> Workspace:
         workspace = self._source()
 
-        def begin() -> None:
-            self._keep_instructions(workspace)
-            workspace.start_background()
-
         def note_call(_record: CallRecord) -> None:
             # Background work begins with the first call: clients start several copies, and use only one of them.
             if not self._called.is_set():
                 self._called.set()
-                threading.Thread(target=begin, name="localmcp-background", daemon=True).start()
+                threading.Thread(target=workspace.start_background, name="localmcp-background", daemon=True).start()
 
         workspace.registry.observe(note_call)
         workspace.registry.refusal = self._refusal or workspace.registry.refusal
@@ -111,26 +101,8 @@ class Session:
         return workspace
 
     def _close(self) -> None:
-        workspace = self._workspace.opened
-        if workspace is None:
-            return
-        if self._called.is_set():
-            self._keep_instructions(workspace)
-        workspace.close()
-
-    def _keep_instructions(self, workspace: Workspace) -> None:
-        """Keep the instructions for the next start with this database."""
-        if self._has_profile:
-            return
-        try:
-            with use_scope(self._scope):
-                text = without_surrogates(workspace.instructions())[:MAX_INSTRUCTIONS]
-            path, key = Path(instructions_file()), database_key(self._database)
-            others = [(name, kept) for name, kept in read_kept().items() if name != key]
-            # Of twenty databases.
-            write_atomically(path, json.dumps(dict([*others[-19:], (key, text)])))
-        except (OSError, LocalMCPError) as error:
-            log.info("the instructions are not remembered: %s", error)
+        if self._workspace.opened is not None:
+            self._workspace.opened.close()
 
     # ------------------------------------------------------------ messages
 

@@ -55,41 +55,22 @@ class ToolProvider(Protocol):
         ...
 
 
-class DefinedTool(Tool):
-    """A definition with the function that runs it, which takes the tool's parameters by name."""
+class ForeignTool(Tool):
+    """A tool that somebody else defined and runs; its schema may be fetched only when it is needed."""
 
-    def __init__(self, definition: ToolDefinition, handler: Handler) -> None:
-        self.definition = definition
-        self.mark = hidden_mark(definition.name, definition.keywords)
-        self.description = definition.description
-        self._handler = handler
-
-    @property
-    def input_schema(self) -> Json:
-        return self.definition.input_schema
-
-    def call(self, arguments: Json) -> Answer:
-        check_arguments(self.name, self.input_schema, arguments)
-        return as_answer(self._handler(**arguments))
-
-
-class ProvidedTool(Tool):
-    """A tool of somebody's provider; its definition is fetched only when its schema is needed."""
-
-    def __init__(self, provider: ToolProvider, listed: ToolMetadata | ToolDefinition) -> None:
-        self._provider = provider
+    def __init__(
+        self, listed: ToolMetadata | ToolDefinition, schema: Callable[[], Json], run: Callable[[Json], Any]
+    ) -> None:
         self.mark = hidden_mark(listed.name, tuple(listed.keywords))
         self.description = listed.description
+        self._schema, self._run = schema, run
 
     @property
     def input_schema(self) -> Json:
-        definition = self._provider.get_tool(self.name)
-        if definition is None:
-            raise ToolNotFound(self.name)
-        return definition.input_schema
+        return self._schema()
 
     def call(self, arguments: Json) -> Answer:
-        return as_answer(self._provider.call_tool(self.name, arguments))
+        return as_answer(self._run(arguments))
 
 
 class AdaptedProvider:
@@ -100,19 +81,24 @@ class AdaptedProvider:
         self.name = type(provider).__name__
 
     def tools(self) -> list[Tool]:
-        return [ProvidedTool(self.provider, listed) for listed in self.provider.list_tools()]
+        return [self._tool(listed) for listed in self.provider.list_tools()]
 
     def find(self, name: str) -> Tool | None:
         definition = self.provider.get_tool(name)
-        return None if definition is None else ProvidedTool(self.provider, definition)
+        return None if definition is None else self._tool(definition)
+
+    def _tool(self, listed: ToolMetadata | ToolDefinition) -> Tool:
+        def schema() -> Json:
+            definition = self.provider.get_tool(listed.name)
+            if definition is None:
+                raise ToolNotFound(listed.name)
+            return definition.input_schema
+
+        return ForeignTool(listed, schema, lambda arguments: self.provider.call_tool(listed.name, arguments))
 
 
 def adapt(provider: Any) -> Provider:
-    """Return a provider in either form as the registry's own.
-
-    Raises:
-        InvalidInput: it is neither.
-    """
+    """Return a provider in either form as the registry's own; raises InvalidInput for what is neither."""
     if isinstance(provider, Registry):
         return provider
     if all(callable(getattr(provider, name, None)) for name in ("list_tools", "get_tool", "call_tool")):
@@ -134,11 +120,8 @@ class ToolRegistry(Registry):
     """
 
     def __init__(self, name: str = "registry", *, model: str | None = None) -> None:
-        """
-        Args:
-            name: as a provider.
-            model: an embedding model (`default` is the one that localmcp brings), so that tools are also found by
-                meaning; None compares words only, and loads nothing.
+        """With an embedding model (`default` is the one that localmcp brings) tools are also found by meaning; None
+        compares words only, and loads nothing. `name` is its own as a provider.
         """
         from localmcp.models import LazyEmbedder, open_embedder
 
@@ -153,14 +136,11 @@ class ToolRegistry(Registry):
     def register_tool(self, tool: Any, *more: Handler | str) -> None:
         """Add a tool that is not listed, only found; an earlier one of that name is replaced (S1-2).
 
-        Args:
-            tool: a function whose type hints and docstring say everything; or a definition, `ToolDefinition` or the
-                `Tool` of the `mcp` package.
-            more: for a definition first the function that runs it, which takes the parameters by name and may be
-                `async`; then words under which the tool is found.
+        `tool` is a function whose type hints and docstring say everything; or a definition, `ToolDefinition` or the
+        `Tool` of the `mcp` package. After a definition comes the function that runs it, which takes the parameters by
+        name and may be `async`; then words under which the tool is found.
 
-        Raises:
-            InvalidInput: the tool cannot be described or run; says what is missing.
+        Raises InvalidInput if the tool cannot be described or run; says what is missing.
         """
         handler = next((part for part in more if callable(part)), None)
         keywords = tuple(part for part in more if isinstance(part, str))
@@ -171,14 +151,15 @@ class ToolRegistry(Registry):
         definition = ToolDefinition(tool.name, tool.description or "", tool.input_schema, keywords)
         if handler is None:
             raise InvalidInput(f"{definition.name} needs a handler: a function that runs it.")
-        self.add(DefinedTool(definition, handler))
+
+        def run(arguments: Json) -> Any:
+            check_arguments(definition.name, definition.input_schema, arguments)
+            return handler(**arguments)
+
+        self.add(ForeignTool(definition, lambda: definition.input_schema, run))
 
     def add_provider(self, provider: Any) -> None:
-        """Add a source of tools for every request (S1-5).
-
-        Raises:
-            InvalidInput: it is no provider, or the registry itself.
-        """
+        """Add a source of tools for every request (S1-5); raises InvalidInput for no provider, or for itself."""
         if provider is self:
             raise InvalidInput("A registry cannot be its own provider.")
         super().add_provider(adapt(provider))
@@ -193,10 +174,8 @@ class ToolRegistry(Registry):
     def search(self, query: str = "", max_results: int = 0, *, profile: Profile = "best") -> list[ToolHit]:
         """Return the tools that fit, best first: name, description, score, input_schema.
 
-        Args:
-            query: what the tool should do; empty lists all.
-            max_results: 0 and less do not cut.
-            profile: `classic` scores by the original's ladder alone (S1-9).
+        An empty query lists all; `max_results` of 0 and less do not cut; `classic` scores by the original's ladder
+        alone (S1-9).
         """
         return self.discovery.search(query, max_results, profile=profile)
 
@@ -235,10 +214,8 @@ class ToolRegistry(Registry):
     def attach(self, server: MCPServer[Any] | Server[Any]) -> None:
         """Add exactly `tool_search` and `execute_tool` to a server of the `mcp` package; a second time does nothing.
 
-        A client that calls one of the hidden tools by its own name is answered too.
-
-        Raises:
-            InvalidInput: it is no such server, or another registry is attached to it.
+        A client that calls one of the hidden tools by its own name is answered too. Raises InvalidInput if it is no
+        such server, or another registry is attached to it.
         """
         from localmcp.server.attachment import attach
 

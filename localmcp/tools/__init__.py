@@ -15,7 +15,6 @@ from localmcp.tools.base import ToolMark as ToolMark
 from localmcp.tools.base import at_most as at_most
 from localmcp.tools.base import hidden_change as hidden_change
 from localmcp.tools.base import hidden_tool as hidden_tool
-from localmcp.tools.base import integer_beyond_64_bits as integer_beyond_64_bits
 from localmcp.tools.base import integer_or_string as integer_or_string
 from localmcp.tools.base import tool as tool
 from localmcp.tools.method_tool import MethodTool as MethodTool

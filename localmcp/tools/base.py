@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar
 
 from localmcp.errors import InvalidInput, LocalMCPError
 from localmcp.humanize import quoted
@@ -121,19 +121,9 @@ class Tool(ABC):
     def input_schema(self) -> Json:
         """JSON Schema (2020-12) of the arguments; the root is an object that refuses unknown keys."""
 
-    @property
-    def output_schema(self) -> Json | None:
-        """JSON Schema of the structured result, an object."""
-        return None
-
     @abstractmethod
     def call(self, arguments: Json) -> Answer:
-        """Check the arguments and run.
-
-        Raises:
-            InvalidInput: the arguments do not fit; the message lists every problem.
-            LocalMCPError: what the tool itself raises.
-        """
+        """Check the arguments and run; raises InvalidInput, which lists every problem, and what the tool raises."""
 
 
 class Provider(Protocol):
@@ -181,15 +171,3 @@ def at_most(most: int, name: str, value: Any) -> Any:
 
 
 MOST_INTEGER = 2**63 - 1
-
-
-def integer_beyond_64_bits(value: Any) -> int | None:
-    """Return a whole number in `value`, however deep, that SQLite cannot hold; None if there is none."""
-    if isinstance(value, int):
-        return value if abs(value) > MOST_INTEGER else None
-    inner: Iterable[Any] = ()
-    if isinstance(value, Mapping):
-        inner = cast("Mapping[Any, Any]", value).values()
-    elif isinstance(value, list | tuple):
-        inner = cast("Iterable[Any]", value)
-    return next((integer for item in inner if (integer := integer_beyond_64_bits(item)) is not None), None)

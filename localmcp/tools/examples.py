@@ -2,8 +2,7 @@
 
 A tool is a public method marked `@tool` or `@hidden_tool`. Its docstring is the description that a model reads, its
 type hints are the schema, `Annotated[..., Param("…")]` says what a parameter means, a `Literal` is an enumeration, a
-default makes a parameter optional. Registering is one line: `registry.add_service(Examples())`. These are hidden: not
-listed to assistants, but found by `tool_search` and callable by name.
+default makes a parameter optional. Registering is one line: `registry.add_service(Examples())`.
 """
 
 from __future__ import annotations

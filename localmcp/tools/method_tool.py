@@ -22,7 +22,7 @@ from localmcp.schemas import (
     shorten_schema,
     shorten_value,
 )
-from localmcp.tools.base import MOST_INTEGER, Answer, Tool, ToolMark, integer_beyond_64_bits
+from localmcp.tools.base import Answer, Tool, ToolMark
 from localmcp.tools.scope import current_scope
 
 SAME = (
@@ -155,19 +155,12 @@ class MethodTool(Tool):
         schema.setdefault("properties", {})
         return schema
 
-    @cached_property
-    def output_schema(self) -> Json | None:  # pyright: ignore[reportIncompatibleMethodOverride]
-        from pydantic import TypeAdapter
-
-        if "return" not in self._hints:
-            return None
-        if self._hints["return"] is Answer:
-            return {"type": "object"}
-        return TypeAdapter(self._hints["return"]).json_schema(mode="serialization")
-
     def call(self, arguments: Json) -> Answer:
         try:
             value = self.method(**self._checked(arguments))
+        except OverflowError as error:
+            # SQLite holds 64 bits.
+            raise InvalidInput(f"A number of {self.name} is too large; whole numbers end at 2^63 - 1.") from error
         except LocalMCPError as error:
             error.message = _with_values_cut(error.message, arguments)
             if self.mark.on_error is None:
@@ -218,11 +211,7 @@ class MethodTool(Tool):
         except ValidationError as error:
             problems = cast("list[Json]", error.errors(include_url=False, include_context=True))
             raise InvalidInput(self._complaint(problems)) from None
-        checked = {name: getattr(model, _ARGUMENT + name) for name in accepted}
-        for name, value in checked.items():
-            if (large := integer_beyond_64_bits(value)) is not None:
-                raise InvalidInput(f"{name}: {shorten_value(large)} is too large; whole numbers end at {MOST_INTEGER}.")
-        return checked
+        return {name: getattr(model, _ARGUMENT + name) for name in accepted}
 
     def _complaint(self, problems: list[Json]) -> str:
         contract = next(filter(None, map(self._contract_text, problems)), None)

@@ -9,7 +9,7 @@ from typing import cast
 from localmcp.config import config_directory
 from localmcp.errors import ConfigurationError
 from localmcp.humanize import choices
-from localmcp.schemas import Json, list_of, one_or_more
+from localmcp.schemas import Json, one_or_more
 
 RIGHTS = {"read": {"read"}, "write": {"read", "write"}, "admin": {"read", "write", "admin"}}
 """Right -> what it allows; each implies the ones before it."""
@@ -29,9 +29,8 @@ def profiles_file() -> Path:
 def read_profile(name: str) -> Json:
     """Return the limits of a profile, for `dataclasses.replace(scope, **read_profile(name))`.
 
-    Raises:
-        ConfigurationError: the file is missing or not TOML, has no such profile, or the profile has a key or value
-            that cannot be used. A profile is a limit, so nothing in it is overlooked.
+    Raises ConfigurationError for a missing or damaged file or profile, and for any key or value that cannot be used:
+    a profile is a limit, so nothing in it is overlooked.
     """
     path = profiles_file()
     try:
@@ -45,18 +44,17 @@ def read_profile(name: str) -> Json:
         raise ConfigurationError(f"There is no profile '{name}' in {path}.", hint=choices(sorted(table)))
     limits: Json = {}
     for key, value in cast(Json, table[name]).items():
-        texts = one_or_more(value) if key == "rights" else list_of(value)
-        is_list = texts is value or key == "rights"
+        if key != "rights" and key not in LISTS:
+            known = f"Known: {', '.join(LISTS)}, rights."
+            raise ConfigurationError(f"Unknown key '{key}' in [{name}] of {path}.", hint=known)
+        texts = one_or_more(value)
+        is_list = key == "rights" or isinstance(value, list)
         is_list = is_list and all(isinstance(text, str) for text in texts)
-        if key == "rights" and is_list and texts and RIGHTS.keys() >= set(texts):
-            limits[key] = frozenset(right for text in texts for right in RIGHTS[text])
-        elif key in LISTS and is_list:
-            limits[LISTS[key]] = frozenset(texts)
-        elif key != "rights" and key not in LISTS:
-            raise ConfigurationError(
-                f"Unknown key '{key}' in [{name}] of {path}.", hint=f"Known: {', '.join(LISTS)}, rights."
-            )
-        else:
+        if not is_list or (key == "rights" and not (texts and RIGHTS.keys() >= set(texts))):
             accepted = f"one of {', '.join(RIGHTS)}, or a list of them" if key == "rights" else "a list of names"
             raise ConfigurationError(f"{key} = {value!r} in [{name}] of {path} cannot be used: it must be {accepted}.")
+        if key == "rights":
+            limits[key] = frozenset(right for text in texts for right in RIGHTS[text])
+        else:
+            limits[LISTS[key]] = frozenset(texts)
     return limits

@@ -135,8 +135,7 @@ class Registry:
     def get(self, name: str) -> Tool:
         """Return the tool of that name, to show it: unlike in a call, a provider that fails is skipped.
 
-        Raises:
-            UnknownTool: no such tool for this caller; the message names the nearest.
+        Raises UnknownTool, which names the nearest, if there is none for this caller.
         """
         try:
             tool = self.find(name)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from jsonschema import Draft202012Validator
+from desk import check_promise
 
 from localmcp.config import Settings
 from localmcp.errors import AccessDenied, InvalidInput, NotFound
@@ -39,10 +39,7 @@ class Setting:
 
     def call(self, name: str, scope: Scope = ASSISTANT, **arguments: Any) -> dict[str, Any]:
         answer = self.registry.call(name, arguments, scope)
-        tool = self.registry.find(name)
-        assert tool is not None
-        assert tool.output_schema is not None
-        Draft202012Validator(tool.output_schema).validate(answer.value)
+        check_promise(self.registry, name, answer.value)
         return answer.value
 
 

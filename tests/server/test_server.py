@@ -578,19 +578,9 @@ def test_only_a_plain_serve_takes_the_short_way(line: str, expected: tuple[str |
 # ---------------------------------------------------------------- instructions
 
 
-def test_the_next_start_tells_what_the_last_session_learned(folder: Path, server: Server) -> None:
-    assert server.ask(initialize())["result"]["instructions"] == handshake.FALLBACK_INSTRUCTIONS
-    assert server.ask(call(1, "echo", text="x"))["result"]["structuredContent"] == {"words": "x", "count": 1}
-    assert server.end() == (0, "", "")
-    script = "from localmcp.server.handshake import greet\ngreet()"
-    again = Server([sys.executable, "-c", script], folder / "state")
-    assert again.ask(initialize())["result"]["instructions"] == "Ask about the garden."
-    again.release()
-
-
 def test_the_fixed_instructions_fit_and_name_the_common_calls() -> None:
-    assert len(handshake.FALLBACK_INSTRUCTIONS) <= handshake.MAX_INSTRUCTIONS
-    assert f"`execute_tool` runs without a search: {', '.join(COMMON_CALLS)}." in handshake.FALLBACK_INSTRUCTIONS
+    assert len(handshake.INSTRUCTIONS) <= 1500
+    assert f"`execute_tool` runs without a search: {', '.join(COMMON_CALLS)}." in handshake.INSTRUCTIONS
 
 
 # ---------------------------------------------------------------- raw bytes

@@ -116,7 +116,6 @@ def test_schemas_are_valid_closed_objects_without_generated_titles(registry: Reg
     for each in registry.tools():
         Draft202012Validator.check_schema(each.input_schema)
         assert each.input_schema["type"] == "object" and each.input_schema["additionalProperties"] is False
-        assert each.output_schema is not None and each.output_schema["type"] == "object"
         assert '"title":"' not in compact_json(each.input_schema).replace('"title":{', "")
 
 
@@ -130,19 +129,6 @@ def test_a_schema_tells_types_limits_defaults_and_choices(registry: Registry) ->
     assert properties["kind"] == {"enum": ["novel", "essay"], "type": "string"}
     assert properties["shelves"] == {"items": {"type": "string"}, "type": "array"}
     assert found.input_schema["required"] == ["query"]
-
-
-def test_every_answer_fits_the_output_schema(registry: Registry) -> None:
-    calls: list[tuple[str, dict[str, Any]]] = [
-        ("find_books", {"query": "x"}),
-        ("embed", {"texts": []}),
-        ("lend", {"title": "lost"}),
-        ("whoami", {}),
-    ]
-    for name, arguments in calls:
-        found = registry.find(name)
-        assert found is not None and found.output_schema is not None
-        Draft202012Validator(found.output_schema).validate(registry.call(name, arguments).value)
 
 
 def test_the_text_is_compact_json_unless_the_tool_has_words_of_its_own(registry: Registry) -> None:

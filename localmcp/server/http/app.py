@@ -61,7 +61,6 @@ SECURITY_HEADERS = {
 
 
 def _unauthorized(request: Request, message: str, details: str | None = None) -> Refused:
-    """Return the 401 of every path."""
     say("Unauthorized", path=request.url.path, reason=message)
     headers = {"www-authenticate": 'Bearer realm="localmcp"'}
     return Refused(401, f"Unauthorized: {message}", code=SERVER_ERROR, details=details, headers=headers)
@@ -155,8 +154,7 @@ class HttpApp:
     async def _admit(self, request: Request, path: str) -> Response | None:
         """Check where a request comes from and its key; return the answer of a preflight, None for the others.
 
-        Raises:
-            Refused: any check failed.
+        Raises Refused if any check failed.
         """
         # Web pages under another host name (DNS rebinding), and of other origins.
         foreign = await self._security.validate_request(request)
@@ -173,7 +171,6 @@ class HttpApp:
                 headers={
                     "access-control-allow-methods": "GET, POST, DELETE",
                     "access-control-allow-headers": allowed,
-                    "access-control-max-age": "600",
                 },
             )
         if path == HEALTH:
@@ -195,10 +192,8 @@ class HttpApp:
     async def _authenticate(self, request: Request) -> KeyInfo:
         """Return the key in the one Authorization header; from here on `request_scope` is its scope.
 
-        It is checked at every request, so that a key revoked a moment ago is refused.
-
-        Raises:
-            Refused: 401; 429 when too many keys wait to be checked; 500 when the file that holds them cannot be read.
+        It is checked at every request, so that a key revoked a moment ago is refused. Raises Refused: 401; 429 when too
+        many keys wait to be checked; 500 when the file that holds them cannot be read.
         """
         headers = request.headers.getlist("authorization")
         scheme, _, key = headers[0].partition(" ") if len(headers) == 1 else ("", "", "")
@@ -228,9 +223,7 @@ class HttpApp:
     async def _read_body(self, request: Request) -> bytes:
         """Return the request's body. Of each key one large body is read at a time: many at once hold up nobody else.
 
-        Raises:
-            Refused: 413, more than MOST_BODY bytes or MOST_VALUES values.
-            ClientDisconnect: there is nobody to answer.
+        Raises Refused (413) for more than MOST_BODY bytes or MOST_VALUES values, ClientDisconnect if nobody is there.
         """
         declared, body = request.headers.get("content-length", "0"), bytearray()
         size = int(declared[:20]) if declared.isdecimal() else 0

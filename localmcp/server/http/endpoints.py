@@ -57,9 +57,8 @@ class Endpoints:
     ) -> Answer:
         """Return the tool's answer.
 
-        Raises:
-            LocalMCPError: what the tool raises; for a bug, one that names the incident in the log.
-            Refused: 504, no answer within `seconds`; programs and other servers are told, our tools finish.
+        Raises what the tool raises; for a bug LocalMCPError, which names the incident in the log; Refused (504) if it
+        takes longer than `seconds`: programs and other servers are told, our tools finish.
         """
         say(f"Executing tool: {name[:LONGEST]}", key=request_scope.get().caller)
         work = partial(self._call, name, arguments, scope or request_scope.get())

@@ -49,13 +49,9 @@ from localmcp.tools import Json
 ORIGINAL_PATH = "/api/mcp"
 VERSION_HEADER = "mcp-protocol-version"
 STATUS = {
-    PARSE_ERROR: 400,
-    INVALID_REQUEST: 400,
-    INVALID_PARAMS: 400,
-    METHOD_NOT_FOUND: 404,
-    INTERNAL_ERROR: 500,
-    SERVER_ERROR: 500,
-}
+    PARSE_ERROR: 400, INVALID_REQUEST: 400, INVALID_PARAMS: 400,
+    METHOD_NOT_FOUND: 404, INTERNAL_ERROR: 500, SERVER_ERROR: 500,
+}  # fmt: skip
 """JSON-RPC code -> HTTP status for the original's clients (S3-13)."""
 STREAM = "text/event-stream"
 KEY_SECONDS = 5.0
@@ -82,11 +78,7 @@ class McpEndpoints:
             yield
 
     async def post(self, request: Request) -> ASGIApp:
-        """Answer one message.
-
-        Raises:
-            Refused: it is no message of JSON-RPC.
-        """
+        """Answer one message; raises Refused if it is none of JSON-RPC."""
         body, original = await request.body(), request.scope["path"] == ORIGINAL_PATH
         message = check_message(parse_json(body), original=original)
         method, name = message["method"], mapping_of(message.get("params")).get("name")
@@ -145,10 +137,8 @@ class McpEndpoints:
     async def open_stream(self, request: Request) -> ASGIApp:
         """GET `/api/mcp`: the original's stream; messages POSTed to the address it names are answered on it.
 
-        Clients of Streamable HTTP, which name their version, want another kind of stream, which is not offered.
-
-        Raises:
-            Refused: 405 for those; 406 for a client that does not read streams.
+        Refused with 405 for clients of Streamable HTTP, which name their version and want another kind of stream; with
+        406 for those that do not read streams.
         """
         if VERSION_HEADER in request.headers:
             raise Refused(405, "Method not allowed", headers={"allow": "POST"})
@@ -192,10 +182,7 @@ class McpEndpoints:
     def _lasting(self, request: Request, app: ASGIApp) -> ASGIApp:
         """Return the app; its reply, which stays open, ends with the server, or when its key opens less than before.
 
-        To the app this looks as if the client had left.
-
-        Raises:
-            Refused: 503, the server is closing.
+        To the app this looks as if the client had left. Refused with 503 while the server is closing.
         """
         if self.closing.is_set():
             raise Refused(503, "The server is closing", code=SERVER_ERROR)
@@ -243,11 +230,7 @@ class McpEndpoints:
 
 
 def check_message(value: Any, *, original: bool) -> Json:
-    """Return the value as a JSON-RPC message; errors have the original's words (`requirements.md` section 5).
-
-    Raises:
-        Refused: 400 with -32600.
-    """
+    """Return the value as a JSON-RPC message; Refused (400, -32600) in the original's words (section 5)."""
     if isinstance(value, list):
         raise Refused(400, "Invalid Request: JSON-RPC batches are not supported")
     if not isinstance(value, dict):

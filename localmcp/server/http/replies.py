@@ -68,11 +68,7 @@ class Refused(HTTPException):
         headers: Mapping[str, str] | None = None,
         request_id: str | int | None = None,
     ) -> None:
-        """
-        Args:
-            code: the JSON-RPC code for MCP paths.
-            details: more than the contract's short text.
-        """
+        """`code` is that of JSON-RPC for MCP paths; `details` are more than the contract's short text."""
         super().__init__(status, message, headers)
         self.code = code
         self.details = details
@@ -102,8 +98,7 @@ def json_bytes(value: Any) -> bytes:
 def parse_json(body: bytes) -> Any:
     """Return the JSON value of a body, U+FFFD for each lone surrogate in it.
 
-    Raises:
-        Refused: 400 with -32700: not UTF-8, not JSON, nested deeper than 200, or a number that JSON does not allow.
+    Raises Refused (400, -32700) for what is not UTF-8 or JSON, deeper than 200, or has a number that JSON does not.
     """
     try:
         if b"\\ud" in body.lower():
@@ -131,11 +126,7 @@ def has_many_values(body: bytes, most: int) -> bool:
 
 
 def parse_object(body: bytes) -> Json:
-    """Return the JSON object of a body.
-
-    Raises:
-        Refused: 400: it is no JSON, or something else.
-    """
+    """Return the JSON object of a body; raises Refused (400) for anything else."""
     value = parse_json(body)
     if not isinstance(value, dict):
         raise Refused(400, "Invalid request body", code=INVALID_REQUEST, details="the body must be a JSON object")

@@ -60,11 +60,7 @@ def set_up_logging(level: str, *, quiet: bool = False) -> None:
 
 
 def run(address: Address, settings: Settings, open_workspace: Callable[[], Workspace]) -> NoReturn:
-    """Serve until SIGINT or SIGTERM; ends the process.
-
-    Raises:
-        Unavailable: the address cannot be listened on.
-    """
+    """Serve until SIGINT or SIGTERM; ends the process. Raises as `listen`."""
     sock = listen(address)
     limit_heaps()
     if sys.platform != "win32":
@@ -96,11 +92,7 @@ def run(address: Address, settings: Settings, open_workspace: Callable[[], Works
 
 
 def listen(address: Address) -> socket.socket:
-    """Return a listening socket.
-
-    Raises:
-        Unavailable: the address is taken, or not one of this machine.
-    """
+    """Return a listening socket; raises Unavailable for an address that is taken, or not one of this machine."""
     sock = None
     try:
         family, _, _, _, socket_address = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)[0]
