@@ -393,7 +393,7 @@ class OwnOffer:
         if not uri.startswith(DOCUMENT_URI):
             return None
         offset = parse_qs(urlsplit(uri).query).get("offset", ["0"])[0]
-        if not offset.isdecimal() or len(offset) > 20:
+        if not offset.isdecimal() or len(offset) > 18:
             raise InvalidInput(f"offset: {shorten_value(offset)} is not a whole number, or too large.")
         document = self._call("get_document", sourceId=without_scheme(uri), offset=int(offset))
         contents: list[Json] = [{"uri": uri, "mimeType": "text/plain", "text": document["source"]["content"]}]

@@ -160,7 +160,9 @@ class MethodTool(Tool):
             value = self.method(**self._checked(arguments))
         except OverflowError as error:
             # SQLite holds 64 bits.
-            raise InvalidInput(f"A number of {self.name} is too large; whole numbers end at 2^63 - 1.") from error
+            large = [name for name, value in arguments.items() if isinstance(value, int) and value.bit_length() > 63]
+            which = ", ".join(large) or "a number"
+            raise InvalidInput(f"{self.name}: {which} is too large; whole numbers end at 2^63 - 1.") from error
         except LocalMCPError as error:
             error.message = _with_values_cut(error.message, arguments)
             if self.mark.on_error is None:
