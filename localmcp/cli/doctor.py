@@ -61,7 +61,7 @@ def doctor(session: Session, fix: bool) -> int:
     Each problem names the command that fixes it. --fix makes indexes again from the documents, and deletes what belongs
     to nothing; the documents themselves are never touched. Ends with exit code 1 when something does not work.
     """
-    from localmcp.doctor.examination import check_configuration, run_checks
+    from localmcp.doctor.examination import run_checks
 
     repaired = None
     if fix and is_filled(session.settings.database):
@@ -69,7 +69,7 @@ def doctor(session: Session, fix: bool) -> int:
     try:
         checks = run_checks(session.settings)
     except ConfigurationError:
-        checks = check_configuration()
+        checks = run_checks(None)
     wrong = sum(check.status == "fail" for check in checks)
     result: Json = {
         "ok": wrong == 0,

@@ -12,7 +12,6 @@ from localmcp import config
 from localmcp.cli import render
 from localmcp.cli.progress import shown_counts
 from localmcp.cli.session import Session, command, group, pass_session
-from localmcp.doctor.settings import reembed_file
 from localmcp.errors import InvalidInput
 from localmcp.humanize import command_line, counted
 from localmcp.index import reembedding
@@ -151,14 +150,26 @@ def reembed(session: Session, model: str | None, clean: bool) -> None:
 
 def _read_all(session: Session, spec: str) -> None:
     """Let a model read all collections and the rules; print what was done."""
+    from localmcp.index.adaptation import adapt_weights
     from localmcp.workspace import Workspace
 
     session.existing()
     session.if_stopped = GOES_ON
     # Only this workspace uses the other model; the settings keep theirs.
     with Workspace(replace(session.settings, model=spec)) as workspace:
-        done, rules = reembed_file(workspace, None, lambda one: shown_counts(session, f"embedding {one.name}"))
-        model = {"spec": spec, "name": workspace.embedder.get().identity.name}
+        database = workspace.database
+        with database.read() as connection:
+            collections = reembedding.collections_to_reembed(connection, None)
+        database.ensure_writable()
+        embedder = workspace.embedder.get()
+        done: list[reembedding.Reembedded] = []
+        for collection in collections:
+            with shown_counts(session, f"embedding {collection.name}") as tell:
+                done.append(reembedding.reembed(database, collection, embedder, tell))
+            if done[-1].switched and workspace.settings.semantic_weight is None:
+                adapt_weights(database, embedder)
+        rules = workspace.rules.embed_missing()
+    model = {"spec": spec, "name": embedder.identity.name}
     facts = {"model": model, "rules": rules, "setting": session.settings.model}
     session.answer({**facts, "collections": list(map(asdict, done))})
     for one in done:

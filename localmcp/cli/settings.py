@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
+
 import click
 
 from localmcp import config as configuration
 from localmcp.cli import render
 from localmcp.cli.session import Session, group, pass_session
-from localmcp.doctor.settings import change_setting
 from localmcp.errors import ConfigurationError
 from localmcp.humanize import choices
 from localmcp.schemas import Json, did_you_mean
@@ -48,7 +49,23 @@ def get_setting(session: Session, name: str) -> None:
 @pass_session
 def set_setting(session: Session, name: str, value: str) -> None:
     """Write one setting to config.toml; its comments and order are kept."""
-    path = change_setting(_checked_name(name), value)
+    name = _checked_name(name)
+    # Checked before it is written; no model is opened for it.
+    if name == "model":
+        from localmcp.models import parse_spec
+
+        spec = parse_spec(value)
+        if spec.kind == "folder" and not os.path.isdir(spec.target):
+            raise ConfigurationError(f"model is '{value}', but there is no folder {spec.target}.")
+    elif name == "collection":
+        from localmcp.index.collections import checked_collection_name
+
+        checked_collection_name(value)
+    elif name == "language_model" and value:
+        from localmcp.models.language_model import parse_address
+
+        parse_address(value)
+    path = configuration.write_setting(name, value)
     session.answer({**_value(session, name), "file": str(path)}, lambda _: session.note(f"Written to {path}"))
     where = _origin(session, name)
     if where not in ("config.toml", "default"):

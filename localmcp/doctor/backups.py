@@ -88,9 +88,7 @@ def restore(path: Path, backup: Path, *, other: bool = False, powers: KeptPowers
     file that others have open stays the same file: its content is replaced in one transaction, and they see it at their
     next search. One that cannot be read any more, or whose tables somebody changed, is replaced as a whole.
 
-    Args:
-        other: the backup may be of another file.
-        powers: those that stay although this machine did not make or adopt the backup; none by default.
+    `other`: the backup may be of another file. `powers`: those that stay of a backup from another machine.
 
     Raises:
         FileUnavailable: there is no such backup, it is not sound, the file is locked, or the disk is full.

@@ -1,90 +1,452 @@
-"""All checks together, for the command line and the terminal interface."""
+"""The checks of `localmcp doctor`: this machine, the file, what is in it, and the configuration."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+import importlib.util
+import logging
+import os
+import platform
+import shutil
+import tomllib
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
 from itertools import islice
+from pathlib import Path
+from typing import Any, Literal
 
 import apsw
 
+from localmcp import __version__, config
 from localmcp.config import Settings
-from localmcp.doctor import configuration
-from localmcp.doctor.check import Check, looked
-from localmcp.doctor.checks import (
-    check_contents,
-    check_file,
-    check_installation,
-    check_model,
-    check_place,
-    check_writable,
-)
-from localmcp.errors import LocalMCPError
-from localmcp.files import is_filled
-from localmcp.storage.database import fetch_all
+from localmcp.doctor.rebuild import LOST_PASSAGES, REMADE_TABLES, count_wrong_counts, damaged_tables
+from localmcp.errors import AlteredSchema, ConfigurationError, FileTooNew, LocalMCPError, UnknownTool
+from localmcp.files import abandoned_folders, expand_home, is_filled, modified_ns
+from localmcp.hub.client_configuration import client_files, is_localmcp, read_document, servers_in
+from localmcp.hub.servers import McpServers
+from localmcp.humanize import command_line, counted, size
+from localmcp.index.collections import spec_of, unread_languages
+from localmcp.index.consistency import disagreements
+from localmcp.index.reembedding import REFRESH
+from localmcp.index.vector_queue import waiting, word_only_passages
+from localmcp.own_tools.problems import line_of
+from localmcp.schemas import list_of, mapping_of
+from localmcp.storage.adoption import run_killable
+from localmcp.storage.connections import check_levenshtein, connect, has_sqlite_vec
+from localmcp.storage.database import Database, fetch_all, fetch_column, fetch_one
+from localmcp.storage.schema import foreign_objects, is_adopted
+from localmcp.tools.profiles import profiles_file, read_profile
+from localmcp.visible_text import visible
 from localmcp.workspace import Workspace
 
-Look = Callable[[], Iterable[Check]]
+log = logging.getLogger(__name__)
+
+FIX = "localmcp doctor --fix"
 
 
 @dataclass(frozen=True, slots=True)
-class Examination:
-    """The results of the checks, and the sizes of the tables."""
+class Check:
+    """The result of one check."""
 
-    checks: Sequence[Check]
-    sizes: Sequence[tuple[str, int]] = ()
-    """(table, bytes), the largest first."""
+    name: str
+    status: Literal["ok", "warn", "fail"]
+    """`warn`: it works, but should be looked at. `fail`: something does not work, or the file is not sound."""
+    says: str
+    fix: str = ""
+    """The command that fixes it; empty when nothing has to be done, or no command can."""
 
 
-def run_checks(target: Workspace | Settings) -> list[Check]:
-    """Run every check; changes nothing, and makes no file. Settings are enough where no file is open.
+def run_checks(target: Workspace | Settings | None) -> list[Check]:
+    """Run every check. Settings are enough where no file is open; None: they cannot be used, nor can the file then.
 
     1 s for the model, and 3 s for 100,000 passages.
     """
-    if isinstance(target, Workspace):
-        return list(_checks(target))
-    with Workspace(target, read_only=True) as workspace:
-        return list(_checks(workspace))
+    if isinstance(target, Settings):
+        with Workspace(target, read_only=True) as workspace:
+            return run_checks(workspace)
+    checks = [*_looked("installation", lambda: _check_installation(target.settings if target else None))]
+    if target:
+        path = target.database.path
+        checks += _looked("place", lambda: _check_place(path))
+        file = [*_looked("file", lambda: _check_file(path))]
+        checks += file
+        if not is_filled(path):
+            # Only whether the model opens: what it is compared with needs a file.
+            checks += _looked("model", lambda: islice(_check_model(target), 1))
+        elif all(check.status != "fail" for check in file):
+            checks += _looked("writing", lambda: [_check_writable(target.database)])
+            checks += _looked("contents", lambda: _check_contents(target))
+    checks += _looked("config", _check_settings)
+    checks += _looked("profiles", lambda: _check_profiles(target))
+    checks += _looked("mcp servers", check_servers)
+    checks += _looked("clients", _check_clients)
+    if target:
+        checks += _looked("tools", lambda: _check_tools(target))
+    return checks
 
 
-def examine(workspace: Workspace) -> Examination:
-    """Return the checks, and the sizes of the tables with their indexes where SQLite can measure them."""
-    sql = """
-        select tbl_name, sum(pgsize) from dbstat join sqlite_schema on sqlite_schema.name = dbstat.name
-        where aggregate = 1 group by 1 order by 2 desc limit 8
+def _looked(name: str, look: Callable[[], Iterable[Check]]) -> Iterator[Check]:
+    """Yield the checks that `look` makes; a fault on the way becomes the last of them.
+
+    What they say may come from files of others: characters that control a terminal are made visible.
     """
-    checks = run_checks(workspace)
     try:
-        with workspace.database.read() as connection:
-            return Examination(checks, fetch_all(connection, sql))
-    except (LocalMCPError, apsw.Error):
-        return Examination(checks)
+        for check in look():
+            yield replace(check, says=visible(check.says), fix=visible(check.fix))
+    except LocalMCPError as error:
+        yield Check(name, "fail", visible(str(error)))
+    except (apsw.Error, OSError, ValueError, TypeError, LookupError) as error:
+        log.debug("the check %s failed", name, exc_info=True)
+        says = f"could not be looked at: {type(error).__name__}: {error}"
+        yield Check(name, "fail", visible(says[:300]))
 
 
-def check_configuration() -> list[Check]:
-    """Return what can be looked at when the settings themselves cannot be used: there is no file to open then."""
-    return [*looked("installation", lambda: check_installation(None)), *_configuration(None)]
+# ---------------------------------------------------------------- the machine
 
 
-def _checks(workspace: Workspace) -> Iterator[Check]:
-    settings, path = workspace.settings, workspace.database.path
-    yield from looked("installation", lambda: check_installation(settings))
-    yield from looked("place", lambda: check_place(path))
-    file = list(looked("file", lambda: check_file(path)))
-    yield from file
+def _check_installation(settings: Settings | None) -> Iterator[Check]:
+    if settings is not None and settings.milvus_address and importlib.util.find_spec("pymilvus") is None:
+        yield Check("python", "fail", "not installed: pymilvus", "pip install localmcp[milvus]")
+    else:
+        system = f"{platform.system()} {platform.machine()}"
+        yield Check("python", "ok", f"localmcp {__version__}, Python {platform.python_version()}, {system}")
+    version = apsw.sqlite_lib_version()
+    with closing(connect("")) as connection:
+        if not check_levenshtein(connection):
+            says = f"SQLite {version}; its levenshtein function is wrong: quick starts use fallback"
+            yield Check("sqlite", "warn", says)
+        elif not has_sqlite_vec(connection):
+            says = "sqlite-vec is not loaded (there is no wheel for Windows arm64 and musl); numpy compares the vectors"
+            yield Check("sqlite", "warn", says, "pip install --force-reinstall 'sqlite-vec>=0.1.9,<0.1.10'")
+        else:
+            yield Check("sqlite", "ok", f"SQLite {version}, brought by apsw, with sqlite-vec")
+
+
+def _check_place(path: Path) -> Iterator[Check]:
+    """Check the folder and the disk of the file, without opening it."""
+    if who := synced_by(path):
+        says = f"{path.parent} is synchronized by {who}, which may copy the file half-written or bring back an old one"
+        says += "; keep it elsewhere and synchronize backups"
+        yield Check("folder", "warn", says, "localmcp config set database PATH")
+    else:
+        yield Check("folder", "ok", "not in a synchronized folder")
+    folder = next(parent for parent in path.absolute().parents if parent.exists())
+    free, used = shutil.disk_usage(folder).free, path.stat().st_size if path.is_file() else 0
+    if free < 100_000_000:
+        yield Check("disk", "fail", f"only {size(free)} left: writing may fail, though nothing is lost then")
+    elif free < used + 100_000_000:
+        says = f"{size(free)} left, less than the file has ({size(used)}): no room for a backup"
+        yield Check("disk", "warn", says)
+    else:
+        yield Check("disk", "ok", f"{size(free)} left")
+    log_file = path.with_name(f"{path.name}-wal")
+    if log_file.exists() and (bytes_ := log_file.stat().st_size) > 64_000_000:
+        says = f"{size(bytes_)} of changes are not yet in the file itself: somebody has been reading for long"
+        yield Check("left behind", "warn", says, FIX)
+    if scraps := abandoned_folders(path.parent):
+        names = ", ".join(scrap.name for scrap in scraps[:3])
+        yield Check("left behind", "warn", f"unfinished copies of a program that was killed: {names}", FIX)
+
+
+def synced_by(path: Path) -> str | None:
+    """Return the program that synchronizes the folder that the file is in; None when none seems to."""
+    programs = {
+        "dropbox": "Dropbox", "onedrive": "OneDrive", "google drive": "Google Drive", "googledrive": "Google Drive",
+        "my drive": "Google Drive", "mobile documents": "iCloud Drive", "icloud drive": "iCloud Drive",
+        "icloud": "iCloud Drive", "cloudstorage": "a cloud drive", "nextcloud": "Nextcloud", "owncloud": "ownCloud",
+        "proton drive": "Proton Drive", "syncthing": "Syncthing",
+    }  # fmt: skip
+    for folder in path.absolute().parents:
+        name = folder.name.casefold()
+        for beginning, program in programs.items():
+            if name == beginning or name.startswith((f"{beginning} ", f"{beginning}-", f"{beginning}~")):
+                return program
+    return None
+
+
+# ---------------------------------------------------------------- the file
+
+
+def _check_file(path: Path) -> Iterator[Check]:
+    """Check the file as such; the last check fails when nothing of it can be read."""
+    if not path.exists():
+        yield Check("file", "warn", f"{path} does not exist yet", "localmcp add FOLDER")
+        return
     if not is_filled(path):
-        # Only whether the model opens: what it is compared with needs a file.
-        yield from looked("model", lambda: islice(check_model(workspace), 1))
-    elif all(check.status != "fail" for check in file):
-        yield from looked("writing", lambda: [check_writable(workspace.database)])
-        yield from looked("contents", lambda: check_contents(workspace))
-    yield from _configuration(workspace)
+        yield Check("file", "fail", f"{path} is empty", "localmcp add FOLDER, or: localmcp restore BACKUP")
+        return
+    try:
+        yield from run_killable(path, _look_at_pages, path)
+    except FileTooNew as error:
+        yield Check("file", "fail", error.message, "pip install --upgrade localmcp")
+    except AlteredSchema as error:
+        yield Check("file", "fail", error.message, command_line("localmcp", "adopt", path))
+    except LocalMCPError as error:
+        yield Check("file", "fail", error.message, command_line("localmcp", "restore", "BACKUP", "--db", path))
 
 
-def _configuration(workspace: Workspace | None) -> Iterator[Check]:
-    yield from looked("config", configuration.check_settings)
-    yield from looked("profiles", lambda: configuration.check_profiles(workspace))
-    yield from looked("mcp servers", configuration.check_servers)
-    yield from looked("clients", configuration.check_clients)
-    if workspace is not None:
-        yield from looked("tools", lambda: configuration.check_tools(workspace))
+def _look_at_pages(path: Path) -> list[Check]:
+    """Check what is in the file, in a process that knows nothing of it.
+
+    SQLite checks a full-text table against what its connection read of it earlier.
+    """
+    with closing(Database(path, read_only=True)) as database, database.read() as connection:
+        checks = [Check("file", "ok", f"{path}: {size(path.stat().st_size)}")]
+        if foreign := foreign_objects(connection)[:20]:
+            says = f"not ours, and in no pack, merged or restored file: {', '.join(foreign)}"
+            checks.append(Check("file", "warn", says))
+        damages = damaged_tables(connection)
+        parents = [] if damages else fetch_all(connection, "select * from pragma_foreign_key_check limit 1000")
+    fix = command_line("localmcp", "restore", "BACKUP", "--db", path)
+    if damages:
+        says = "; ".join(f"the table '{table}': {message}" if table else message for table, message in damages.items())
+        fix = FIX if damages.keys() <= REMADE_TABLES else fix
+        return [*checks, Check("integrity", "fail", f"damaged: {says}", fix)]
+    if parents:
+        says = f"{len(parents)} rows point at something that is not there"
+        return [*checks, Check("integrity", "fail", says, fix)]
+    return [*checks, Check("integrity", "ok", "every page is whole")]
+
+
+def _check_writable(database: Database) -> Check:
+    path = database.path
+    if not is_adopted(database.file_id):
+        says = "the file comes from somewhere else and is read-only here"
+        return Check("writing", "warn", says, command_line("localmcp", "adopt", path))
+    if not os.access(path, os.W_OK) or not os.access(path.parent, os.W_OK):
+        says = "the file or its folder is write-protected: searching works, changing does not"
+        return Check("writing", "warn", says)
+    return Check("writing", "ok", "the file can be changed")
+
+
+# ---------------------------------------------------------------- the content
+
+
+def _check_contents(workspace: Workspace) -> Iterator[Check]:
+    """Check everything that is read from tables. Needs a file that opens."""
+    with workspace.database.read() as connection:
+        checks = list(_check_tables(connection))
+    if _check_writable(workspace.database).status != "ok":
+        # No command changes the file before it is writable, of which a check of its own tells.
+        checks = [replace(check, fix="") for check in checks]
+    yield from checks
+    for mount in workspace.mounts.described():
+        if mount["problem"]:
+            says = f"'{mount['name']}' ({mount['path']}) is not searched: {mount['problem']}"
+            yield Check("mounted", "warn", says, command_line("localmcp", "unmount", mount["name"]))
+    yield from _check_model(workspace)
+
+
+def _check_tables(connection: apsw.Connection) -> Iterator[Check]:
+    sql = "select count(*), coalesce(sum(chunk_count), 0) from sources where trashed_at is null"
+    sources, chunks = fetch_one(connection, sql)
+    yield Check("holds", "ok", f"{counted(sources, 'document')} in {counted(chunks, 'passage')}")
+    problems = disagreements(connection)
+    for problem in problems:
+        lost = any(part in problem for part in LOST_PASSAGES)
+        yield Check("indexes", "fail", problem, "localmcp restore BACKUP" if lost else FIX)
+    if counts := count_wrong_counts(connection):
+        yield Check("indexes", "fail", f"{counts} counts of words or kinds of text are wrong", FIX)
+    elif not problems:
+        yield Check("indexes", "ok", "keywords, vectors and sign codes agree with the documents")
+    ids = fetch_column(connection, "select id from collections where kind = 'documents'")
+    if missing := waiting(connection, ids).passages:
+        yield Check("vectors", "warn", f"{counted(missing, 'passage')} found by word only so far", REFRESH)
+    else:
+        by_word_only = word_only_passages(connection, ids)
+        aside = f", {by_word_only:,} aside that are found by word only" if by_word_only else ""
+        yield Check("vectors", "ok", f"every passage has one{aside}")
+    yield from _check_freshness(connection)
+    if unread := unread_languages(connection):
+        yield Check("model", "warn", unread.sentence, unread.command)
+
+
+def _check_freshness(connection: apsw.Connection) -> Iterator[Check]:
+    sql = """
+        select path, ledger.size, ledger.mtime_ns from ledger join sources on sources.id = source_id
+        where status = 'indexed' and trashed_at is null and ledger.mtime_ns is not null order by sources.id limit 50000
+    """
+    counts: Counter[str] = Counter()
+    for path, bytes_, mtime_ns in connection.execute(sql):
+        try:
+            status = os.stat(path)
+            is_same = (status.st_size, modified_ns(status)) == (bytes_, mtime_ns)
+            counts["same" if is_same else "changed"] += 1
+        except (FileNotFoundError, NotADirectoryError, ValueError):
+            counts["gone"] += 1
+        except OSError:
+            counts["closed"] += 1
+    for path in fetch_column(connection, "select distinct path from roots where kind = 'folder'"):
+        if not os.path.isdir(path):
+            says = f"{path} is not there; if its disk is only not mounted, or it was moved, nothing has to be done"
+            yield Check("freshness", "warn", says, command_line("localmcp", "remove", path))
+    if closed := counts["closed"]:
+        says = f"{counted(closed, 'file')} cannot be looked at; what was read of them is still searched"
+        yield Check("freshness", "warn", says)
+    if stale := [f"{counted(counts[state], 'file')} {state}" for state in ("changed", "gone") if counts[state]]:
+        yield Check("freshness", "warn", f"{' and '.join(stale)}, of {counts.total():,}", REFRESH)
+    elif counts:
+        yield Check("freshness", "ok", f"{counted(counts.total(), 'file')} as they were indexed")
+
+
+def _check_model(workspace: Workspace) -> Iterator[Check]:
+    """Check whether the model that is set opens, and made the vectors that are there."""
+    setting = workspace.settings.model
+    try:
+        identity = workspace.embedder.get().identity
+    except LocalMCPError as error:
+        fix = "localmcp config set model default" if isinstance(error, ConfigurationError) else "localmcp models list"
+        yield Check("model", "fail", f"{setting}: {error}", "" if error.hint else fix)
+        return
+    dimensions = f"{identity.dimension} dimensions, {identity.max_tokens} tokens"
+    yield Check("model", "ok", f"{setting}: {identity.name}, {dimensions}")
+    sql = """
+        select collections.name, kind, models.name, dimension from collections join models on models.id = model_id
+        where fingerprint <> ? and kind <> 'dropped' order by 1
+    """
+    with workspace.database.read() as connection:
+        foreign = fetch_all(connection, sql, (identity.fingerprint,))
+    for name, kind, model, dimension in foreign:
+        says = f"come from {model}, not from {identity.name}: not found by meaning"
+        if kind == "rules":
+            yield Check("model", "warn", f"the vectors of rules {says}", "localmcp rules reembed")
+        else:
+            fix = f"localmcp config set model {spec_of(model, dimension)}, or: localmcp reembed"
+            yield Check("model", "warn", f"the vectors of '{name}' {says}", fix)
+
+
+# ---------------------------------------------------------------- the configuration
+
+
+def _check_settings() -> Iterator[Check]:
+    """Yield every mistake in `config.toml` and the environment."""
+    path, correct = config.config_file(), True
+    table: dict[str, Any] = {}
+    text = ""
+    try:
+        text = path.read_text(encoding="utf-8-sig") if path.exists() else ""
+        table = tomllib.loads(text)
+    except (OSError, ValueError) as error:
+        correct = False
+        yield Check("config", "fail", f"{path}: {error}", f"edit {path}")
+    raws = [(name, raw, f"{path}:{line_of(text, (name,)) or 1}", f"edit {path}") for name, raw in table.items()]
+    raws += [
+        (setting["name"], raw, setting["env"], "correct the variable, or unset it")
+        for setting in config.describe_settings()
+        if (raw := config.read_variable(setting["env"]))
+    ]
+    for name, raw, where, fix in raws:
+        try:
+            config.parse_setting(name, raw, where)
+        except ConfigurationError as error:
+            correct = False
+            yield Check("config", "fail", str(error), fix)
+    if correct:
+        yield Check("config", "ok", f"{path}" if path.exists() else f"no {path}; defaults are used")
+
+
+def _check_profiles(workspace: Workspace | None) -> Iterator[Check]:
+    """Yield what is wrong with the profiles of `profiles.toml`; of their tools with a workspace only."""
+    path = profiles_file()
+    if not path.exists():
+        return
+    text = path.read_text(encoding="utf-8", errors="replace")
+    try:
+        names = list(tomllib.loads(text))
+    except tomllib.TOMLDecodeError as error:
+        yield Check("config", "fail", f"{path}: {error}", f"edit {path}")
+        return
+    correct = True
+    for name in names:
+        where, tool_names = f"{path}:{line_of(text, (name,)) or 1}", list[str]()
+        try:
+            tool_names = sorted(read_profile(name).get("tools", ()))
+        except ConfigurationError as error:
+            correct = False
+            yield Check("config", "fail", f"{where}: {error}")
+        for tool in tool_names if workspace else ():
+            try:
+                _ = workspace and workspace.registry.get(tool)
+            except UnknownTool as error:
+                correct = False
+                yield Check("config", "warn", f"{where}: {error}", f"edit {path}")
+    if correct:
+        yield Check("config", "ok", f"{len(names)} in {path}")
+
+
+def check_servers() -> Iterator[Check]:
+    """Check the entries of `mcp.json`."""
+    path = config.servers_file()
+    if not path.exists():
+        return
+    servers = McpServers(config.cache_directory() / "mcp", config.state_directory() / "logs")
+    if servers.problem is not None:
+        raise servers.problem
+    text, correct = path.read_text(encoding="utf-8-sig", errors="replace"), True
+    for server in servers.servers.values():
+        entry, changed = server.entry, server.changes()
+        fix = f"localmcp servers remove {entry.name}"
+        if entry.problem:
+            correct = False
+            at = next((n for n, line in enumerate(text.splitlines(), 1) if f'"{entry.name}"' in line), 1)
+            yield Check("mcp servers", "fail", f"{path}:{at}: '{entry.name}' cannot be used: {entry.problem}", fix)
+        elif entry.command and not entry.is_off and not _is_program(entry.command, entry.cwd):
+            says = f"the program '{entry.command}' of '{entry.name}' is not on this machine"
+            yield Check("mcp servers", "warn", says, fix)
+        if changed:
+            says = f"'{entry.name}' has changed what it says of {', '.join(changed)} since you approved it"
+            yield Check("mcp servers", "warn", says, f"localmcp servers approve {entry.name}")
+    if correct:
+        yield Check("mcp servers", "ok", f"{len(servers.servers)} in {path}")
+
+
+def _is_program(command: str, folder: str = "") -> bool:
+    """Return whether a command that runs in a folder is on this machine; with a variable in it, it may be."""
+    if "${" in command + folder:
+        return True
+    command = os.path.expanduser(command)
+    is_path = os.path.basename(command) != command
+    return shutil.which(os.path.join(os.path.expanduser(folder), command) if is_path else command) is not None
+
+
+def _check_tools(workspace: Workspace) -> Iterator[Check]:
+    """Check the person's tool manifests, as `localmcp tools check` sees them."""
+    if not workspace.own_tools.files():
+        return
+    problems = workspace.own_tools.problems()
+    for problem in dict.fromkeys(problems):
+        where = problem.file if problem.line is None else f"{problem.file}:{problem.line}"
+        says = f"{where}: {problem.message} {problem.hint or ''}".strip()
+        yield Check("tools", "fail" if problem.level == "error" else "warn", says, "localmcp tools check")
+    if not problems:
+        yield Check("tools", "ok", f"your tools in {workspace.own_tools.folder} have no mistakes")
+
+
+def _check_clients() -> Iterator[Check]:
+    """Check the MCP clients on this machine that start localmcp, and whether they can."""
+    using: dict[str, None] = {}
+    present: dict[str, None] = {}
+    for client in client_files():
+        if not client.path.is_file():
+            continue
+        present[client.title] = None
+        try:
+            entries = servers_in(read_document(client.path), client.path)
+        except ConfigurationError as error:
+            yield Check("clients", "warn", f"{client.title}: {error.message}")
+            continue
+        for name, entry in ((name, mapping_of(value)) for name, value in entries.items()):
+            if not is_localmcp(entry):
+                continue
+            using[client.title] = None
+            command, words = entry.get("command"), [str(argument) for argument in list_of(entry.get("args"))]
+            starts = f"{client.title} starts '{name}'"
+            if isinstance(command, str) and command and not _is_program(command):
+                yield Check("clients", "fail", f"{starts} with {command}, which is not there", "localmcp demo")
+            for option, file in zip(words, words[1:], strict=False):
+                if option == "--db" and not expand_home(file).exists():
+                    yield Check("clients", "warn", f"{starts} on {file}, which does not exist yet")
+    titles = f" ({', '.join(present)} found)" if present else ""
+    says = f"no MCP client on this machine starts localmcp yet{titles}; connect one with `localmcp connect`"
+    yield Check("clients", "ok", f"localmcp is set up in {', '.join(using)}" if using else says)

@@ -4,6 +4,7 @@ searches faster and the file smaller. Both may be killed anywhere."""
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Callable
 from contextlib import closing
@@ -13,7 +14,6 @@ from pathlib import Path
 import apsw
 
 from localmcp.doctor.backups import name_beside
-from localmcp.doctor.checks import LOST_PASSAGES, REMADE_TABLES, count_wrong_counts, damaged_tables, owner_of
 from localmcp.errors import FileUnavailable
 from localmcp.files import abandoned_folders, scratch_folder
 from localmcp.humanize import counted
@@ -26,9 +26,11 @@ from localmcp.quickstarts.store import rebuild_index
 from localmcp.storage.connections import connect, truncate_log
 from localmcp.storage.database import Database, bump_generations, fetch_all, fetch_column, fetch_one
 
-CHUNKS_AT_ONCE = 2000
-MERGED_PAGES = 300
-"""Pages written by one step of a merge: about 50 ms, between which others get to write."""
+REMADE_TABLES = frozenset({"words", "terms", "chunks_fts", "quickstarts_fts", "vectors", "sentence_codes",
+                           "word_vectors", "signs", "calls", ""})  # fmt: skip
+"""What can be made again from the documents, or, as the log of calls, be begun anew."""
+LOST_PASSAGES = ("another number of passages", "do not continue")
+"""In what is said of passages that are torn or lost, which cannot be made again from the file itself."""
 
 DEAD_ROWS = (
     """
@@ -63,12 +65,51 @@ class Optimized:
 
     bytes_before: int
     bytes_after: int = 0
-    merged: int = 0
-    """Steps in which the keyword indexes were merged."""
     removed: int = 0
     """Rows that belonged to nothing."""
     vacuumed: bool = False
-    notes: list[str] = field(default_factory=list[str])
+    note: str = ""
+    """Why the empty pages stay, if they do."""
+
+
+# ---------------------------------------------------------------- damage
+
+
+def damaged_tables(connection: apsw.Connection) -> dict[str, str]:
+    """Return table -> what SQLite says of it, "" -> what is wrong with no table; empty for a sound file."""
+    messages = _integrity(connection, "20")
+    if messages == ["ok"]:
+        return {}
+    damages: dict[str, str] = {}
+    for table in fetch_column(connection, "select name from sqlite_schema where type = 'table'"):
+        message = _integrity(connection, f"'{table}'")[0]
+        if message != "ok":
+            damages[_owner_of(table)] = message
+    return damages or {"": messages[0]}
+
+
+def _owner_of(table: str) -> str:
+    """Return the full-text table that has this table for its pages, or the table itself."""
+    return re.sub("(?<=_fts)_.*", "", table)
+
+
+def _integrity(connection: apsw.Connection, argument: str) -> list[str]:
+    try:
+        return fetch_column(connection, f"pragma integrity_check({argument})")
+    except apsw.CorruptError as error:
+        return [str(error)]
+
+
+def count_wrong_counts(connection: apsw.Connection) -> int:
+    """Return how many rows of words, terms and groups are certainly counted wrongly; costs little."""
+    sql = """
+        select (select count(*) from words where chunks <= 0) + (select count(*) from terms where chunks <= 0)
+            + (select count(*) from groups where chunks <> (
+                select count(*) from chunks join sources on sources.id = source_id
+                where group_id = groups.id and trashed_at is null))
+            + (select (select count(*) from chunks_fts) > 0 and not exists (select 1 from terms))
+    """
+    return fetch_one(connection, sql)
 
 
 # ---------------------------------------------------------------- repair
@@ -78,12 +119,21 @@ def repair(database: Database, say: Callable[[str], None] = lambda _: None) -> R
     """Fix what is safe to fix, after copying the file. Each part is one transaction: a kill leaves it done or undone.
 
     Raises:
-        FileUnavailable: the file is read-only or locked, or the disk is full; nothing is half done.
+        FileUnavailable: a table is damaged that only a backup brings back, the file is read-only or locked, or the disk
+            is full; nothing is half done.
     """
     database.ensure_writable()
     repaired = Repaired()
     say("Looking for damage")
-    tables, is_wrong = _find_damage(database.path)
+    # From a separate look, for SQLite checks a full-text table against what its connection read of it earlier.
+    with closing(Database(database.path, read_only=True)) as looked_at, looked_at.read() as connection:
+        tables = frozenset(damaged_tables(connection))
+        if lost := tables - REMADE_TABLES:
+            message = f"{database.path} is damaged where nothing can make it again: {', '.join(sorted(lost))}."
+            raise FileUnavailable(message, hint="Restore a backup: localmcp restore FILE")
+        problems = [] if tables else disagreements(connection)
+        problems = [text for text in problems if not any(part in text for part in LOST_PASSAGES)]
+        is_wrong = bool(tables or problems or count_wrong_counts(connection))
     if is_wrong:
         say("Copying the file")
         repaired.backup = _copy(database)
@@ -110,23 +160,6 @@ def repair(database: Database, say: Callable[[str], None] = lambda _: None) -> R
     return repaired
 
 
-def _find_damage(path: Path) -> tuple[frozenset[str], bool]:
-    """Return the tables that cannot be read, and whether anything has to be made again, from a separate look.
-
-    Raises:
-        FileUnavailable: a table is damaged that only a backup brings back.
-    """
-    with closing(Database(path, read_only=True)) as database, database.read() as connection:
-        tables = frozenset(damaged_tables(connection))
-        if lost := tables - REMADE_TABLES:
-            message = f"{path} is damaged where nothing can make it again: {', '.join(sorted(lost))}."
-            raise FileUnavailable(message, hint="Restore a backup: localmcp restore FILE")
-        if tables:
-            return tables, True
-        problems = [text for text in disagreements(connection) if not any(part in text for part in LOST_PASSAGES)]
-        return tables, bool(problems or count_wrong_counts(connection))
-
-
 def _copy(database: Database) -> Path:
     target = name_beside(database.path, "before-repair")
     with scratch_folder(target.parent) as scratch:
@@ -151,7 +184,7 @@ def _empty_tables(database: Database, tables: frozenset[str]) -> None:
     with closing(connect(database.path)) as connection:
         connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 0)
         connection.execute("begin immediate")
-        parts = [(table, made_by) for table, made_by in fetch_all(connection, sql) if owner_of(table) in tables]
+        parts = [(table, made_by) for table, made_by in fetch_all(connection, sql) if _owner_of(table) in tables]
         connection.pragma("writable_schema", True)
         connection.executemany("delete from sqlite_schema where tbl_name = ?", {(table,) for table, _ in parts})
         connection.pragma("writable_schema", "reset")
@@ -190,8 +223,8 @@ def _rebuild_words(database: Database) -> int:
         connection.execute("delete from terms")
         for collection_id in fetch_column(connection, "select id from collections"):
             ids = fetch_column(connection, live_chunks, (collection_id,))
-            for start in range(0, len(ids), CHUNKS_AT_ONCE):
-                add_to_index(connection, collection_id, ids[start : start + CHUNKS_AT_ONCE])
+            for start in range(0, len(ids), 2000):
+                add_to_index(connection, collection_id, ids[start : start + 2000])
             total += len(ids)
         connection.execute("""
             update groups set chunks = (
@@ -223,19 +256,28 @@ def optimize(database: Database, say: Callable[[str], None] = lambda _: None) ->
         say(f"Merging {index}")
         # A negative number of pages starts, positive ones go on until the number of changes stays below 2:
         # https://www.sqlite.org/fts5.html#the_merge_command
-        pages, changes = -MERGED_PAGES, 2
+        # 300 pages take about 50 ms, between which others get to write.
+        pages, changes = -300, 2
         while changes >= 2:
             with database.write() as connection:
                 before = connection.total_changes()
                 connection.execute(f"insert into {index} ({index}, rank) values ('merge', ?)", (pages,))
-                changes = connection.total_changes() - before
-            done.merged, pages = done.merged + (changes >= 2), MERGED_PAGES
+                changes, pages = connection.total_changes() - before, 300
     with database.write() as connection:
         connection.execute("pragma optimize")
         empty = fetch_one(connection, "pragma freelist_count") / max(fetch_one(connection, "pragma page_count"), 1)
-    if empty >= 0.2:
+    # The log takes twice the size of the file until the new pages are committed.
+    if empty >= 0.2 and shutil.disk_usage(database.path.parent).free < 2 * database.path.stat().st_size:
+        done.note = "There is not enough room to write the file anew; it needs twice its size for a moment."
+    elif empty >= 0.2:
         say("Writing the file anew")
-        _vacuum(database, done)
+        try:
+            with closing(connect(database.path)) as connection:
+                connection.set_busy_timeout(5000)
+                connection.execute("vacuum")
+            done.vacuumed = True
+        except (apsw.BusyError, apsw.LockedError, apsw.FullError) as error:
+            done.note = f"The empty pages stay until the next time: {error}."
     truncate_log(database.path)
     done.bytes_after = database.size()
     return done
@@ -257,20 +299,3 @@ def remove_dead_rows(database: Database) -> int:
     with database.write() as connection:
         forget_unused_models(connection)
     return removed
-
-
-def _vacuum(database: Database, done: Optimized) -> None:
-    """Rewrite the file through the log, which takes twice its size until the new pages are committed."""
-    free, needed = shutil.disk_usage(database.path.parent).free, 2 * database.path.stat().st_size
-    if free < needed:
-        done.notes.append("There is not enough room to write the file anew; it needs twice its size for a moment.")
-        return
-    try:
-        with closing(connect(database.path)) as connection:
-            connection.set_busy_timeout(5000)
-            connection.execute("vacuum")
-            done.vacuumed = True
-    except (apsw.BusyError, apsw.LockedError):
-        done.notes.append("Others are writing; the empty pages stay until the next time.")
-    except apsw.FullError:
-        done.notes.append("The disk is too full to write the file anew; it is as it was.")

@@ -33,15 +33,14 @@ def _examine(run: Run) -> Content:
     """Run every check, and return the report: what is wrong comes first."""
     from localmcp.doctor import examination
 
-    report = run.session.look(examination.examine)
-    problems = sum(check.status != "ok" for check in report.checks)
+    checks = run.session.look(examination.run_checks)
+    problems = sum(check.status != "ok" for check in checks)
     parts = [Content.styled(counted(problems, "problem") if problems else "all well", "bold")]
-    for check in sorted(report.checks, key=lambda check: check.status == "ok"):
+    for check in sorted(checks, key=lambda check: check.status == "ok"):
         mark = {"ok": ("✓ ", "$success"), "warn": ("! ", "$warning"), "fail": ("✗ ", "$error")}[check.status]
         fix = (f"\n  $ {check.fix}" if check.fix else "", "$accent")
         parts.append(Content.assemble(mark, (f"{check.name}  ", "bold"), check.says, fix))
-    largest = [f"{name:<20} {size(number):>9}" for name, number in report.sizes]
-    return lines(*parts, *(["\nWhat takes room", *largest] if largest else []))
+    return lines(*parts)
 
 
 def _back_up(run: Run) -> Any:

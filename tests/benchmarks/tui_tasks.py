@@ -20,7 +20,7 @@ from folders import write  # noqa: E402
 from tui_driver import RunningTui, open_tui  # noqa: E402
 
 from localmcp.config import Settings  # noqa: E402
-from localmcp.doctor.examination import examine  # noqa: E402
+from localmcp.doctor.examination import run_checks  # noqa: E402
 from localmcp.tools import Scope  # noqa: E402
 from localmcp.tui.pane import Pane  # noqa: E402
 
@@ -118,7 +118,7 @@ async def main() -> None:
         prepare(home)
         settings = Settings(database=home / "library.localmcp", model="hash", refresh_seconds=0)
         print("| task | keys | which |\n|---|---|---|")
-        async with open_tui(settings.database, (140, 40), settings, examine=examine) as tui:
+        async with open_tui(settings.database, (140, 40), settings, examine=run_checks) as tui:
             # The first fills the file; naming tasks runs these alone after it.
             chosen = [t for n, t in enumerate(tasks(home)) if n == 0 or not sys.argv[1:] or t.name in sys.argv[1:]]
             for task in chosen:

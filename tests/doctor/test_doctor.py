@@ -17,9 +17,7 @@ from folders import many_sections, write
 
 from localmcp import config
 from localmcp.config import load_settings
-from localmcp.doctor.check import Check
-from localmcp.doctor.checks import synced_by
-from localmcp.doctor.examination import run_checks
+from localmcp.doctor.examination import Check, run_checks, synced_by
 from localmcp.doctor.rebuild import repair
 from localmcp.errors import FileUnavailable
 from localmcp.files import scratch_folder

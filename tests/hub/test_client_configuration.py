@@ -14,7 +14,7 @@ from clients import Run, run_command, write
 from federation import Farm
 
 from localmcp.config import servers_file
-from localmcp.doctor.configuration import check_servers
+from localmcp.doctor.examination import check_servers
 from localmcp.errors import ConfigurationError, InvalidInput, NotFound
 from localmcp.hub import client_configuration
 from localmcp.hub.client_configuration import (

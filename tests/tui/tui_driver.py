@@ -26,7 +26,7 @@ from textual.timer import Timer
 from textual.widgets import Input, TextArea
 
 from localmcp.config import Settings
-from localmcp.doctor.examination import Examination
+from localmcp.doctor.examination import Check
 from localmcp.tui.app import LocalMcpApp
 from localmcp.tui.pane import Pane
 from localmcp.workspace import Workspace
@@ -230,7 +230,7 @@ class RunningTui:
 @asynccontextmanager
 async def open_tui(
     file: Path, size: tuple[int, int] = (120, 34), settings: Settings | None = None, theme: str = "localmcp",
-    examine: Callable[[Workspace], Examination] = lambda _workspace: Examination([], []),
+    examine: Callable[[Workspace], list[Check]] = lambda _workspace: [],
 ) -> AsyncGenerator[RunningTui]:  # fmt: skip
     """The TUI on a file, its model loaded; an unexpected error fails the test."""
     chosen = settings or settings_of(file.parent)
@@ -251,7 +251,7 @@ async def open_tui(
         ):
             patches.enter_context(patch.object(owner, name, wait_for_messages))
         patches.enter_context(patch.object(Stylesheet, "_parse_rules", _parsed_once))
-        patches.enter_context(patch("localmcp.doctor.examination.examine", examine))
+        patches.enter_context(patch("localmcp.doctor.examination.run_checks", examine))
         # Tests wait for what is looked at once in a while.
         for module, seconds in {"session": 0.1, "activity": 0.3, "tools": 0.3}.items():
             patches.enter_context(patch(f"localmcp.tui.{module}.LOOK_SECONDS", seconds))
