@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from pathlib import Path, PurePath
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import apsw
 
@@ -51,6 +51,24 @@ class Table:
     """Values in the order of the columns; the last is the line or row in the document."""
     notes: list[str] = field(default_factory=list[str])
     """What was left out, or is not of a column's type."""
+
+
+Signature = tuple[int | None, int]
+"""Time (ns) and bytes of a file."""
+
+
+class TableSource(NamedTuple):
+    """Where a table is that a statement may name."""
+
+    name: str
+    title: str
+    """In its document."""
+    path: str
+    """Of the document's file; its id if `text` is read instead."""
+    signature: Signature
+    """Of the file when it was indexed."""
+    text: str | None
+    """"" until it is asked for; None where there is a file."""
 
 
 def describe_tables(name: str, text: str, read: Callable[[], bytes] | None) -> str | None:

@@ -11,24 +11,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import apsw
-from rapidfuzz.distance import JaroWinkler
+import rapidfuzz.process
 
 from localmcp.errors import InvalidInput
 from localmcp.storage.connections import quote_name, register_levenshtein
 from localmcp.storage.statements import read_rows, reading_only
-from localmcp.tables.documents import Table, read_tables
+from localmcp.tables.documents import Signature, Table, TableSource, read_tables
 from localmcp.wording.normalize import words
 
 SECONDS = 2.0
 """Time that a statement may take; documents are loaded before."""
-MOST_ROWS, MOST_CHARACTERS = 500, 40_000
-"""Of an answer."""
-
-Signature = tuple[int, int]
-"""Time (ns) and bytes of a file."""
-TableSource = tuple[str, str, str, str | None]
-"""A table that a statement may name: its name, its title in its document, the path of that document's file, or its id,
-and its text where that is read instead of the file."""
 
 
 class Outcome(NamedTuple):
@@ -37,8 +29,8 @@ class Outcome(NamedTuple):
     columns: list[str]
     rows: list[list[Any]]
     truncated: bool
-    used: dict[str, tuple[int, Signature]]
-    """Table that was read -> its rows, and the time (ns) and bytes of its file as it is now."""
+    used: dict[str, tuple[int, bool]]
+    """Table that was read -> its rows, and whether its file has changed since it was indexed."""
 
 
 def answer(task: tuple[str, Sequence[TableSource]]) -> Iterator[Outcome]:
@@ -48,7 +40,7 @@ def answer(task: tuple[str, Sequence[TableSource]]) -> Iterator[Outcome]:
         InvalidInput: it cannot be run, and why.
     """
     statement, sources = task
-    named: dict[str, tuple[Table, Signature]] = {}
+    tables: dict[str, Table] = {}
     read: set[str] = set()
 
     def may_read(table: str) -> bool:
@@ -56,10 +48,18 @@ def answer(task: tuple[str, Sequence[TableSource]]) -> Iterator[Outcome]:
         return not table.startswith("sqlite_")
 
     try:
-        memory, named = _load(tuple((source, _sign(source)) for source in sources))
+        signatures: list[Signature] = []
+        for source in sources:
+            status = Path(source.path).stat() if source.text is None else None
+            signatures.append((status.st_mtime_ns, status.st_size) if status else source.signature)
+        memory, tables = _load(tuple(zip(sources, signatures, strict=True)))
         with reading_only(memory, SECONDS, may_read):
-            answered = read_rows(memory, statement, {}, most_rows=MOST_ROWS, most_characters=MOST_CHARACTERS)
-        used = {name: (len(table.rows), now) for name, (table, now) in named.items() if name.lower() in read}
+            answered = read_rows(memory, statement, {}, most_rows=500, most_characters=40_000)
+        used = {
+            source.name: (len(tables[source.name].rows), now != source.signature)
+            for source, now in zip(sources, signatures, strict=True)
+            if source.name in tables and source.name.lower() in read
+        }
         yield Outcome(*answered, used)
     except OSError as error:
         reason = f"{error.filename} cannot be read: {(error.strerror or str(error)).lower()}."
@@ -72,26 +72,15 @@ def answer(task: tuple[str, Sequence[TableSource]]) -> Iterator[Outcome]:
         raise InvalidInput("A query may only read: one SELECT over the tables that list_tables names.") from error
     except apsw.Error as error:
         reason = f"The statement cannot be run: {str(error).rstrip('.')}."
-        if wanted := str(error).partition("no such column: ")[2].rpartition(".")[2].strip('"').casefold():
-            columns = dict.fromkeys(name for table, _ in named.values() for name in table.columns)
-            near = sorted(columns, key=lambda name: JaroWinkler.distance(name.casefold(), wanted))[:5]
-            reason += f" Nearest columns: {', '.join(map(quote_name, near))}." if near else ""
+        if wanted := str(error).partition("no such column: ")[2].rpartition(".")[2].strip('"'):
+            columns = dict.fromkeys(name for table in tables.values() for name in table.columns)
+            near = rapidfuzz.process.extract(wanted, list(columns), processor=str.casefold, limit=5)
+            reason += f" Nearest columns: {', '.join(quote_name(name) for name, *_ in near)}." if near else ""
         raise InvalidInput(reason) from error
 
 
-def _sign(source: TableSource) -> Signature:
-    """Return time (ns) and bytes of the file of a table as it is now; zeros where the text is given."""
-    _, _, path, text = source
-    if text is not None:
-        return 0, 0
-    status = Path(path).stat()
-    return status.st_mtime_ns, status.st_size
-
-
 @lru_cache(maxsize=1)
-def _load(
-    sources: tuple[tuple[TableSource, Signature], ...],
-) -> tuple[apsw.Connection, dict[str, tuple[Table, Signature]]]:
+def _load(sources: tuple[tuple[TableSource, Signature], ...]) -> tuple[apsw.Connection, dict[str, Table]]:
     """Return a SQLite in memory that holds these tables, and the tables by name.
 
     The last one is kept: several questions in a row mostly ask the same tables (50,000 rows on a busy machine: 93 ms ->
@@ -105,21 +94,18 @@ def _load(
     memory.limit(apsw.SQLITE_LIMIT_ATTACHED, 0)
     register_levenshtein(memory)
     memory.create_scalar_function("contains", _contains, 2, deterministic=True)
-    named: dict[str, tuple[Table, Signature]] = {}
-    for (name, title, path, text), signature in sources:
-        for table in [table for table in _read(path, text, signature) if table.title == title][:1]:
-            named[name] = table, signature
+    tables: dict[str, Table] = {}
+    documents: dict[str, list[Table]] = {}
+    for source, _ in sources:
+        if source.path not in documents:
+            documents[source.path] = read_tables(source.path, source.text)
+        for table in [table for table in documents[source.path] if table.title == source.title][:1]:
+            tables[source.name] = table
+            name = quote_name(source.name)
             with memory:
-                memory.execute(f"create table {quote_name(name)} ({', '.join(map(quote_name, table.columns))})")
-                slots = ", ".join("?" * len(table.columns))
-                memory.executemany(f"insert into {quote_name(name)} values ({slots})", table.rows)
-    return memory, named
-
-
-@lru_cache(maxsize=4)
-def _read(path: str, text: str | None, signature: Signature) -> list[Table]:
-    """Return the tables of a document of that time and size."""
-    return read_tables(path, text)
+                memory.execute(f"create table {name} ({', '.join(map(quote_name, table.columns))})")
+                memory.executemany(f"insert into {name} values ({', '.join('?' * len(table.columns))})", table.rows)
+    return memory, tables
 
 
 def _contains(*texts: Any) -> int:

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Sequence
 from itertools import count
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NotRequired
+from typing import TYPE_CHECKING, Annotated, Any, NotRequired
 
 import rapidfuzz.process
 from typing_extensions import TypedDict
@@ -15,15 +15,13 @@ from typing_extensions import TypedDict
 from localmcp.errors import InvalidInput
 from localmcp.index.collections import visible_ids
 from localmcp.storage.database import Database, fetch_all, fetch_column
+from localmcp.tables.documents import TableSource
 from localmcp.tools import Param, hidden_tool
 from localmcp.wording.normalize import words as split_words
 
 if TYPE_CHECKING:
     from localmcp.readers.worker_pool import WorkerPool
-    from localmcp.tables.query import Outcome, TableSource
-
-MOST_NAMED = 20
-"""Tables of one statement."""
+    from localmcp.tables.query import Outcome
 
 
 class TableItem(TypedDict):
@@ -59,17 +57,6 @@ class QueryResult(TypedDict):
     places: list[dict[str, Any]]
     """table, document, sourceId, path and number of rows of each table that was read."""
     notices: NotRequired[list[str]]
-
-
-class _Table(NamedTuple):
-    """A table of the library, as it was when its document was indexed."""
-
-    item: TableItem
-    title: str
-    path: str | None
-    """None: it is read from the text of the document."""
-    signature: tuple[int | None, int]
-    """Time and bytes of the file."""
 
 
 class TableTools:
@@ -108,21 +95,25 @@ class TableTools:
 
         Ask them with query_table.
         """
-        tables = self._tables()
+        tables = list(self._tables().values())
         if document:
             wanted = document.casefold()
-            tables = [t for t in tables if wanted in f"{t.item['document']}\n{t.path}\n{t.item['sourceId']}".casefold()]
+            tables = [
+                (item, source)
+                for item, source in tables
+                if wanted in f"{item['document']}\n{source.path}\n{item['sourceId']}".casefold()
+            ]
         if words:
             # Those that hold most of the words, the best first; an ending may differ.
             starts = [word[: max(4, len(word) - 2)] for word in split_words(words)]
 
-            def score(table: _Table) -> int:
-                item = table.item
+            def score(table: tuple[TableItem, TableSource]) -> int:
+                item = table[0]
                 names = " ".join([item["name"], item["document"], *(column["name"] for column in item["columns"])])
                 return sum(any(name.startswith(start) for name in split_words(names)) for start in starts)
 
             tables = [table for table in sorted(tables, key=score, reverse=True) if score(table)]
-        shown = [table.item for table in tables[:limit]]
+        shown = [item for item, _ in tables[:limit]]
         result: TablesResult = {"count": len(shown), "total": len(tables), "tables": shown}
         if not tables:
             result["hint"] = "No document that you see has such a table; tables begin at three rows."
@@ -147,37 +138,39 @@ class TableTools:
         line: the line or row in its document, to cite. Besides SQLite's own functions: contains(text, words), whatever
         the case, and levenshtein(a, b). Look at the sample of list_tables before: values are as they are in the file.
         """
-        every = self._tables()
+        tables = self._tables()
         text = sql.casefold().replace('""', '"')
-        named = [table for table in every if table.item["name"].casefold() in text]
-        outcome = self._ask(sql, sorted(named, key=lambda table: -len(table.item["name"]))[:MOST_NAMED], every)
+        # The longest names first, which may hold shorter ones: at most so many tables are loaded.
+        named = sorted((name for name in tables if name.casefold() in text), key=len, reverse=True)[:20]
+        outcome = self._ask(sql, [tables[name][1] for name in named], list(tables))
         result: QueryResult = {
             "columns": outcome.columns, "rows": outcome.rows, "count": len(outcome.rows),
             "truncated": outcome.truncated, "places": [],
         }  # fmt: skip
         notices: list[str] = []
-        for item, _, path, signature in (table for table in named if table.item["name"] in outcome.used):
-            rows, now = outcome.used[item["name"]]
-            place = {"table": item["name"], "document": item["document"], "sourceId": item["sourceId"], "rows": rows}
-            result["places"].append(place | ({"path": path} if path else {}))
-            notices += [f"{item['name']}: {note}." for note in item.get("notes", ())]
-            if path and now != signature:
-                notices.append(f"{path} has changed since it was indexed; this is from the file as it is now.")
+        for name in (name for name in tables if name in outcome.used):
+            (item, source), (rows, has_changed) = tables[name], outcome.used[name]
+            place = {"table": name, "document": item["document"], "sourceId": item["sourceId"], "rows": rows}
+            result["places"].append(place | ({"path": source.path} if source.text is None else {}))
+            notices += [f"{name}: {note}." for note in item.get("notes", ())]
+            if has_changed:
+                notices.append(f"{source.path} has changed since it was indexed; this is from the file as it is now.")
         if outcome.truncated:
             notices.append(f"There are more rows than these {len(outcome.rows)}: count, add up or limit in SQL.")
         return {**result, "notices": notices} if notices else result
 
-    def _ask(self, sql: str, named: Sequence[_Table], every: Sequence[_Table]) -> Outcome:
+    def _ask(self, sql: str, sources: list[TableSource], names: Sequence[str]) -> Outcome:
         from localmcp.readers.worker_pool import Limits, WorkerPool
         from localmcp.tables.query import answer
 
+        text_of = """
+            select text from chunks where source_id = (select id from sources where uuid = ?) order by position
+        """
         with self._database.read() as connection:
-            text_of = """select text from chunks where source_id = (select id from sources where uuid = ?)
-                         order by position"""
-            sources: list[TableSource] = []
-            for item, title, path, _ in named:
-                text = None if path else "".join(fetch_column(connection, text_of, (item["sourceId"],)))
-                sources.append((item["name"], title, path or item["sourceId"], text))
+            for place, source in enumerate(sources):
+                if source.text is not None:
+                    text = "".join(fetch_column(connection, text_of, (source.path,)))
+                    sources[place] = source._replace(text=text)
         outcome, failure = None, ""
         with self._lock:
             # The limits are of loading the documents and running one statement.
@@ -187,13 +180,13 @@ class TableTools:
         if outcome is None:
             hint = "list_tables names the tables and columns that there are."
             if wanted := failure.partition("no such table: ")[2].rstrip("."):
-                near = rapidfuzz.process.extract(wanted, [table.item["name"] for table in every], limit=5)
+                near = rapidfuzz.process.extract(wanted, names, limit=5)
                 hint = f"Nearest tables: {', '.join(name for name, *_ in near)}." if near else hint
             raise InvalidInput(failure, hint=hint)
         return outcome
 
-    def _tables(self) -> list[_Table]:
-        """Return the tables of all documents that the caller sees, by document; names are unique."""
+    def _tables(self) -> dict[str, tuple[TableItem, TableSource]]:
+        """Return the tables of all documents that the caller sees by name, which is unique whatever the case."""
         with self._database.read() as connection:
             sql = f"""
                 select uuid, title, uri, mtime_ns, size, tables from sources
@@ -201,17 +194,21 @@ class TableTools:
                 order by id
             """
             rows = fetch_all(connection, sql)
-        tables: dict[str, _Table] = {}
+        tables: dict[str, tuple[TableItem, TableSource]] = {}
+        taken: set[str] = set()
         for uuid, document, uri, mtime_ns, size, described in rows:
             stem, parts = PurePath(uri).stem if uri else document, json.loads(described)
             for part in parts:
                 base = stem if len(parts) == 1 or not part["title"] else f"{stem}.{part['title']}"
-                name = next(n for number in count(1) if (n := f"{base} {number}" if number > 1 else base) not in tables)
+                names = (f"{base} {number}" if number > 1 else base for number in count(1))
+                name = next(name for name in names if name.casefold() not in taken)
+                taken.add(name.casefold())
                 item: TableItem = {
                     "name": name, "document": document, "sourceId": uuid, "columns": part["columns"],
                     "rows": part["rows"], "sample": part["sample"],
                 }  # fmt: skip
                 if part["notes"]:
                     item["notes"] = part["notes"]
-                tables[name] = _Table(item, part["title"], None if part["inText"] else uri, (mtime_ns, size))
-        return list(tables.values())
+                path, text = (uuid, "") if part["inText"] else (uri, None)
+                tables[name] = item, TableSource(name, part["title"], path, (mtime_ns, size), text)
+        return tables

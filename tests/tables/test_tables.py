@@ -196,6 +196,13 @@ def test_two_tables_under_one_heading_are_two(workspace: Workspace) -> None:
     assert query(workspace, 'select sum(B) from "Twins.Same 2"')["rows"] == [[10]]
 
 
+def test_names_that_differ_in_case_only_are_two(workspace: Workspace, tmp_path: Path) -> None:
+    write(tmp_path / "more" / "BILLS.csv", BILLS)
+    workspace.library.add_paths([tmp_path / "more"])
+    rows = query(workspace, 'select (select count(*) from bills), (select count(*) from "BILLS 2")')["rows"]
+    assert rows == [[3, 3]]
+
+
 def test_wrong_names_name_the_nearest(workspace: Workspace) -> None:
     for column in ("Betrg", '"Betrg"'):
         with pytest.raises(InvalidInput) as caught:
