@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -40,20 +41,9 @@ from localmcp.wording.languages import LANGUAGES
 CHUNKS_TOGETHER, ROWS_TOGETHER = 200, 100
 """Chunks of one transaction, a longer document excepted; quick starts and rules of one call."""
 LONGEST_RULE, LONGEST_TEXT = 20_000, 1_000_000
-MOST_TOLD = 200
-"""Conflicts, and documents that were left out, that a report names."""
 
 Call = Callable[[str, dict[str, Any]], Answer]
 """Runs a tool of your file."""
-
-
-@dataclass(frozen=True, slots=True)
-class Conflict:
-    """A quick start or rule of the same name that is not the same."""
-
-    kind: str
-    name: str
-    outcome: str
 
 
 @dataclass(slots=True)
@@ -72,25 +62,17 @@ class MergeReport:
     quickstarts_known: int = 0
     rules_added: int = 0
     rules_known: int = 0
-    conflicts: list[Conflict] = field(default_factory=list[Conflict])
+    conflicts: list[str] = field(default_factory=list[str])
+    """Quick starts and rules of the same name that are not the same, and what became of them."""
     skipped: list[str] = field(default_factory=list[str])
     """What cannot be taken over, and why."""
     notices: list[str] = field(default_factory=list[str])
 
-    def note(self, notice: str) -> None:
-        """Add a notice that is not there yet."""
-        if notice not in self.notices:
-            self.notices.append(notice)
 
-    def add_conflict(self, kind: str, name: str, outcome: str) -> None:
-        """Add one that the report has room for."""
-        if len(self.conflicts) < MOST_TOLD:
-            self.conflicts.append(Conflict(kind, name[:100], outcome))
-
-    def skip(self, why: str) -> None:
-        """Add what is left out, if the report has room for it."""
-        if len(self.skipped) < MOST_TOLD:
-            self.skipped.append(why)
+def _tell(sentences: list[str], sentence: str) -> None:
+    """Add a sentence to those of a report, once, if there is room for it."""
+    if sentence not in sentences and len(sentences) < 200:
+        sentences.append(sentence)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +147,7 @@ class Merge:
             try:
                 incoming = _read_document(theirs, source_id, collection.model_id or 0, dimension)
             except ValueError as error:
-                report.skip(f"document {source_id}: {error}")
+                _tell(report.skipped, f"document {source_id}: {error}")
             else:
                 draft = incoming.draft
                 # Records share texts: those with the same metadata are the same.
@@ -197,12 +179,12 @@ class Merge:
         try:
             ours = ours or self._embedder.get().identity.fingerprint
         except LocalMCPError as error:
-            self._report.note(f"Without vectors for now: {error.message}")
+            _tell(self._report.notices, f"Without vectors for now: {error.message}")
         if fingerprint == ours:
             return dimension
         if fingerprint is not None and ours is not None:
             text = f"Vectors of '{model_name}' are not those of the model of '{collection.name}' here"
-            self._report.note(f"{text}; that model makes others.")
+            _tell(self._report.notices, f"{text}; that model makes others.")
         return 0
 
     def _store(self, collection: Collection, group: Sequence[Incoming]) -> None:
@@ -214,11 +196,10 @@ class Merge:
                     self._put(connection, collection, document)
         report.added += len(group)
         for document in group:
-            chunks = document.draft.chunks
-            without = [chunk for chunk in chunks if chunk.digest not in document.vectors]
-            report.chunks += len(chunks)
-            report.vectors_reused += len(chunks) - len(without)
-            report.vectors_missing += sum(chunk.kind != WORD_ONLY for chunk in without)
+            kinds = [(chunk.kind, chunk.digest in document.vectors) for chunk in document.draft.chunks]
+            report.chunks += len(kinds)
+            report.vectors_reused += sum(has_vector for _, has_vector in kinds)
+            report.vectors_missing += sum(not has_vector and kind != WORD_ONLY for kind, has_vector in kinds)
 
     def _put(self, connection: apsw.Connection, theirs: Collection, incoming: Incoming) -> None:
         collection, model_id, vectors = ensure_collection(connection, theirs.name), None, incoming.vectors
@@ -230,14 +211,14 @@ class Merge:
                 model_id = collection.model_id or ensure_model(connection, self._embedder.get().identity)
                 claim_collection(connection, collection, model_id)
             except ModelMismatch as error:
-                self._report.note(error.message)
+                _tell(self._report.notices, error.message)
                 vectors = {}
-        # With a number before it where another document of the collection has the place.
-        uri, number = incoming.draft.uri, 1
-        taken = "select 1 from sources where collection_id = ? and uri = ? and trashed_at is null"
-        while uri is not None and fetch_one(connection, taken, (collection.id, uri)):
-            number += 1
-            uri = f"{number}/{incoming.draft.uri}"
+        uri = incoming.draft.uri
+        if uri is not None:
+            taken = "select 1 from sources where collection_id = ? and uri = ? and trashed_at is null"
+            # With a number before it where another document of the collection has the place.
+            uris = chain([uri], (f"{number}/{uri}" for number in count(2)))
+            uri = next(uri for uri in uris if not fetch_one(connection, taken, (collection.id, uri)))
         partition_id = ensure_partition(connection, collection, incoming.partition)
         draft = replace(incoming.draft, collection_id=collection.id, partition_id=partition_id, uri=uri)
         put_source(connection, draft, vectors, model_id)
@@ -254,7 +235,7 @@ class Merge:
                 work_off(self._database, self._embedder.get(), ids)
             adapt_weights(self._database, self._embedder.get())
         except LocalMCPError as error:
-            report.note(f"Without vectors for now: {error.message}")
+            _tell(report.notices, f"Without vectors for now: {error.message}")
         with self._database.read() as connection:
             report.vectors_made = queued - waiting(connection, ids).passages
         report.vectors_missing = max(report.vectors_missing - report.vectors_made, 0)
@@ -262,23 +243,22 @@ class Merge:
     # ------------------------------------------------------------ quick starts and rules
 
     def _merge_quickstarts(self, theirs: apsw.Connection) -> None:
-        missing: list[dict[str, Any]] = []
+        report, missing = self._report, list[dict[str, Any]]()
         for name, content in theirs.execute("select name, content from quickstarts where deleted_at is null"):
-            if len(content) > LONGEST_TEXT:
-                self._report.skip(f"quick start {name[:80]} is too long")
-                continue
             own = self._own("select content from quickstarts where name = ? and deleted_at is null", name)
-            if own is None:
+            if len(content) > LONGEST_TEXT:
+                _tell(report.skipped, f"quick start {name[:80]} is too long")
+            elif own is None:
                 missing.append({"name": name, "content": _json(content)})
             elif _json(own) == _json(content):
-                self._report.quickstarts_known += 1
+                report.quickstarts_known += 1
             else:
-                self._report.add_conflict("quick start", name, "yours differs and is kept")
-        self._report.quickstarts_added += len(missing)
+                _tell(report.conflicts, f"quick start '{name[:100]}': yours differs and is kept")
+        report.quickstarts_added += len(missing)
         self._import("importQuickstarts", missing)
 
     def _merge_rules(self, theirs: apsw.Connection) -> None:
-        missing: list[dict[str, Any]] = []
+        report, missing = self._report, list[dict[str, Any]]()
         columns = ("rule_text", "category", "context", "project", "globs", "always_apply", "weight")
         sql = """
             select rule_text, category, context, project, globs, always_apply, relevance_score from rules
@@ -287,19 +267,18 @@ class Merge:
         for row in theirs.execute(sql):
             rule: dict[str, Any] = dict(zip(columns, row, strict=True))
             if any(len(str(rule[name] or "")) > LONGEST_RULE for name in columns[:4]):
-                self._report.skip("a rule is too long to be one")
+                _tell(report.skipped, "a rule is too long to be one")
                 continue
-            rule |= {"globs": _json(rule["globs"]), "always_apply": rule["always_apply"] == 1}
             sql = "select category, context from rules where rule_text = ? and project is ? and retired_at is null"
             own = self._own(sql, rule["rule_text"], rule["project"])
             if own is None:
-                missing.append(rule)
+                missing.append(rule | {"globs": _json(rule["globs"]), "always_apply": rule["always_apply"] == 1})
                 continue
-            self._report.rules_known += 1
+            report.rules_known += 1
             if own != (rule["category"], rule["context"]):
-                outcome = "yours has another category or context, and is kept"
-                self._report.add_conflict("rule", rule["rule_text"], outcome)
-        self._report.rules_added += len(missing)
+                kept = "yours has another category or context, and is kept"
+                _tell(report.conflicts, f"rule '{rule['rule_text'][:100]}': {kept}")
+        report.rules_added += len(missing)
         self._import("importRules", missing)
 
     def _own(self, sql: str, *values: Any) -> Any:
@@ -312,7 +291,7 @@ class Merge:
             lines = [json.dumps(row, ensure_ascii=False, default=str) for row in rows[start : start + ROWS_TOGETHER]]
             answer = self._call(tool, {"text": "\n".join(lines), "format": "jsonl"}).value
             for skipped in answer.get("skipped", ()):
-                self._report.skip(f"{tool}: {skipped['problem']}")
+                _tell(self._report.skipped, f"{tool}: {skipped['problem']}")
 
 
 # ---------------------------------------------------------------- a document of the other file
@@ -334,14 +313,12 @@ def _read_document(theirs: apsw.Connection, source_id: int, model_id: int, dimen
     if not re.fullmatch("[0-9a-f]{64}", sha256):
         raise ValueError("its hash is none")
     chunks = _read_chunks(theirs, source_id)
-    if max(map(len, (title, source_type, kind, uri or "", metadata, *(chunk.text for chunk in chunks.values())))) > (
-        LONGEST_TEXT
-    ):
+    texts = (title, source_type, kind, uri or "", metadata, *(chunk.text for chunk in chunks.values()))
+    if max(map(len, texts)) > LONGEST_TEXT:
         raise ValueError(f"a text in it has more than {LONGEST_TEXT:,} characters")
-    about, size = read_metadata(metadata), max(size, 0)
     draft = SourceDraft(
-        0, None, title, source_type, kind, uri, sha256, size, None, _language(language), about, [*chunks.values()],
-        tables=tables,
+        0, None, title, source_type, kind, uri, sha256, max(size, 0), None, _language(language),
+        read_metadata(metadata), [*chunks.values()], tables=tables,
     )  # fmt: skip
     vectors: dict[bytes, Made] = {}
     sentences = read_sentences(theirs, model_id, dimension, list(chunks)) if dimension else {}

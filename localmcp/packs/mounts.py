@@ -198,7 +198,14 @@ class Mounts:
             raise NotFound(f"There is no file {path}.", hint=WHAT_IS_MOUNTED if path.is_dir() else None)
         if os.path.realpath(path) == os.path.realpath(self._own.path):
             raise InvalidInput(f"{path} is the file that is open; it is searched already.")
-        self._check_free(entry)
+        entries = self.entries()
+        if len(entries) >= MOST_MOUNTS:
+            raise InvalidInput(f"{MOST_MOUNTS} files are mounted already; unmount one first.")
+        for other in entries:
+            if other.name == entry.name and other.path != entry.path:
+                raise InvalidInput(f"'{other.name}' is {other.path} already.", hint="Choose another name with --as.")
+            if os.path.realpath(other.path) == os.path.realpath(entry.path) and other.name != entry.name:
+                raise InvalidInput(f"{entry.path} is mounted already, as '{other.name}'.")
         mounted = self._opened(entry)
         try:
             mounted.describe()
@@ -246,7 +253,13 @@ class Mounts:
             self._close_all_but({entry.name: entry.path for entry in entries})
             for entry in entries:
                 try:
-                    files.append(self._current(entry))
+                    opened = self._open.get(entry.name)
+                    if isinstance(opened, OpenMount) and opened.signature != signature_of(entry.path.stat()):
+                        # Another file is in its place.
+                        self._open.pop(entry.name).close()
+                        opened = None
+                    self._open[entry.name] = opened or self._opened(entry)
+                    files.append(self._open[entry.name])
                 except (OSError, ConfigurationError) as error:
                     why = error.message if isinstance(error, ConfigurationError) else f"{entry.path} is not there."
                     troubles[entry.name] = f"{entry.name} (mounted) was not searched: {why}"
@@ -274,17 +287,6 @@ class Mounts:
         with self._lock:
             self._close_all_but({})
 
-    # ------------------------------------------------------------ open files
-
-    def _current(self, entry: Entry) -> OpenMount | MilvusFile:
-        """Return the open file, opened anew if it was replaced."""
-        opened = self._open.get(entry.name)
-        if isinstance(opened, OpenMount) and opened.signature != signature_of(entry.path.stat()):
-            self._open.pop(entry.name).close()
-            opened = None
-        self._open[entry.name] = opened or self._opened(entry)
-        return self._open[entry.name]
-
     def _opened(self, entry: Entry) -> OpenMount | MilvusFile:
         collection = collection_of(entry.path)
         if not collection:
@@ -297,17 +299,6 @@ class Mounts:
         for name, opened in list(self._open.items()):
             if paths.get(name) != opened.path:
                 self._open.pop(name).close()
-
-    def _check_free(self, entry: Entry) -> None:
-        entries = self.entries()
-        if len(entries) >= MOST_MOUNTS:
-            raise InvalidInput(f"{MOST_MOUNTS} files are mounted already; unmount one first.")
-        for mounted in entries:
-            if mounted.name == entry.name and mounted.path != entry.path:
-                hint = "Choose another name with --as."
-                raise InvalidInput(f"'{mounted.name}' is {mounted.path} already.", hint=hint)
-            if os.path.realpath(mounted.path) == os.path.realpath(entry.path) and mounted.name != entry.name:
-                raise InvalidInput(f"{entry.path} is mounted already, as '{mounted.name}'.")
 
 
 def collection_of(path: Path) -> str:

@@ -26,11 +26,6 @@ from localmcp.storage.database import (
 )
 from localmcp.storage.schema import foreign_objects
 
-MOST_PROBLEMS = 20
-
-
-# ---------------------------------------------------------------- the manifest
-
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
@@ -145,8 +140,12 @@ def _verify(path: Path) -> Verification:
         try:
             with database.read() as connection:
                 connection.limit(apsw.SQLITE_LIMIT_LENGTH, MAX_FOREIGN_VALUE_BYTES)
-                verification.problems += _find_damage(connection)
-                if verification.sound:
+                messages = fetch_column(connection, "pragma integrity_check(20)")
+                if messages != ["ok"]:
+                    verification.problems += [f"damaged: {message}" for message in messages]
+                elif parents := fetch_all(connection, "select * from pragma_foreign_key_check limit 1000"):
+                    verification.problems.append(f"{len(parents)} rows point at something that is not there")
+                else:
                     _compare(connection, verification)
         except LocalMCPError as error:
             verification.problems.append(error.message)
@@ -155,19 +154,11 @@ def _verify(path: Path) -> Verification:
     return verification
 
 
-def _find_damage(connection: apsw.Connection) -> list[str]:
-    messages = fetch_column(connection, f"pragma integrity_check({MOST_PROBLEMS})")
-    if messages != ["ok"]:
-        return [f"damaged: {message}" for message in messages]
-    parents = fetch_all(connection, "select * from pragma_foreign_key_check limit 1000")
-    return [f"{len(parents)} rows point at something that is not there"] if parents else []
-
-
 def _compare(connection: apsw.Connection, verification: Verification) -> None:
     problems = verification.problems
     verification.counts = count_contents(connection)
     # Only a file of this machine can have them; every other is refused.
-    verification.notes += [f"It holds what is not ours: {name}" for name in foreign_objects(connection)[:MOST_PROBLEMS]]
+    verification.notes += [f"It holds what is not ours: {name}" for name in foreign_objects(connection)[:20]]
     problems += disagreements(connection)
     names = ("title", "place", "collection", "sha256", "passages")
     sql = """

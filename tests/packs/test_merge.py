@@ -247,7 +247,7 @@ def test_of_a_quick_start_with_other_content_ones_own_is_kept(ours: Workspace, g
     mine = {**GUIDE, "spec": {**GUIDE["spec"], "displayName": "My bees"}}
     ours.registry.call("importQuickstarts", {"text": json.dumps(mine), "format": "json"}, PERSON)
     report = merge(ours, guides)
-    assert [(each.kind, each.name) for each in report.conflicts] == [("quick start", "bees")]
+    assert report.conflicts == ["quick start 'bees': yours differs and is kept"]
     assert "My bees" in json.dumps(ours.registry.call("showQuickstart", {"name": "bees"}).value)
 
 
