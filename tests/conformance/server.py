@@ -199,13 +199,15 @@ class DemandingFixture(Fixture):
 class Fixtures:
     """The resources and prompts that the suite asks for by name."""
 
-    def resources(self, offset: int) -> tuple[list[Json], int | None]:
-        static = {"uri": "test://static-text", "name": "static text", "mimeType": "text/plain"}
-        watched = {"uri": "test://watched-resource", "name": "watched", "mimeType": "text/plain"}
-        return [static, {"uri": "test://static-binary", "name": "binary", "mimeType": "image/png"}, watched], None
-
-    def templates(self) -> list[Json]:
-        return [{"uriTemplate": "test://template/{id}/data", "name": "template", "mimeType": "application/json"}]
+    def page(self, kind: str, _offset: int) -> tuple[list[Json], int | None]:
+        template = {"uriTemplate": "test://template/{id}/data", "name": "template", "mimeType": "application/json"}
+        resources = [
+            {"uri": "test://static-text", "name": "static text", "mimeType": "text/plain"},
+            {"uri": "test://static-binary", "name": "binary", "mimeType": "image/png"},
+            {"uri": "test://watched-resource", "name": "watched", "mimeType": "text/plain"},
+        ]
+        offers = {"resourceTemplates": [template], "resources": resources, "prompts": self._prompts()}
+        return offers[kind], None
 
     def read(self, uri: str) -> Json | None:
         if uri == "test://static-binary":
@@ -219,7 +221,7 @@ class Fixtures:
             return {"contents": [{"uri": uri, "mimeType": "text/plain", "text": words}]}
         return None
 
-    def prompts(self, offset: int) -> tuple[list[Json], int | None]:
+    def _prompts(self) -> list[Json]:
         def prompt(name: str, *arguments: str) -> Json:
             described = [{"name": each, "description": each, "required": True} for each in arguments]
             return {"name": name, "description": "A fixture.", "arguments": described}
@@ -230,7 +232,7 @@ class Fixtures:
             prompt("test_prompt_with_embedded_resource", "resourceUri"),
             prompt("test_prompt_with_image"),
             prompt("test_input_required_result_prompt"),
-        ], None
+        ]
 
     def prompt(self, name: str, arguments: dict[str, str]) -> Json | None:
         if name == "test_simple_prompt":
