@@ -17,7 +17,7 @@ from localmcp.config import (
 )
 from localmcp.hub.servers import McpServers
 from localmcp.index.federation import Federation
-from localmcp.index.index import Index
+from localmcp.index.search import Index
 from localmcp.library.citations import Citations
 from localmcp.library.ingest import Library
 from localmcp.library.inventory import Inventory

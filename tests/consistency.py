@@ -9,7 +9,7 @@ from collections import Counter
 import apsw
 
 from localmcp.index.drafts import heading_of
-from localmcp.index.lexicon import LONGEST_WORD
+from localmcp.index.sources import LONGEST_WORD
 from localmcp.index.vector_queue import misqueued
 from localmcp.storage.database import Database, fetch_all, fetch_one
 from localmcp.wording.codes import find_codes

@@ -9,7 +9,7 @@ from typing import Any
 
 from localmcp.index.collections import claim_collection, ensure_collection, ensure_model, ensure_partition
 from localmcp.index.drafts import ChunkDraft, SourceDraft
-from localmcp.index.index import Index
+from localmcp.index.search import Index
 from localmcp.index.sources import Indexed, put_source
 from localmcp.index.vector import Made
 from localmcp.models import Embedder, LazyEmbedder

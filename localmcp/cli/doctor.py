@@ -17,7 +17,7 @@ from localmcp.doctor.rebuild import repair
 from localmcp.errors import AlteredSchema, ConfigurationError, LocalMCPError, NotOurFile
 from localmcp.files import is_filled
 from localmcp.humanize import command_line, counted
-from localmcp.index.reembedding import REFRESH
+from localmcp.index.vector_queue import REFRESH
 from localmcp.schemas import Json
 from localmcp.storage import adoption
 from localmcp.storage.adoption import KeptPowers

@@ -21,8 +21,7 @@ from localmcp.errors import InvalidInput, NeedsConfirmation
 from localmcp.files import unicode_path
 from localmcp.humanize import counted, duration, short_path, size
 from localmcp.index.collections import choose_collections, visible_collections
-from localmcp.index.reembedding import REFRESH
-from localmcp.index.vector_queue import waiting
+from localmcp.index.vector_queue import REFRESH, waiting
 from localmcp.library.jobs import Report
 from localmcp.library.ledger import SOURCE_TYPES, Entry, entries_below
 from localmcp.readers.encodings import HEAD, decode_text, looks_like_text

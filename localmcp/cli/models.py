@@ -16,8 +16,14 @@ from localmcp.errors import InvalidInput
 from localmcp.humanize import command_line, counted
 from localmcp.index import reembedding
 from localmcp.models import Embedder, open_embedder, parse_spec
-from localmcp.models.archive import ARCHIVES, import_archive, imported_folder
-from localmcp.models.choice import available_models, describe_model, try_model
+from localmcp.models.choice import (
+    ARCHIVES,
+    available_models,
+    describe_model,
+    import_archive,
+    imported_folder,
+    try_model,
+)
 
 GOES_ON = "What was embedded is kept, and the old vectors answer. The same command goes on."
 

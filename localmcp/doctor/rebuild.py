@@ -18,10 +18,9 @@ from localmcp.errors import FileUnavailable
 from localmcp.files import abandoned_folders, scratch_folder
 from localmcp.humanize import counted
 from localmcp.index.consistency import disagreements
-from localmcp.index.lexicon import add_to_index
 from localmcp.index.multilingual import UNUSED_WORDS
-from localmcp.index.reembedding import forget_unused_models, rebuild_signs
-from localmcp.index.vector_queue import requeue_collection
+from localmcp.index.sources import add_to_index
+from localmcp.index.vector_queue import forget_unused_models, rebuild_signs, requeue_collection
 from localmcp.quickstarts.store import rebuild_index
 from localmcp.storage.connections import connect, truncate_log
 from localmcp.storage.database import Database, bump_generations, fetch_all, fetch_column, fetch_one

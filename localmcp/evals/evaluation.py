@@ -19,8 +19,7 @@ from localmcp.arrays import np
 from localmcp.errors import InvalidInput, ModelUnavailable, NotFound
 from localmcp.index.collections import choose_collections
 from localmcp.index.fusion import Mode
-from localmcp.index.index import Index
-from localmcp.index.search import SearchRequest
+from localmcp.index.search import Index, SearchRequest
 from localmcp.models import LazyEmbedder
 from localmcp.schemas import mapping_of, nearest, shorten_value
 from localmcp.storage.database import Database, fetch_all

@@ -21,6 +21,10 @@ WORD_ONLY = "data"
 """`kind` of passages that are indexed by word only."""
 DEFAULT_LANGUAGE = "english"
 """Of a text whose language is undecided."""
+FORMAT = "record"
+"""`sources.format` of a record: its title, unless the metadata hold one, is the beginning of its text."""
+EMBEDDED_TITLE = f"iif(sources.format = '{FORMAT}' and json_type(metadata, '$.title') is not 'text', '', sources.title)"
+"""SQL of the title that is embedded with a chunk: the made-up one of a record is not."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,12 +17,10 @@ import apsw
 from localmcp.errors import AccessDenied, ConfigurationError, FileUnavailable, Interrupted, LocalMCPError, NotFound
 from localmcp.humanize import command_line
 from localmcp.index.collections import visible_collections
-from localmcp.index.dates import Dated
-from localmcp.index.fusion import ARM_DEPTH
-from localmcp.index.index import Index
+from localmcp.index.filters import Dated
+from localmcp.index.fusion import ARM_DEPTH, LOOKED_AT
 from localmcp.index.keyword import KeywordQuery, Term
-from localmcp.index.relevance import LOOKED_AT
-from localmcp.index.search import Hit, SearchOutcome, SearchRequest, is_doubtful, ordered_by_date
+from localmcp.index.search import Hit, Index, SearchOutcome, SearchRequest, is_doubtful, ordered_by_date
 from localmcp.storage.database import Database
 from localmcp.tools import current_scope
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from localmcp.errors import InvalidInput
 from localmcp.index.drafts import DEFAULT_LANGUAGE, ChunkDraft, SourceDraft, digest_of, draft_chunk, heading_of
+from localmcp.index.drafts import FORMAT as FORMAT
 from localmcp.index.drafts import Window as Window
-from localmcp.index.lexicon import FORMAT as FORMAT
 from localmcp.readers.chunking import shorten_prefix, split
 from localmcp.readers.document import Document
 from localmcp.schemas import mapping_of, without_surrogates

@@ -1,46 +1,47 @@
-"""One search in one snapshot of a file: both arms, what they know of the candidates, their order, a page of hits."""
+"""The index of one file, and one search in one snapshot of it: both arms, their candidates' order, a page of hits."""
 
 from __future__ import annotations
 
+import threading
 import time
 from array import array
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
-from typing import TYPE_CHECKING
+from typing import Any
 
 import apsw
 
 from localmcp.arrays import Vector
+from localmcp.errors import ConfigurationError, ModelUnavailable
 from localmcp.index.adaptation import DEEP, READ_LANGUAGE, load_groups, weight_for
-from localmcp.index.collections import Collection, read_calibration
-from localmcp.index.dates import Dated, Latest, Sort, asks_for_latest, order_by_date
+from localmcp.index.collections import Collection, choose_collections, read_calibration, visible_ids
 from localmcp.index.drafts import WORD_ONLY, heading_of
-from localmcp.index.file_names import Named, file_name, named_sources, words_of
-from localmcp.index.filters import Filters
-from localmcp.index.fusion import ARM_DEPTH, Arms, Candidate, Mode, Weights, rank
-from localmcp.index.highlight import find_highlight
+from localmcp.index.filters import Dated, Filters, Latest, Sort, allowed_sources, asks_for_latest, order_by_date
+from localmcp.index.fusion import ARM_DEPTH, LEAST, LOOKED_AT, Arms, Candidate, Judge, Mode, Weights, judge, rank
+from localmcp.index.highlight import find_highlight, sentences
 from localmcp.index.keyword import (
     ABSENT,
     KeywordQuery,
     Term,
+    Vocabulary,
     build_query,
+    file_name,
     match_expression,
     matched_words,
     mix_neighbors,
+    named_sources,
     search_words,
+    words_of,
 )
-from localmcp.index.multilingual import WordReader, alike_passages, nearest_sentences
+from localmcp.index.multilingual import WordIndex, WordReader, alike_passages, nearest_sentences
 from localmcp.index.passages import Passage, load_passages
-from localmcp.index.relevance import LEAST, LOOKED_AT, Judge, judge
-from localmcp.index.vector import exact_cosines, nearest_chunks
+from localmcp.index.vector import Block, SignIndex, exact_cosines, nearest_chunks
 from localmcp.index.vector_queue import waiting
+from localmcp.models import LazyEmbedder
 from localmcp.models.calibration import Calibration
-from localmcp.storage.database import fetch_all, fetch_column, read_generations
+from localmcp.storage.database import Database, Generations, fetch_all, fetch_column, fetch_one, read_generations
 from localmcp.wording.languages import detect_language
-
-if TYPE_CHECKING:
-    from localmcp.index.index import Index
 
 DEEPEST = 1000
 """How deep the keyword arm looks to complete the other arm's hits, and both arms for pages beyond the first hundred."""
@@ -77,23 +78,17 @@ class SearchRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class ArmScore:
-    """One arm's view of a hit."""
-
-    rank: int | None
-    """1-based place in this arm; None when the arm did not find it by itself."""
-    raw: float
-    """Cosine on the scale of the default model, or bm25."""
-
-
-@dataclass(frozen=True, slots=True)
 class Hit:
     """A passage that answers, with every score."""
 
     passage: Passage
     scores: Candidate
-    semantic: ArmScore
-    keyword: ArmScore
+    cosine: float
+    """On the scale of the default model."""
+    bm25: float
+    semantic_rank: int | None
+    keyword_rank: int | None
+    """1-based places in both arms; None where the arm did not find it by itself."""
     query: KeywordQuery | None
     matched: list[str] = field(default_factory=list[str])
     """Query words that are in the text, its title, its headings or the name of its file."""
@@ -137,6 +132,13 @@ class SearchOutcome:
     """How the cosines of the model were read."""
     by_words_only: bool = False
     """Meaning was asked for, and there is none here to search by."""
+    last_lap: float = field(default_factory=time.perf_counter)
+
+    def lap(self, step: str) -> None:
+        """Note the milliseconds since the last step."""
+        now = time.perf_counter()
+        self.milliseconds[step] = round((now - self.last_lap) * 1000, 3)
+        self.last_lap = now
 
 
 def is_doubtful(hits: Iterable[Hit]) -> bool:
@@ -151,19 +153,6 @@ def ordered_by_date(request: SearchRequest, dated: Sequence[Dated], outcome: Sea
     if latest and order != sorted(order):
         outcome.recency = latest.word
     return order
-
-
-class Clock:
-    """Milliseconds of each step."""
-
-    def __init__(self, laps: dict[str, float]) -> None:
-        self.laps = laps
-        self.last = time.perf_counter()
-
-    def lap(self, name: str) -> None:
-        now = time.perf_counter()
-        self.laps[name] = round((now - self.last) * 1000, 3)
-        self.last = now
 
 
 class Search:
@@ -190,35 +179,36 @@ class Search:
         """The model, if it says something of each word."""
         self.model_id, self.embedded = 0, list[int]()
         """The model at hand, and the collections with its vectors."""
-        self.named = Named()
+        self.named: dict[int, float] = {}
+        """Source id -> share of its file's name that the query holds."""
 
-    def run(self, vectors: Sequence[Vector], clock: Clock) -> None:
+    def run(self, vectors: Sequence[Vector]) -> None:
         """Put a page into the outcome; `vectors`: of the question and of its sentences, none where no model answers."""
         arms, outcome = self.arms, self.outcome
         outcome.searched = {"collections": len(self.collections), "chunks": self.chunks}
         if self.allowed is not None:
             outcome.searched["sources"] = len(self.allowed)
-        clock.lap("filters")
+        outcome.lap("filters")
         if not vectors or not self._choose_model():
             self.mode = "keyword"
             outcome.by_words_only = self.request.mode != "keyword"
         if self.mode != "semantic":
             self._search_words()
-            clock.lap("keyword")
-        language = detect_language(self.request.text) if self.mode != "keyword" else None
+            outcome.lap("keyword")
+        language = None
         if self.mode != "keyword":
+            language = detect_language(self.request.text)
             self._search_vectors(vectors)
-            clock.lap("vector")
+            outcome.lap("vector")
         if self.mode == "hybrid" and self.reader and language:
             self._search_meanings(vectors[0], self.reader, language)
-            clock.lap("meanings of words")
+            outcome.lap("meanings of words")
         self._complete(language)
         if self.mode == "hybrid" and self.reader:
-            near = nearest_sentences(self.connection, self.model_id, arms.cosines, vectors[0])
-            self._mix_cosines({row: self.outcome.calibration.scale(cosine) for row, cosine in near.items()})
+            self._mix_cosines(nearest_sentences(self.connection, self.model_id, arms.cosines, vectors[0]))
         demanded = DEMANDED_SHARE * outcome.query.attainable if arms.reads_all and outcome.query else 0.0
         self._page(rank(arms, self.mode, outcome.weights, demanded))
-        clock.lap("rows")
+        outcome.lap("rows")
 
     # ------------------------------------------------------------ words
 
@@ -228,11 +218,11 @@ class Search:
         self.outcome.query = query
         arms.bm25 = search_words(self.connection, query, DEEPEST, self.allowed)
         found = [*islice(arms.bm25, self.depth)]
-        self.named = named_sources(self.connection, text, self.collections, self.allowed)
-        if self.named.shares:
+        self.named, arms.only_names = named_sources(self.connection, text, self.ids, self.allowed)
+        if self.named:
             # A document that is named is found by word, whatever is in it.
             sql = "select id from chunks where position = 0 and source_id in (select value from carray(?))"
-            for chunk_id in fetch_column(self.connection, sql, (apsw.carray(array("q", self.named.shares)),)):
+            for chunk_id in fetch_column(self.connection, sql, (apsw.carray(array("q", self.named)),)):
                 arms.bm25.setdefault(chunk_id, 1e-6)
                 found.append(chunk_id)
         arms.keyword_ranks = {chunk_id: place for place, chunk_id in enumerate(dict.fromkeys(found), 1)}
@@ -261,17 +251,15 @@ class Search:
         nearest = dict(nearest_chunks(connection, model_id, blocks, vectors[0], ARM_DEPTH, self.allowed))
         if self.depth > ARM_DEPTH:
             # Behind the first hundred, which stay as earlier pages showed them.
-            deeper = nearest_chunks(connection, model_id, blocks, vectors[0], self.depth, self.allowed)
-            nearest |= {chunk_id: cosine for chunk_id, cosine in deeper if chunk_id not in nearest}
+            deeper = dict(nearest_chunks(connection, model_id, blocks, vectors[0], self.depth, self.allowed))
+            nearest = nearest | deeper | nearest
         arms.semantic_ranks = {chunk_id: place for place, chunk_id in enumerate(nearest, 1)}
         missing = [chunk_id for chunk_id in arms.keyword_ranks if chunk_id not in nearest]
-        cosines = nearest | exact_cosines(connection, model_id, missing, vectors[0])
-        arms.cosines = {chunk_id: self.outcome.calibration.scale(cosine) for chunk_id, cosine in cosines.items()}
+        arms.cosines = self._scaled(nearest | exact_cosines(connection, model_id, missing, vectors[0]))
         if vectors[1:]:
             # The nearest sentence of a long question counts as much as the whole.
             near = [exact_cosines(connection, model_id, list(arms.cosines), sentence) for sentence in vectors[1:]]
-            best = {chunk_id: max(cosines[chunk_id] for cosines in near) for chunk_id in arms.cosines}
-            self._mix_cosines({chunk_id: self.outcome.calibration.scale(cosine) for chunk_id, cosine in best.items()})
+            self._mix_cosines({row: max(cosines[row] for cosines in near) for row in arms.cosines})
 
     def _search_meanings(self, vector: Vector, reader: WordReader, language: str) -> None:
         """Find passages by words that mean what those of the question do."""
@@ -283,16 +271,19 @@ class Search:
         alike = alike_passages(self, reader, language)
         best = sorted(alike, key=lambda chunk_id: (-alike[chunk_id], chunk_id))[:ARM_DEPTH]
         new = [chunk_id for chunk_id in best if chunk_id not in arms.cosines]
-        cosines = exact_cosines(self.connection, self.model_id, new, vector)
-        arms.cosines |= {chunk_id: self.outcome.calibration.scale(cosine) for chunk_id, cosine in cosines.items()}
+        arms.cosines |= self._scaled(exact_cosines(self.connection, self.model_id, new, vector))
         arms.alike = {chunk_id: alike[chunk_id] for chunk_id in arms.cosines.keys() & alike.keys()}
         arms.most_alike = frozenset(best)
+
+    def _scaled(self, cosines: Mapping[int, float]) -> dict[int, float]:
+        scale = self.outcome.calibration.scale
+        return {chunk_id: scale(cosine) for chunk_id, cosine in cosines.items()}
 
     def _mix_cosines(self, near: Mapping[int, float]) -> None:
         """Let other cosines of the candidates count as much as their own; the first hundred stay the first."""
         if near:
             cosines = self.arms.cosines
-            cosines |= {chunk_id: (cosines[chunk_id] + cosine) / 2 for chunk_id, cosine in near.items()}
+            cosines |= {row: (cosines[row] + cosine) / 2 for row, cosine in self._scaled(near).items()}
             self.arms.semantic_ranks = _ranked(self.arms.semantic_ranks, cosines)
 
     # ------------------------------------------------------------ both
@@ -314,9 +305,7 @@ class Search:
         group_of = {row: group for row, _, group_id in rows if (group := self.groups.get(group_id))}
         arms.bm25 = mix_neighbors(arms.bm25, ids, sources)
         arms.keyword_ranks = _ranked(arms.keyword_ranks, arms.bm25)
-        if self.mode != "semantic" and (shares := self.named.shares):
-            arms.only_names = self.named.is_all
-            arms.named = {row: (source, shares[source]) for row in ids if (source := sources.get(row)) in shares}
+        arms.named = {row: (source, self.named[source]) for row in ids if (source := sources.get(row)) in self.named}
         queued = waiting(self.connection, self.ids).passages if self.request.mode != "keyword" else 0
         if queued and self.chunks:
             outcome.coverage = round(max(1 - queued / self.chunks, 0.0), 4)
@@ -404,8 +393,10 @@ class Search:
         return Hit(
             passage=passage,
             scores=candidate,
-            semantic=ArmScore(arms.semantic_ranks.get(candidate.id), cosine or 0.0),
-            keyword=ArmScore(arms.keyword_ranks.get(candidate.id), arms.bm25.get(candidate.id, 0.0)),
+            cosine=cosine or 0.0,
+            bm25=arms.bm25.get(candidate.id, 0.0),
+            semantic_rank=arms.semantic_ranks.get(candidate.id),
+            keyword_rank=arms.keyword_ranks.get(candidate.id),
             query=query,
             matched=matched,
             weights=self.outcome.weights,
@@ -419,3 +410,106 @@ def _ranked(ranks: Mapping[int, int], scores: Mapping[int, float]) -> dict[int, 
     ids = list(ranks)
     parts = (sorted(part, key=lambda row: (-scores[row], row)) for part in (ids[:ARM_DEPTH], ids[ARM_DEPTH:]))
     return {chunk_id: place for place, chunk_id in enumerate(chain.from_iterable(parts), 1)}
+
+
+# ---------------------------------------------------------------- the index of a file
+
+LONG_QUESTION, SENTENCE_WORDS, MOST_SENTENCES, CHARACTERS_READ = 20, 3, 12, 5_000
+"""A question of so many words is also compared sentence by sentence: one of them may name what it is about (nDCG@10 of
+hybrid search: LISA .500 -> .517, CACM .578 -> .589, manuals asked for by a paragraph .830 -> .838, package titles by
+their descriptions, not looked at before, .687 -> .713). Shorter sentences are ignored."""
+MODEL_WAIT_SECONDS = 5.0
+
+
+class Index:
+    """Searches one file. Safe to call from many threads; every search sees one snapshot."""
+
+    def __init__(
+        self, database: Database, embedder: LazyEmbedder, semantic_weight: float = 0.7, *, adaptive: bool = False
+    ) -> None:
+        self.database = database
+        self.embedder = embedder
+        self.weights = Weights(semantic_weight)
+        self.adaptive = adaptive
+        """Weight by the kinds of text that were found, where they were measured."""
+        self.vocabulary = Vocabulary()
+        self._lock = threading.Lock()
+        self._signs: dict[int, SignIndex] = {}
+        self._words: dict[int, WordIndex] = {}
+        self._allowed: dict[tuple[Any, ...], Any] = {}
+        """Sources that fulfil the last filters: among 100,000 sources they take 25 ms to find."""
+
+    def search(self, request: SearchRequest) -> SearchOutcome:
+        """Return the best chunks for the request.
+
+        Raises:
+            NotFound: a collection that the caller cannot see.
+            FileUnavailable: the database cannot be read.
+        """
+        outcome = SearchOutcome([], 0, weights=self.weights)
+        vectors = self._embed(request, outcome)
+        outcome.lap("embedding")
+        with self.database.read() as connection:
+            collections = choose_collections(connection, list(request.collections) if request.collections else None)
+            if collections:
+                Search(self, connection, request, collections, outcome).run(vectors)
+        return outcome
+
+    def _embed(self, request: SearchRequest, outcome: SearchOutcome) -> Sequence[Vector]:
+        """Return the vectors of the question and of its sentences, if it is long; none where no model answers."""
+        if request.mode == "keyword" or not request.text.strip():
+            return ()
+        with self.database.read() as connection:
+            visible = f"collection_id in ({visible_ids(connection)}) limit 1"
+            if not fetch_one(connection, f"select 1 from signs where {visible}"):
+                if fetch_one(connection, f"select 1 from sources where trashed_at is null and {visible}"):
+                    outcome.notices.append("Answered by keyword only: no document has vectors yet.")
+                return ()
+        parts: list[str] = []
+        if len(request.text.split()) >= LONG_QUESTION:
+            parts = [request.text[start:stop] for start, stop in sentences(request.text[:CHARACTERS_READ])]
+            parts = [part for part in parts if len(part.split()) >= SENTENCE_WORDS][:MOST_SENTENCES]
+        try:
+            vectors = [self.embedder.embed_query(request.text, wait=MODEL_WAIT_SECONDS)]
+            if parts[1:]:
+                vectors += [*self.embedder.embed_queries(parts)]
+        except (ModelUnavailable, ConfigurationError) as error:
+            outcome.notices.append(f"Answered by keyword only: {error}")
+            return ()
+        return [vector.astype("<f4", copy=False) for vector in vectors]
+
+    def restriction(
+        self, connection: apsw.Connection, collections: list[Collection], filters: Filters, generation: int
+    ) -> Any:
+        """Return sorted ids of the sources that may answer; None when every source of the file may."""
+        # Rules have no chunks that a search could meet; a dropped collection has some.
+        sql = "select count(*) from collections where kind <> 'rules'"
+        if not filters and fetch_one(connection, sql) == len(collections):
+            return None
+        if filters.since or filters.until or filters.source_ids:
+            # Dates and ids of sources may change while the generation stays.
+            return allowed_sources(connection, collections, filters)
+        key = (generation, *(collection.id for collection in collections), repr(filters))
+        if key not in (kept := self._allowed):
+            # The last eight are kept; of two threads, one is forgotten.
+            kept = dict([*kept.items()][-7:]) | {key: allowed_sources(connection, collections, filters)}
+            self._allowed = kept
+        return kept[key]
+
+    def sign_blocks(
+        self, connection: apsw.Connection, model_id: int, generations: Generations, collection_ids: Sequence[int]
+    ) -> list[Block]:
+        """Return the sign codes of those collections in this snapshot, from the cache that every feature shares."""
+        with self._lock:
+            signs = self._signs.setdefault(model_id, SignIndex(model_id))
+        return signs.blocks(connection, generations.signs, collection_ids)
+
+    def word_index(self, model_id: int) -> WordIndex:
+        """Return what that model says of the words of the file."""
+        with self._lock:
+            return self._words.setdefault(model_id, WordIndex(model_id))
+
+    def close(self) -> None:
+        """Forget what is cached."""
+        with self._lock:
+            self._signs, self._words, self._allowed = {}, {}, {}

@@ -10,18 +10,97 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import chain
 from typing import Any
 
 import apsw
 
 from localmcp.errors import InvalidInput
+from localmcp.humanize import command_line
 from localmcp.index import vector
-from localmcp.index.drafts import ChunkDraft, IndexedWords, SourceDraft, heading_of, index_words
-from localmcp.index.lexicon import add_to_index, remove_from_index, write_words
+from localmcp.index.collections import Collection, checked_collection_name, ensure_partition
+from localmcp.index.drafts import FORMAT, ChunkDraft, IndexedWords, SourceDraft, heading_of, index_words
 from localmcp.index.multilingual import UNUSED_WORDS, forget_words
-from localmcp.index.vector_queue import requeue
+from localmcp.index.vector_queue import requeue, requeue_collection
 from localmcp.storage.database import Database, bump_generations, fetch_all, fetch_column, fetch_one, insert_row
 from localmcp.storage.times import utc_now
+from localmcp.storage.trash import TrashEntry, put_into_trash, read_trashed
+
+LONGEST_WORD = 32
+"""Longer runs of letters are data, not words that somebody misspells."""
+WORDS_IN_MEMORY = 32_000_000
+"""Bytes of words that FTS5 collects before it writes them."""
+
+
+def prepare_for_many(connection: apsw.Connection) -> None:
+    """Let a transaction keep its words in memory and write them as one piece: a third less work than a piece a MB.
+
+    Part of the caller's write transaction; the file remembers it.
+    """
+    if fetch_one(connection, "select v from chunks_fts_config where k = 'hashsize'") != WORDS_IN_MEMORY:
+        sql = "insert into chunks_fts (chunks_fts, rank) values ('hashsize', ?)"
+        connection.execute(sql, (WORDS_IN_MEMORY,))
+
+
+def add_to_index(connection: apsw.Connection, collection_id: int, chunk_ids: Iterable[int]) -> None:
+    """Index stored chunks for keyword search and count their words. Part of the caller's write transaction."""
+    rows = [(chunk_id, _stored_words(connection, chunk_id)) for chunk_id in chunk_ids]
+    write_words(connection, collection_id, rows)
+    connection.executemany("update chunks set words = ? where id = ?", ((words.length, row) for row, words in rows))
+
+
+def write_words(connection: apsw.Connection, collection_id: int, rows: Sequence[tuple[int, IndexedWords]]) -> None:
+    """Put the words of chunks of a collection into the keyword index, and count them.
+
+    Part of the caller's write transaction.
+    """
+    sql = "insert into chunks_fts (rowid, title, text) values (?, ?, ?)"
+    connection.executemany(sql, [(chunk_id, words.title, words.text) for chunk_id, words in rows])
+    _count(connection, collection_id, [words for _, words in rows], 1)
+
+
+def remove_from_index(connection: apsw.Connection, collection_id: int, chunk_ids: Sequence[int]) -> Iterable[str]:
+    """Take stored chunks out of the keyword index and the counts; returns their stems.
+
+    Part of the caller's write transaction.
+    """
+    passages = [_stored_words(connection, chunk_id) for chunk_id in chunk_ids]
+    connection.executemany("delete from chunks_fts where rowid = ?", ((row_id,) for row_id in chunk_ids))
+    return _count(connection, collection_id, passages, -1)
+
+
+def _stored_words(connection: apsw.Connection, chunk_id: int) -> IndexedWords:
+    """Return a stored chunk as the keyword index sees it."""
+    sql = """
+        select sources.title, chunks.headings, chunks.text, groups.language
+        from chunks join sources on sources.id = chunks.source_id join groups on groups.id = chunks.group_id
+        where chunks.id = ?
+    """
+    title, headings, text, language = fetch_one(connection, sql, (chunk_id,))
+    return index_words(heading_of(title, json.loads(headings)), text, language)
+
+
+def _count(
+    connection: apsw.Connection, collection_id: int, passages: Sequence[IndexedWords], sign: int
+) -> Iterable[str]:
+    """Count the words to which spelling is corrected, and all stems, in (+1) or out (-1); returns the stems."""
+    words = Counter(chain.from_iterable(passage.distinct.split() for passage in passages))
+    words = {word: count for word, count in words.items() if word.isalpha() and len(word) <= LONGEST_WORD}
+    stems = Counter(chain.from_iterable(passage.terms.split() for passage in passages))
+    for table, column, counter in (("words", "word", words), ("terms", "term", stems)):
+        # In key order, so that neighboring rows of the B-tree are written together.
+        rows = [(collection_id, word, sign * counter[word]) for word in sorted(counter)]
+        connection.executemany(
+            f"""
+            insert into {table} (collection_id, {column}, chunks) values (?, ?, ?)
+            on conflict (collection_id, {column}) do update set chunks = chunks + excluded.chunks
+            """,
+            rows,
+        )
+        if sign < 0:
+            sql = f"delete from {table} where collection_id = ? and {column} = ? and chunks <= 0"
+            connection.executemany(sql, (row[:2] for row in rows))
+    return stems
 
 
 @dataclass(slots=True)
@@ -305,3 +384,129 @@ def _delete_sources(connection: apsw.Connection, source_ids: Iterable[int]) -> N
 
 def _chunk_ids(connection: apsw.Connection, source_id: int) -> list[int]:
     return fetch_column(connection, "select id from chunks where source_id = ?", (source_id,))
+
+
+# ---------------------------------------------------------------- trash
+
+
+DROPPED = "dropped"
+"""The `kind` of a collection that is in the trash: with its documents it is there, and nobody sees it."""
+
+_SOURCE = (
+    "collection_id", "title", "source_type", "format", "uri", "sha256", "size", "mtime_ns", "language",
+)  # fmt: skip
+_CHUNK = ("start", "stop", "text", "headings", "first_line", "last_line", "first_page", "last_page")
+
+
+def keep_version(connection: apsw.Connection, source_id: int) -> None:
+    """Put a copy of a document or record into the trash before it is overwritten. Part of the write transaction."""
+    columns = (*_SOURCE, "uuid", "metadata")
+    sql = f"""
+        select {", ".join(f"sources.{name}" for name in columns)}, collections.name, partitions.name from sources
+        join collections on collections.id = sources.collection_id
+        left join partitions on partitions.id = partition_id where sources.id = ?
+    """
+    [row] = fetch_all(connection, sql, (source_id,))
+    source = dict(zip((*columns, "collection", "partition"), row, strict=True))
+    sql = f"""
+        select {", ".join(_CHUNK)}, groups.language, groups.kind, hex(digest), chunks.id, hex(uuid) from chunks
+        join groups on groups.id = group_id where source_id = ? order by position
+    """
+    chunks = [list(chunk) for chunk in fetch_all(connection, sql, (source_id,))]
+    kind = "record" if source["format"] == FORMAT else "document"
+    put_into_trash(connection, kind, source["title"], {"source": source, "chunks": chunks}, source["collection"])
+
+
+def restore_version(connection: apsw.Connection, entry: TrashEntry) -> int:
+    """Bring an overwritten document or record back under its id; what is there now goes into the trash.
+
+    Returns the id of the source, whose changed passages wait for their vectors. Part of the write transaction.
+
+    Raises:
+        InvalidInput: its collection is gone.
+    """
+    content = read_trashed(connection, entry)
+    source, chunks = content["source"], content["chunks"]
+    sql = "select id, name, description, model_id from collections where id = ? and kind = 'documents'"
+    row = fetch_all(connection, sql, (source["collection_id"],))
+    if not row:
+        raise InvalidInput(f"The collection '{entry.collection}' of '{entry.name}' is gone.", hint="Restore it first.")
+    current = fetch_one(connection, "select id from sources where uuid = ?", (source["uuid"],))
+    sql = "select 1 from sources where uri = ? and collection_id = ? and trashed_at is null"
+    if current is None and fetch_one(connection, sql, (source["uri"], source["collection_id"])):
+        raise InvalidInput(f"{source['uri']} is in the library again.", hint="Remove that version first.")
+    if current is not None and not restore_source(connection, current):
+        keep_version(connection, current)
+    draft = SourceDraft(
+        partition_id=ensure_partition(connection, Collection(*row[0]), source["partition"]),
+        metadata=json.loads(source["metadata"]),
+        chunks=[_draft(chunk, is_record=len(chunks) == 1) for chunk in chunks],
+        **{name: source[name] for name in _SOURCE},
+    )
+    source_id = put_source(connection, draft, {}, None, replaces=current).source_id
+    connection.execute("update sources set uuid = ? where id = ?", (source["uuid"], source_id))
+    return source_id
+
+
+def _draft(chunk: list[Any], *, is_record: bool) -> ChunkDraft:
+    start, stop, text, headings, first_line, last_line, first_page, last_page = chunk[:8]
+    language, kind, digest, chunk_id, identity = chunk[8:]
+    return ChunkDraft(
+        start, stop, text, tuple(json.loads(headings)), first_line, last_line, first_page, last_page, language, kind,
+        bytes.fromhex(digest),
+        identity=(chunk_id, bytes.fromhex(identity)) if is_record else None,
+    )  # fmt: skip
+
+
+def drop_collection(connection: apsw.Connection, collection: Collection) -> None:
+    """Put a collection into the trash with everything in it; its name is free again. Part of the transaction."""
+    name = f"{collection.name}\x01{utc_now()}"  # No collection that anybody makes has such a name.
+    _move_collection(connection, collection.id, DROPPED, name)
+    put_into_trash(connection, "collection", collection.name, {"id": collection.id}, collection.name)
+
+
+def restore_collection(connection: apsw.Connection, entry: TrashEntry) -> None:
+    """Bring a dropped collection back with everything in it. Part of the write transaction.
+
+    Raises:
+        InvalidInput: there is a collection of that name again.
+    """
+    if fetch_one(connection, "select 1 from collections where name = ?", (entry.name,)):
+        raise InvalidInput(f"There is a collection '{entry.name}' again.", hint="Drop that one first.")
+    collection_id = read_trashed(connection, entry)["id"]
+    _move_collection(connection, collection_id, "documents", checked_collection_name(entry.name))
+
+
+def _move_collection(connection: apsw.Connection, collection_id: int, kind: str, name: str) -> None:
+    connection.execute("update collections set kind = ?, name = ? where id = ?", (kind, name, collection_id))
+    requeue_collection(connection, collection_id)
+    bump_generations(connection, "content", "signs")
+
+
+def drop_partition(connection: apsw.Connection, collection: Collection, partition_id: int) -> None:
+    """Put a partition into the trash with its documents. Part of the write transaction.
+
+    Raises:
+        InvalidInput: a folder or file was added into it, which the next refresh would bring back.
+    """
+    sql = "select path from roots where partition_id = ? and kind not like 'removed %' limit 1"
+    if path := fetch_one(connection, sql, (partition_id,)):
+        raise InvalidInput(
+            f"{path} was added into this partition.",
+            hint=f"First remove it: {command_line('localmcp', 'remove', path)}",
+        )
+    now = utc_now()
+    sql = "select id from sources where partition_id = ? and trashed_at is null"
+    trash_sources(connection, fetch_column(connection, sql, (partition_id,)), now)
+    sql = "update partitions set dropped_at = ? where id = ? returning name"
+    name = fetch_one(connection, sql, (now, partition_id))
+    put_into_trash(connection, "partition", name, {"id": partition_id, "at": now}, collection.name)
+
+
+def restore_partition(connection: apsw.Connection, entry: TrashEntry) -> None:
+    """Bring a dropped partition back with the documents that were removed with it. Part of the transaction."""
+    content = read_trashed(connection, entry)
+    sql = "select id from sources where partition_id = :id and trashed_at = :at"
+    for source_id in fetch_column(connection, sql, content):
+        restore_source(connection, source_id)
+    connection.execute("update partitions set dropped_at = null where id = ?", (content["id"],))

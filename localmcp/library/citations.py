@@ -10,9 +10,8 @@ from typing import Annotated
 from localmcp.errors import InvalidInput, NotFound
 from localmcp.index.collections import visible_collections
 from localmcp.index.federation import Federation, Wanted
-from localmcp.index.index import Index
 from localmcp.index.passages import Passage, find_passage, passages_of_source
-from localmcp.index.search import SearchRequest
+from localmcp.index.search import Index, SearchRequest
 from localmcp.library.answers import lean_verification
 from localmcp.library.ledger import check_freshness
 from localmcp.library.names import resolve_chunk, resolve_source, shown_id

@@ -16,10 +16,9 @@ import apsw
 from localmcp.errors import InvalidInput, NotFound
 from localmcp.humanize import choices, quoted
 from localmcp.index.collections import visible_collections, visible_ids
-from localmcp.index.dates import SOURCE_DATE
 from localmcp.index.federation import Federation, Wanted
-from localmcp.index.filters import Filters, path_condition, type_condition
-from localmcp.index.index import Index
+from localmcp.index.filters import SOURCE_DATE, Filters, path_condition, type_condition
+from localmcp.index.search import Index
 from localmcp.schemas import did_you_mean, nearest, one_or_more, without_surrogates
 from localmcp.storage.database import fetch_all, fetch_column, fetch_one
 from localmcp.wording.normalize import fold

@@ -14,8 +14,8 @@ from localmcp.errors import InvalidInput, LocalMCPError, NotFound
 from localmcp.humanize import counted, cut_to
 from localmcp.index.collections import visible_collections
 from localmcp.index.federation import Wanted
-from localmcp.index.index import Index
 from localmcp.index.passages import Passage, find_passage, passages_of_source
+from localmcp.index.search import Index
 from localmcp.library.answers import lean_context, lean_document
 from localmcp.library.citations import SHEETS, cite, count_line_ends
 from localmcp.library.ledger import documents_in

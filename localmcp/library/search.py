@@ -12,14 +12,11 @@ from typing import Annotated, Any, Literal
 
 from localmcp.errors import InvalidInput
 from localmcp.index.collections import visible_ids
-from localmcp.index.dates import parse_range
 from localmcp.index.federation import Federation
-from localmcp.index.filters import Filters
-from localmcp.index.fusion import ARM_DEPTH
-from localmcp.index.index import Index
+from localmcp.index.filters import Filters, parse_range
+from localmcp.index.fusion import ARM_DEPTH, has_digit, unmentioned
 from localmcp.index.keyword import inverse_frequency
-from localmcp.index.relevance import has_digit, unmentioned
-from localmcp.index.search import Hit, SearchOutcome, SearchRequest
+from localmcp.index.search import Hit, Index, SearchOutcome, SearchRequest
 from localmcp.library.answers import excerpt_around, excerpts, lean_search
 from localmcp.library.citations import cite
 from localmcp.library.ledger import check_freshness
@@ -296,10 +293,10 @@ def _search_hit(hit: Hit, explain: bool, adopted: bool) -> Json:
     explanation: Json | None = None
     if explain:
         # bm25 counts the whole file, so its raw value is told only to callers who see all of it.
-        raw = {} if is_bound else {"raw": round(hit.keyword.raw, 4)}
+        raw = {} if is_bound else {"raw": round(hit.bm25, 4)}
         added = {"added": lifted} if (lifted := round(scores.lifted, 2)) else {}
-        semantic = {"rank": hit.semantic.rank, "raw": round(hit.semantic.raw, 4), "score": round(scores.semantic, 2)}
-        keyword = {"rank": hit.keyword.rank, **raw, "score": round(scores.keyword, 2)}
+        semantic = {"rank": hit.semantic_rank, "raw": round(hit.cosine, 4), "score": round(scores.semantic, 2)}
+        keyword = {"rank": hit.keyword_rank, **raw, "score": round(scores.keyword, 2)}
         explanation = {
             "semantic": {**semantic, "weight": hit.weights.semantic},
             "keyword": {**keyword, "weight": round(hit.weights.keyword, 6), **added},

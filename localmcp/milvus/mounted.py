@@ -28,12 +28,18 @@ from localmcp.errors import (
 )
 from localmcp.index.collections import DEFAULT_PARTITION
 from localmcp.index.federation import Wanted
-from localmcp.index.fusion import ARM_DEPTH, Arms, Candidate, Weights, rank
-from localmcp.index.index import MODEL_WAIT_SECONDS, Index
+from localmcp.index.fusion import ARM_DEPTH, LOOKED_AT, Arms, Candidate, Weights, judge, rank
 from localmcp.index.keyword import ABSENT, KeywordQuery, Term, inverse_frequency, matched_words
 from localmcp.index.passages import Passage, load_passages
-from localmcp.index.relevance import LOOKED_AT, judge
-from localmcp.index.search import DEEPEST, ArmScore, Hit, SearchOutcome, SearchRequest, is_doubtful
+from localmcp.index.search import (
+    DEEPEST,
+    MODEL_WAIT_SECONDS,
+    Hit,
+    Index,
+    SearchOutcome,
+    SearchRequest,
+    is_doubtful,
+)
 from localmcp.milvus.collection import Milvus, MilvusCollection, MilvusRow
 from localmcp.milvus.filters import begins_with, filters_text, is_one_of
 from localmcp.models import LazyEmbedder
@@ -202,12 +208,10 @@ class MilvusFile:
             text = "\n".join([passage.title, *passage.headings, passage.text])
             matched = matched_words(query, text, passage.language) if query else []
             cosine = arms.cosines.get(candidate.id)
-            semantic = ArmScore(arms.semantic_ranks.get(candidate.id), cosine or 0.0)
-            keyword = ArmScore(arms.keyword_ranks.get(candidate.id), arms.bm25.get(candidate.id, 0.0))
+            places = arms.semantic_ranks.get(candidate.id), arms.keyword_ranks.get(candidate.id)
+            scores = cosine or 0.0, arms.bm25.get(candidate.id, 0.0)
             relevance = judged.relevance(cosine, matched)
-            hits.append(
-                Hit(passage, candidate, semantic, keyword, query, matched, outcome.weights, relevance=relevance)
-            )
+            hits.append(Hit(passage, candidate, *scores, *places, query, matched, outcome.weights, relevance=relevance))
         return hits
 
 

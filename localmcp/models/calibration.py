@@ -7,10 +7,13 @@ works at once, and nothing has to be known of it.
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from localmcp.arrays import np
-from localmcp.models.embedder import Embedder
+from localmcp.arrays import Vector, Vectors, np
+from localmcp.models.embedder import Embedder, ModelIdentity
+from localmcp.models.tokens import TokenCounter
 
 _ANSWERS = (
     ("how do I get rid of snails", "Slugs eat the young salad at night; copper tape around the bed keeps them away."),
@@ -66,3 +69,44 @@ def measure_model(embedder: Embedder) -> Calibration:
     factor = (DEFAULT_RELATED - DEFAULT_UNRELATED) / (related - unrelated)
     reads_all = abroad - unrelated >= (related - unrelated) / 2
     return Calibration(round(DEFAULT_UNRELATED - factor * unrelated, 3), round(factor, 3), reads_all)
+
+
+# ---------------------------------------------------------------- pair
+
+
+class PairEmbedder:
+    """Both models read every text; each counts by the range of its own cosines, so that none drowns the other."""
+
+    def __init__(self, first: Embedder, second: Embedder) -> None:
+        self._models = (first, second)
+        factors = [measure_model(model).factor for model in self._models]
+        self._shares = [round(factor / sum(factors), 2) for factor in factors]
+        ours, theirs = first.identity, second.identity
+        decisive = f"{ours.fingerprint} {theirs.fingerprint} {self._shares}"
+        self.identity = ModelIdentity(
+            name=f"{ours.name}+{theirs.name}",
+            sha256=hashlib.sha256(decisive.encode()).hexdigest(),
+            pooling="pair",
+            # Each model adds its own; here they only say whether questions and passages are read alike.
+            query_prefix=f"{ours.query_prefix}|{theirs.query_prefix}",
+            passage_prefix=f"{ours.passage_prefix}|{theirs.passage_prefix}",
+            dimension=ours.dimension + theirs.dimension,
+            max_tokens=min(ours.max_tokens, theirs.max_tokens),
+        )
+
+    @property
+    def count_tokens(self) -> TokenCounter:
+        """Counts the tokens of the first model."""
+        return self._models[0].count_tokens
+
+    def embed_passages(self, texts: Sequence[str]) -> Vectors:
+        """Return vectors of shape (n, dimension), unit rows, in the order of `texts`."""
+        return self._joined([model.embed_passages(texts) for model in self._models])
+
+    def embed_query(self, text: str) -> Vector:
+        """Return the unit vector of shape (dimension,)."""
+        return self._joined([model.embed_query(text)[None] for model in self._models])[0]
+
+    def _joined(self, vectors: Sequence[Vectors]) -> Vectors:
+        parts = [share**0.5 * part for share, part in zip(self._shares, vectors, strict=True)]
+        return np.concatenate(parts, axis=1).astype(np.float32, copy=False)

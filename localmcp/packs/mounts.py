@@ -27,8 +27,7 @@ from localmcp.errors import (
 from localmcp.files import expand_home, is_filled, signature_of, write_atomically
 from localmcp.humanize import command_line
 from localmcp.index.federation import MountedFile, Wanted
-from localmcp.index.index import MODEL_WAIT_SECONDS, Index
-from localmcp.index.search import SearchOutcome, SearchRequest
+from localmcp.index.search import MODEL_WAIT_SECONDS, Index, SearchOutcome, SearchRequest
 from localmcp.milvus.collection import HOW_TO_SET_MILVUS, NO_MILVUS, Milvus
 from localmcp.milvus.mounted import ADDRESS, MilvusFile
 from localmcp.models import Embedder, LazyEmbedder

@@ -8,7 +8,6 @@ import apsw
 
 from localmcp.errors import InvalidInput, LocalMCPError, NeedsConfirmation
 from localmcp.humanize import counted
-from localmcp.index.collection_chunks import count_vectors
 from localmcp.index.collections import (
     DEFAULT_PARTITION,
     choose_collections,
@@ -18,7 +17,8 @@ from localmcp.index.collections import (
     partition_names,
     visible_collections,
 )
-from localmcp.index.trash import drop_collection, drop_partition
+from localmcp.index.passages import count_vectors
+from localmcp.index.sources import drop_collection, drop_partition
 from localmcp.milvus.collection import Milvus
 from localmcp.records.retriever import find_on_server
 from localmcp.storage.database import Database, fetch_one

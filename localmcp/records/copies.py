@@ -26,11 +26,10 @@ from localmcp.index.collections import (
     ensure_partition,
     read_calibration,
 )
-from localmcp.index.dates import SOURCE_DATE
 from localmcp.index.drafts import ChunkDraft, SourceDraft, heading_of
+from localmcp.index.filters import SOURCE_DATE
 from localmcp.index.records import metadata_of
-from localmcp.index.sources import put_source
-from localmcp.index.trash import keep_version
+from localmcp.index.sources import keep_version, put_source
 from localmcp.index.vector import Made
 from localmcp.library.jobs import Jobs
 from localmcp.milvus.collection import HOW_TO_SET_MILVUS, NO_MILVUS, Milvus, MilvusCollection, MilvusRow

@@ -11,7 +11,6 @@ from typing import Annotated, Any, cast
 import apsw
 
 from localmcp.errors import InvalidInput, NeedsConfirmation, NotFound, Unavailable
-from localmcp.index.collection_chunks import chunks_fulfilling, whole_sources
 from localmcp.index.collections import (
     DEFAULT_PARTITION,
     Collection,
@@ -24,6 +23,7 @@ from localmcp.index.collections import (
 )
 from localmcp.index.conditions import parse_condition
 from localmcp.index.drafts import SourceDraft
+from localmcp.index.passages import chunks_fulfilling, whole_sources
 from localmcp.index.records import (
     FORMAT,
     LONGEST_RECORD,
@@ -34,8 +34,7 @@ from localmcp.index.records import (
     draft_split,
     draft_whole,
 )
-from localmcp.index.sources import put_source, trash_sources
-from localmcp.index.trash import keep_version
+from localmcp.index.sources import keep_version, put_source, trash_sources
 from localmcp.index.vector import Made
 from localmcp.milvus.collection import Milvus
 from localmcp.models import Embedder, LazyEmbedder

@@ -11,7 +11,6 @@ import apsw
 from localmcp.arrays import Vectors
 from localmcp.errors import InvalidInput, LocalMCPError, ModelMismatch, NotFound, Unavailable
 from localmcp.humanize import choices
-from localmcp.index.collection_chunks import Match, Row, best_matches, load_rows, nearest_to_any
 from localmcp.index.collections import (
     Collection,
     advise_model,
@@ -21,10 +20,9 @@ from localmcp.index.collections import (
     visible_collections,
 )
 from localmcp.index.conditions import Condition, comparisons, parse_condition
-from localmcp.index.dates import parse_range
-from localmcp.index.filters import SOURCE_COLUMNS, Filters
-from localmcp.index.index import Index
-from localmcp.index.search import SearchOutcome, SearchRequest
+from localmcp.index.filters import SOURCE_COLUMNS, Filters, parse_range
+from localmcp.index.passages import Match, Row, best_matches, load_rows, nearest_to_any
+from localmcp.index.search import Index, SearchOutcome, SearchRequest
 from localmcp.milvus.collection import Milvus, MilvusCollection, MilvusRow
 from localmcp.milvus.filters import filters_text
 from localmcp.milvus.mounted import MilvusFile

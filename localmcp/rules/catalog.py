@@ -17,7 +17,7 @@ from localmcp.errors import FileUnavailable, InvalidInput, LocalMCPError
 from localmcp.humanize import quoted
 from localmcp.index.collections import ensure_collection
 from localmcp.index.federation import never_changed
-from localmcp.index.index import Index
+from localmcp.index.search import Index
 from localmcp.models import Embedder
 from localmcp.rules import rulebook
 from localmcp.rules.finder import FoundRule, RuleFinder

@@ -16,7 +16,7 @@ from localmcp.errors import ConfigurationError, InvalidInput, ModelUnavailable
 from localmcp.humanize import command_line
 from localmcp.index.collections import Collection
 from localmcp.index.federation import Federation, MountedFile
-from localmcp.index.index import MODEL_WAIT_SECONDS, Index
+from localmcp.index.search import MODEL_WAIT_SECONDS, Index
 from localmcp.index.vector import Block, nearest_chunks
 from localmcp.models.text_vectors import TextVectors
 from localmcp.rules import rulebook

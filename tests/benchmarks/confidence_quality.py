@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from localmcp.config import Settings, sample_directory
-from localmcp.index.relevance import unique_codes
+from localmcp.index.fusion import unique_codes
 from localmcp.index.search import Hit, SearchOutcome, SearchRequest
 from localmcp.workspace import Workspace
 

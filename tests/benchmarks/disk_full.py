@@ -30,7 +30,7 @@ from kill_everything import contents, generate, generate_containers, generate_im
 from localmcp.doctor.rebuild import optimize  # noqa: E402
 from localmcp.errors import FileUnavailable  # noqa: E402
 from localmcp.index.collections import choose_collections  # noqa: E402
-from localmcp.index.reembedding import reembed  # noqa: E402
+from localmcp.index.vector_queue import reembed  # noqa: E402
 from localmcp.models import HashEmbedder  # noqa: E402
 from localmcp.storage.database import Database  # noqa: E402
 from localmcp.tools import Scope  # noqa: E402

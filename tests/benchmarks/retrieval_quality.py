@@ -121,8 +121,8 @@ class Collection:
         """Chunk id -> raw score of an arm, or the combined one; best first."""
         hits = self.workspace.index.search(SearchRequest(text, mode, DEPTH)).hits
         raw: dict[str, Callable[[Any], float]] = {
-            "keyword": lambda hit: hit.keyword.raw,
-            "semantic": lambda hit: hit.semantic.raw,
+            "keyword": lambda hit: hit.bm25,
+            "semantic": lambda hit: hit.cosine,
             "hybrid": lambda hit: hit.scores.combined,
         }
         return {hit.passage.chunk_id: raw[mode](hit) for hit in hits}

@@ -23,7 +23,6 @@ from typing import Any
 
 import numpy as np
 
-from localmcp.index.collection_chunks import best_matches
 from localmcp.index.collections import (
     claim_collection,
     ensure_collection,
@@ -33,8 +32,8 @@ from localmcp.index.collections import (
 )
 from localmcp.index.drafts import ChunkDraft, SourceDraft
 from localmcp.index.filters import Filters
-from localmcp.index.index import Index
-from localmcp.index.search import SearchRequest
+from localmcp.index.passages import best_matches
+from localmcp.index.search import Index, SearchRequest
 from localmcp.index.sources import put_source
 from localmcp.index.vector import Made, exact_cosines
 from localmcp.models import LazyEmbedder, ModelIdentity

@@ -17,7 +17,7 @@ from localmcp.doctor.backups import back_up
 from localmcp.doctor.rebuild import optimize
 from localmcp.errors import FileUnavailable
 from localmcp.index.collections import choose_collections
-from localmcp.index.reembedding import reembed
+from localmcp.index.vector_queue import reembed
 from localmcp.models import HashEmbedder
 from localmcp.packs.verify import verify
 from localmcp.storage.database import Database, fetch_all

@@ -9,8 +9,7 @@ import pytest
 from library import Library
 
 from localmcp.errors import InvalidInput
-from localmcp.index.dates import Dated, asks_for_latest, order_by_date, parse_moment, parse_range
-from localmcp.index.filters import Filters
+from localmcp.index.filters import Dated, Filters, asks_for_latest, order_by_date, parse_moment, parse_range
 from localmcp.index.search import SearchRequest
 from localmcp.storage.database import Database
 

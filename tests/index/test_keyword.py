@@ -11,9 +11,8 @@ from library import Library
 
 from localmcp.index import keyword as keyword_module
 from localmcp.index.collections import choose_collections
-from localmcp.index.index import Index
 from localmcp.index.keyword import KeywordQuery, Vocabulary, build_query, match_expression, search_words
-from localmcp.index.search import SearchOutcome, SearchRequest
+from localmcp.index.search import Index, SearchOutcome, SearchRequest
 from localmcp.storage.database import Database, fetch_one, read_generations
 from localmcp.tools import Scope, use_scope
 from localmcp.wording.languages import detect_language
@@ -182,7 +181,7 @@ def test_scores_do_not_depend_on_the_budget_where_a_passage_has_a_rare_word(
     monkeypatch.setattr(keyword_module, "POSTINGS_A_WORD", 0)
     [within_budget] = search(library.index, "pump boiler").hits
     assert within_budget.passage == whole.passage
-    assert within_budget.keyword.raw == pytest.approx(whole.keyword.raw)
+    assert within_budget.bm25 == pytest.approx(whole.bm25)
 
 
 def test_a_long_text_is_searched_by_its_first_words(manual: Index) -> None:
@@ -327,7 +326,7 @@ def test_a_repaired_word_weighs_less_than_an_exact_one(library: Library) -> None
         library.put(f"filler number{number} filler", title="Other")
     outcome = search(library.index, "markest gardens")
     assert titles(outcome) == ["Exact", "Repaired"]
-    exact, repaired = (hit.keyword.raw for hit in outcome.hits)
+    exact, repaired = (hit.bm25 for hit in outcome.hits)
     assert repaired == pytest.approx(keyword_module.REPAIR_WEIGHT * exact)
 
 
@@ -388,7 +387,7 @@ def test_a_long_passage_with_the_term_as_often_is_hardly_behind_a_short_one(libr
         library.put("A note on something else that is of middling length, nothing more.", title=f"Note {number}")
     short, long = search(library.index, "elderflower").hits
     assert (short.passage.title, long.passage.title) == ("Short", "Long")
-    assert long.keyword.raw > 0.4 * short.keyword.raw  # by the length correction of FTS5 alone: 0.32
+    assert long.bm25 > 0.4 * short.bm25  # by the length correction of FTS5 alone: 0.32
 
 
 def test_a_passage_beside_another_that_matches_comes_before_a_lucky_one(library: Library) -> None:

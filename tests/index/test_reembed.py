@@ -18,8 +18,8 @@ from localmcp.errors import ModelUnavailable
 from localmcp.index import reembedding, vector_queue
 from localmcp.index.collections import Collection, choose_collections
 from localmcp.index.consistency import disagreements
-from localmcp.index.reembedding import clean, reembed
 from localmcp.index.search import SearchRequest
+from localmcp.index.vector_queue import clean, reembed
 from localmcp.models import HashEmbedder
 from localmcp.storage.database import Database, fetch_one
 from localmcp.workspace import Workspace, open_workspace

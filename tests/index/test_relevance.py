@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from library import Library
 
+from localmcp.index.fusion import Judge
 from localmcp.index.highlight import LONGEST, MOST_READ, PART, sentence_parts, sentences
-from localmcp.index.relevance import Judge
 from localmcp.index.search import Hit, SearchOutcome, SearchRequest
 from localmcp.storage.database import Database
 

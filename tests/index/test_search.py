@@ -12,7 +12,7 @@ from library import Library
 
 from localmcp.errors import InvalidInput, LocalMCPError, ModelUnavailable, NotFound
 from localmcp.index.federation import Federation
-from localmcp.index.index import Index
+from localmcp.index.search import Index
 from localmcp.index.sources import trash_sources
 from localmcp.library.read import JOINT, MOST_DOCUMENT_BYTES, KnowledgeBase
 from localmcp.library.search import NO_DOCUMENTS, NOTHING_FOUND

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from localmcp.config import sample_directory
 from localmcp.errors import AccessDenied, InvalidInput, NotFound
 from localmcp.index.federation import Federation
-from localmcp.index.index import Index
+from localmcp.index.search import Index
 from localmcp.models import HashEmbedder, LazyEmbedder
 from localmcp.quickstarts.catalog import Quickstarts
 from localmcp.quickstarts.search import MOST_FALLBACK, Text
