@@ -72,7 +72,7 @@ class Workspace:
             state_directory(), self.database, self.embedder, self._open_local_model, milvus=self.milvus,
             semantic_weight=weight, adaptive=adaptive,
         )  # fmt: skip
-        self.federation = Federation(self.index, self.mounts)
+        self.federation = Federation(self.index, self.mounts.files)
         self._add_features()
         self._add_tools()
         self._add_providers()

@@ -6,18 +6,18 @@ from functools import cache
 
 import pytest
 
-from localmcp.models import default_model, multilingual_model
+from localmcp.models import local_model, multilingual_model
 
-DEFAULT, MULTILINGUAL = default_model.DefaultEmbedder, multilingual_model.MultilingualEmbedder
+DEFAULT, MULTILINGUAL = local_model.DefaultEmbedder, multilingual_model.MultilingualEmbedder
 
 
 def share_models(patch: pytest.MonkeyPatch) -> None:
     """Let all workspaces of this process have the same models, which are safe to call from several threads."""
-    patch.setattr(default_model, "DefaultEmbedder", cache(DEFAULT))
+    patch.setattr(local_model, "DefaultEmbedder", cache(DEFAULT))
     patch.setattr(multilingual_model, "MultilingualEmbedder", cache(MULTILINGUAL))
 
 
 def load_models_anew(patch: pytest.MonkeyPatch) -> None:
     """Undo it."""
-    patch.setattr(default_model, "DefaultEmbedder", DEFAULT)
+    patch.setattr(local_model, "DefaultEmbedder", DEFAULT)
     patch.setattr(multilingual_model, "MultilingualEmbedder", MULTILINGUAL)

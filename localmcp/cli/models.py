@@ -14,7 +14,7 @@ from localmcp.cli.progress import shown_counts
 from localmcp.cli.session import Session, command, group, pass_session
 from localmcp.errors import InvalidInput
 from localmcp.humanize import command_line, counted
-from localmcp.index import reembedding
+from localmcp.index import vector_queue
 from localmcp.models import Embedder, open_embedder, parse_spec
 from localmcp.models.choice import (
     ARCHIVES,
@@ -143,8 +143,8 @@ def reembed(session: Session, model: str | None, clean: bool) -> None:
     if clean:
         database = session.existing().database
         with database.read() as connection:
-            collections = reembedding.collections_to_reembed(connection, None)
-        removed = {one.name: reembedding.clean(database, one) for one in collections}
+            collections = vector_queue.collections_to_reembed(connection, None)
+        removed = {one.name: vector_queue.clean(database, one) for one in collections}
         words = f"{counted(sum(removed.values()), 'old vector')} deleted."
         session.answer({"removed": removed}, lambda _: session.note(words))
         return

@@ -75,14 +75,10 @@ def weight_for(groups: Sequence[Group], default: float, calibration: Calibration
     is in another language than the model's.
     """
     most = 1.0 if calibration.reads_all else FOREIGN_WEIGHT
-    weights = [
-        weight_of(group.gap, group.language, calibration)
-        if group.gap is not None
-        else default
-        if group.language == READ_LANGUAGE
-        else min(default, most)
-        for group in groups
-    ]
+    weights: list[float] = []
+    for group in groups:
+        weight = default if group.gap is None else weight_of(group.gap, group.language, calibration)
+        weights.append(weight if group.language == READ_LANGUAGE else min(weight, most))
     weight = sum(weights) / len(weights) if weights else default
     return round(min(weight, most) if is_foreign else weight, 4)
 

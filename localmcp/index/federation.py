@@ -99,18 +99,14 @@ def never_changed(target: str, origin: str, file: str = "FILE") -> AccessDenied:
     )
 
 
-class MountSource(Protocol):
-    """The source of the mounted files."""
-
-    def files(self) -> tuple[Sequence[MountedFile], Mapping[str, str]]:
-        """Return those that can be opened, by name, and name -> a sentence about each that cannot."""
-        ...
+Mounts = Callable[[], tuple[Sequence[MountedFile], Mapping[str, str]]]
+"""Returns the mounted files that can be opened, by name, and name -> a sentence about each that cannot."""
 
 
 class Federation:
     """Searches your file, and with it what is mounted. Thread-safe."""
 
-    def __init__(self, own: Index, beside: MountSource | None = None) -> None:
+    def __init__(self, own: Index, beside: Mounts = lambda: ((), {})) -> None:
         self.own = own
         self._beside = beside
 
@@ -119,9 +115,7 @@ class Federation:
 
         A caller that is bound to collections sees none: they are collections of your file.
         """
-        if self._beside is None or current_scope().collections is not None:
-            return (), {}
-        return self._beside.files()
+        return ((), {}) if current_scope().collections is not None else self._beside()
 
     def look(
         self, look: Callable[[Index, str | None], Result | None], origin: str | None = None,
@@ -129,8 +123,8 @@ class Federation:
     ) -> Iterator[Result]:  # fmt: skip
         """Yield what `look(index, name)` gives for your file (name None), then each mounted one; None is left out.
 
-        `origin` names one mounted file alone. Another mounted file that cannot be read is logged and left out. Of a
-        collection in Milvus the index holds what is `wanted`.
+        `origin` names one mounted file alone; where all are asked, one that cannot be read is logged and left out. Of
+        a collection in Milvus the index holds what is `wanted`.
 
         Raises:
             NotFound: nothing of that name is mounted.
@@ -271,22 +265,22 @@ def _join(
 
 def _without_copies(hits: Sequence[Hit]) -> list[Hit]:
     """Return each passage of a document that is in several files once, your own where you have it."""
-    places = [(hit.passage.sha256, hit.passage.start, hit.passage.stop) for hit in hits]
+    placed = [((hit.passage.sha256, hit.passage.start, hit.passage.stop), hit) for hit in hits]
     first: dict[tuple[str, int, int], str] = {}
-    for place, hit in zip(places, hits, strict=True):
+    for place, hit in placed:
         first[place] = min(first.get(place, hit.origin or ""), hit.origin or "")
-    return [hit for place, hit in zip(places, hits, strict=True) if first[place] == (hit.origin or "")]
+    return [hit for place, hit in placed if first[place] == (hit.origin or "")]
 
 
 def _joined_query(queries: Sequence[KeywordQuery]) -> KeywordQuery | None:
     """Return the query with its words counted over all files; what one of them has is not missing."""
+    if not queries:
+        return None
     terms: dict[str, Term] = {}
     for query in queries:
         for word, term in {term.word: term for term in query.terms}.items():
-            counted = terms.get(word)
-            terms[word] = term if counted is None else replace(counted, chunks=counted.chunks + term.chunks)
-    if not queries:
-        return None
+            chunks = terms[word].chunks if word in terms else 0
+            terms[word] = replace(terms.get(word, term), chunks=chunks + term.chunks)
     return replace(
         queries[0],
         terms=tuple(terms.values()),

@@ -92,11 +92,7 @@ def semantic_score(cosine: float) -> float:
 
 
 def keyword_score(bm25: float, full: float) -> float:
-    """Return 0..100 for a bm25 score; `full`, the best of this search, counts as 100.
-
-    Of fifteen collections none gains more than .002 nDCG@10 if a share of what any text could reach is demanded, and
-    titles of packages lose .012.
-    """
+    """Return 0..100 for a bm25 score; `full`, the best of this search, counts as 100."""
     return 100.0 * min(bm25 / full, 1.0) if full > 0 else 0.0
 
 
@@ -116,13 +112,13 @@ def fuse(arms: Arms, full: float, weights: Weights) -> list[Candidate]:
         by_meaning = cosine >= floor
         if not by_meaning and bm25 <= 0:
             continue
+        match_type = "both" if by_meaning and bm25 > 0 else "keyword_only" if bm25 > 0 else "semantic_only"
         semantic, keyword = semantic_score(cosine), keyword_score(bm25, full)
         lifted = max(least - keyword, 0.0) if arms.reads_all and chunk_id in arms.other_language else 0.0
         lifted += min(LIKE_WORDS * arms.alike.get(chunk_id, 0.0) ** 2, 100.0 - keyword - lifted)
         combined = weights.semantic * semantic + weights.keyword * (keyword + lifted)
         if chunk_id in arms.by_word_only:
             combined, lifted = WITHOUT_MEANING * keyword, 0.0
-        match_type = "both" if by_meaning and bm25 > 0 else "keyword_only" if bm25 > 0 else "semantic_only"
         fused.append(Candidate(chunk_id, semantic, keyword, combined, match_type, lifted=lifted))
     return sorted(fused, key=lambda candidate: (-candidate.combined, candidate.id))
 
@@ -136,11 +132,11 @@ def rank(arms: Arms, mode: Mode, weights: Weights, demanded: float = 0.0) -> lis
     best = max(arms.bm25.values(), default=0.0)
     if mode == "semantic":
         # In the arm's own order, which scores at their ceiling do not undo.
-        scores = {chunk_id: semantic_score(arms.cosines[chunk_id]) for chunk_id in arms.semantic_ranks}
-        ranked = [Candidate(chunk_id, score, 0.0, score, "semantic_only") for chunk_id, score in scores.items()]
+        scores = ((row, semantic_score(arms.cosines[row])) for row in arms.semantic_ranks)
+        ranked = [Candidate(row, score, 0.0, score, "semantic_only") for row, score in scores]
     elif mode == "keyword":
-        scores = {chunk_id: keyword_score(arms.bm25[chunk_id], best) for chunk_id in arms.keyword_ranks}
-        ranked = [Candidate(chunk_id, 0.0, score, score, "keyword_only") for chunk_id, score in scores.items()]
+        scores = ((row, keyword_score(arms.bm25[row], best)) for row in arms.keyword_ranks)
+        ranked = [Candidate(row, 0.0, score, score, "keyword_only") for row, score in scores]
     else:
         ranked = fuse(arms, max(best, demanded), weights)
     if arms.named:
@@ -218,14 +214,13 @@ class Judge:
     is_one_word: bool = False
     """The query is a single word, without any other around it."""
     by_words: bool = True
-    hybrid: Signals = HYBRID
 
     def relevance(self, cosine: float | None, matched: Collection[str], *, other_language: bool = False) -> float:
         """Return how likely a passage answers, 0..100.
 
         `cosine` is None for a passage that was not compared by meaning; `matched`: the words of the question in it.
         """
-        weights = KEYWORD if cosine is None else self.hybrid if self.by_words else SEMANTIC
+        weights = KEYWORD if cosine is None else HYBRID if self.by_words else SEMANTIC
         total = sum(self.idf_by_word.values())
         coverage = sum(idf for word, idf in self.idf_by_word.items() if word in matched) / total if total else 0.0
         signals = Signals(
@@ -244,20 +239,21 @@ class Judge:
         return likely if self.codes.isdisjoint(matched) else max(likely, 90.0)
 
 
-def judge(query: KeywordQuery | None, hybrid: Signals = HYBRID) -> Judge:
+def judge(query: KeywordQuery | None) -> Judge:
     """Return the judge of a search; `query` is None if words were not searched."""
     if query is None:
         return Judge({}, by_words=False)
     content = {term.word: term for term in query.terms if not is_function_word(term.word, query.languages)}
     idf_by_word = {word: term.idf * (REPAIR_WEIGHT if term.repair else 1) for word, term in content.items()}
     is_one_word = not query.dropped and len({term.word for term in query.terms}) == 1
-    codes = unique_codes(query) | query.quoted
-    return Judge(idf_by_word | _missing(query), codes, is_one_word, hybrid=hybrid)
+    idf_by_word |= dict.fromkeys(_missing(query), query.missing_idf)
+    return Judge(idf_by_word, unique_codes(query) | query.quoted, is_one_word)
 
 
-def _missing(query: KeywordQuery) -> dict[str, float]:
-    absent = [word for word, reason in query.dropped if reason == ABSENT]
-    return {word: query.missing_idf for word in absent if not is_function_word(word, query.languages)}
+def _missing(query: KeywordQuery) -> list[str]:
+    """Return the content words of a question that are in no passage."""
+    absent = (word for word, reason in query.dropped if reason == ABSENT)
+    return [word for word in absent if not is_function_word(word, query.languages)]
 
 
 def unmentioned(query: KeywordQuery, text: str) -> list[str]:

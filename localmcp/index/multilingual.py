@@ -9,7 +9,6 @@ passage by words that mean nearly what its own do (the same: .476 and .726, .443
 from __future__ import annotations
 
 import math
-import threading
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -156,26 +155,13 @@ UNUSED_WORDS = f"delete from word_vectors where not {_IS_INDEXED.format(word='wo
 """SQL that deletes the codes of all words that are in no passage."""
 
 
-class WordIndex:
-    """The codes of one model's words in memory. Thread-safe."""
-
-    def __init__(self, model_id: int) -> None:
-        self._model_id = model_id
-        self._lock = threading.Lock()
-        self._generation = -1
-        self._codes: tuple[Block, ...] = ()
-
-    def codes(self, connection: apsw.Connection, generation: int) -> tuple[Block, ...]:
-        """Return the codes of the file's words."""
-        with self._lock:
-            if generation != self._generation:
-                sql = f"select id, code from word_vectors where model_id = ? and {_IS_CODE} order by id"
-                rows = fetch_all(connection, sql, (self._model_id,))
-                ids = np.array([row[0] for row in rows], dtype=np.int64)
-                bits = np.frombuffer(b"".join(row[1] for row in rows), dtype=np.uint64).reshape(len(ids), -1)
-                self._codes = (Block((), ids, ids, np.ascontiguousarray(bits.T)),) if rows else ()
-                self._generation = generation
-            return self._codes
+def word_codes(connection: apsw.Connection, model_id: int) -> tuple[Block, ...]:
+    """Return the codes of the file's words."""
+    sql = f"select id, code from word_vectors where model_id = ? and {_IS_CODE} order by id"
+    rows = fetch_all(connection, sql, (model_id,))
+    ids = np.array([row[0] for row in rows], dtype=np.int64)
+    bits = np.frombuffer(b"".join(row[1] for row in rows), dtype=np.uint64).reshape(len(ids), -1)
+    return (Block((), ids, ids, np.ascontiguousarray(bits.T)),) if rows else ()
 
 
 def alike_passages(search: Search, reader: WordReader, language: str) -> dict[int, float]:
@@ -186,7 +172,7 @@ def alike_passages(search: Search, reader: WordReader, language: str) -> dict[in
     """
     connection = search.connection
     words = reader.question_words(search.request.text)
-    codes = search.index.word_index(search.model_id).codes(connection, search.generations.signs)
+    codes = search.index.word_codes(connection, search.model_id, search.generations.signs)
     # Of the first 24 words of the question, thirty of the file that may stand for each.
     vectors = [vector for word, vector in words if indexed_word(word, language)][:24]
     near = [nearest_codes(codes, vector, 30) for vector in vectors]

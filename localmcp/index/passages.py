@@ -1,4 +1,4 @@
-"""Chunks as they are read: text, place, and the source they are in."""
+"""Chunks as they are read: passages with their source, and rows of a collection, as vector databases have them."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import apsw
 
 from localmcp.arrays import Vectors
 from localmcp.errors import InvalidInput
-from localmcp.index.collections import DEFAULT_PARTITION, Collection, choose_collections, partition_names
+from localmcp.index.collections import DEFAULT_PARTITION, Collection, partition_names
 from localmcp.index.conditions import Condition, sql_condition
+from localmcp.index.drafts import metadata_of
 from localmcp.index.filters import SOURCE_COLUMNS, SOURCE_DATE, Filters, allowed_sources
-from localmcp.index.records import metadata_of
 from localmcp.index.vector import nearest_chunks
 from localmcp.schemas import Json, list_of, mapping_of
 from localmcp.storage.database import fetch_all, fetch_column, fetch_one, read_generations
@@ -229,29 +229,10 @@ def whole_sources(connection: apsw.Connection, collection: Collection, ids: Sequ
     return [row[0] for row in rows]
 
 
-@dataclass(frozen=True, slots=True)
-class VectorCounts:
-    """How many passages of a collection have a vector, and of which model."""
-
-    model: str
-    """Its name; empty for none."""
-    dimension: int
-    partitions: dict[str, int]
-
-    @property
-    def total(self) -> int:
-        return sum(self.partitions.values())
-
-
-def count_vectors(connection: apsw.Connection, collection: str) -> VectorCounts:
-    """Count what is searched by meaning; chunks without a vector and the trash are not counted.
-
-    Raises:
-        NotFound: no such collection.
-    """
-    [stored] = choose_collections(connection, [collection])
+def count_vectors(connection: apsw.Connection, collection: Collection) -> dict[str, Any]:
+    """Count what is searched by meaning, also by partition; chunks without a vector and the trash are not counted."""
     sql = "select name, dimension from models where id = ?"
-    model, dimension = fetch_one(connection, sql, (stored.model_id,)) or ("", 0)
+    model, dimension = fetch_one(connection, sql, (collection.model_id,)) or ("", 0)
     sql = f"""
         select coalesce(partitions.name, '{DEFAULT_PARTITION}'), count(*) from sources
         left join partitions on partitions.id = partition_id join chunks on chunks.source_id = sources.id
@@ -259,6 +240,7 @@ def count_vectors(connection: apsw.Connection, collection: str) -> VectorCounts:
             and exists (select 1 from vectors where vectors.id = (? << 40 | chunks.id))
         group by 1
     """
-    counts: dict[str, int] = dict(fetch_all(connection, sql, (stored.id, stored.model_id)))
-    names = [DEFAULT_PARTITION, *partition_names(connection, stored.id)]
-    return VectorCounts(model, dimension, dict.fromkeys(names, 0) | counts)
+    counts: dict[str, int] = dict(fetch_all(connection, sql, (collection.id, collection.model_id)))
+    names = [DEFAULT_PARTITION, *partition_names(connection, collection.id)]
+    partitions = dict.fromkeys(names, 0) | counts
+    return {"vectors": sum(counts.values()), "model": model, "dimension": dimension, "partitions": partitions}

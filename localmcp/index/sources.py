@@ -7,9 +7,8 @@ import os
 import uuid
 from array import array
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from itertools import chain
 from typing import Any
 
@@ -50,23 +49,10 @@ def add_to_index(connection: apsw.Connection, collection_id: int, chunk_ids: Ite
 
 
 def write_words(connection: apsw.Connection, collection_id: int, rows: Sequence[tuple[int, IndexedWords]]) -> None:
-    """Put the words of chunks of a collection into the keyword index, and count them.
-
-    Part of the caller's write transaction.
-    """
+    """Put the words of chunks into the keyword index, and count them. Part of the caller's write transaction."""
     sql = "insert into chunks_fts (rowid, title, text) values (?, ?, ?)"
     connection.executemany(sql, [(chunk_id, words.title, words.text) for chunk_id, words in rows])
-    _count(connection, collection_id, [words for _, words in rows], 1)
-
-
-def remove_from_index(connection: apsw.Connection, collection_id: int, chunk_ids: Sequence[int]) -> Iterable[str]:
-    """Take stored chunks out of the keyword index and the counts; returns their stems.
-
-    Part of the caller's write transaction.
-    """
-    passages = [_stored_words(connection, chunk_id) for chunk_id in chunk_ids]
-    connection.executemany("delete from chunks_fts where rowid = ?", ((row_id,) for row_id in chunk_ids))
-    return _count(connection, collection_id, passages, -1)
+    _count_words(connection, collection_id, [words for _, words in rows], 1)
 
 
 def _stored_words(connection: apsw.Connection, chunk_id: int) -> IndexedWords:
@@ -80,7 +66,7 @@ def _stored_words(connection: apsw.Connection, chunk_id: int) -> IndexedWords:
     return index_words(heading_of(title, json.loads(headings)), text, language)
 
 
-def _count(
+def _count_words(
     connection: apsw.Connection, collection_id: int, passages: Sequence[IndexedWords], sign: int
 ) -> Iterable[str]:
     """Count the words to which spelling is corrected, and all stems, in (+1) or out (-1); returns the stems."""
@@ -158,8 +144,8 @@ def put_source(
 ) -> Indexed:  # fmt: skip
     """Store a source, or replace one while its unchanged chunks keep id and vector. Part of the caller's transaction.
 
-    `made` maps a chunk's digest to what `model_id` made of it; a chunk that is missing there is found by words only.
-    The caller of many hands over what they share, and writes it at the end.
+    `made` maps a chunk's digest to what `model_id` made of it; other chunks are found by words only. The caller of
+    many hands over what they share, and writes it at the end.
     """
     shared = pending or Pending()
     removed, kept = 0, dict[int, int]()
@@ -236,9 +222,13 @@ def _insert_chunks(
     rows: list[tuple[Any, ...]] = []
     fresh: dict[int, bytes] = {}
     words = pending.words[draft.collection_id]
-    for place, ((position, chunk), new_uuid) in enumerate(zip(new, _new_uuids(len(new)), strict=True), following):
-        chunk_id, identity = chunk.identity or (None, new_uuid)
-        chunk_id = place if chunk_id is None else chunk_id
+    # Random UUIDs, version 4, made together, which takes a tenth of the time.
+    uuids = bytearray(os.urandom(16 * len(new)))
+    uuids[6::16] = bytes(byte & 0x0F | 0x40 for byte in uuids[6::16])
+    uuids[8::16] = bytes(byte & 0x3F | 0x80 for byte in uuids[8::16])
+    for number, (position, chunk) in enumerate(new):
+        chunk_id, identity = chunk.identity or (None, bytes(uuids[16 * number : 16 * number + 16]))
+        chunk_id = following + number if chunk_id is None else chunk_id
         indexed = chunk.words or index_words(heading_of(draft.title, chunk.headings), chunk.text, chunk.language)
         words.append((chunk_id, indexed))
         fresh[chunk_id] = chunk.digest
@@ -246,14 +236,6 @@ def _insert_chunks(
         rows.append((*_place(chunk, position), identity, source_id, group_id, indexed.length, chunk.digest, chunk_id))
     connection.executemany(_INSERT_CHUNK, rows)
     return fresh
-
-
-def _new_uuids(count: int) -> Iterator[bytes]:
-    """Yield random UUIDs: version 4, made together, which takes a tenth of the time."""
-    data = bytearray(os.urandom(16 * count))
-    data[6::16] = bytes(byte & 0x0F | 0x40 for byte in data[6::16])
-    data[8::16] = bytes(byte & 0x3F | 0x80 for byte in data[8::16])
-    return (bytes(data[start : start + 16]) for start in range(0, len(data), 16))
 
 
 _PLACE = ("position", "start", "stop", "headings", "text", "first_line", "last_line", "first_page", "last_page")
@@ -267,13 +249,7 @@ _MOVE_CHUNK = f"update chunks set {', '.join(f'{name} = ?' for name in _PLACE)} 
 def _place(chunk: ChunkDraft, position: int) -> tuple[Any, ...]:
     """Return the columns of _PLACE."""
     lines = (chunk.first_line, chunk.last_line, chunk.first_page, chunk.last_page)
-    return (position, chunk.start, chunk.stop, _headings_json(chunk.headings), chunk.text, *lines)
-
-
-@lru_cache(maxsize=64)
-def _headings_json(headings: tuple[str, ...]) -> str:
-    """Return the headings, which many chunks share, as they are stored."""
-    return json.dumps(headings, ensure_ascii=False)
+    return (position, chunk.start, chunk.stop, json.dumps(chunk.headings, ensure_ascii=False), chunk.text, *lines)
 
 
 # ---------------------------------------------------------------- trash
@@ -304,20 +280,15 @@ def restore_source(connection: apsw.Connection, source_id: int) -> bool:
         InvalidInput: its file was added again meanwhile.
     """
     sql = """
-        select collection_id, model_id from sources join collections on collections.id = collection_id
+        select collection_id, model_id, uri from sources join collections on collections.id = collection_id
         where sources.id = ? and trashed_at is not null
     """
     row = fetch_one(connection, sql, (source_id,))
     if row is None:
         return False
-    collection_id, model_id = row
-    sql = """
-        select uri from sources as trashed
-        where id = ? and uri in (
-            select uri from sources where collection_id = trashed.collection_id and trashed_at is null
-        )
-    """
-    if uri := fetch_one(connection, sql, (source_id,)):
+    collection_id, model_id, uri = row
+    sql = "select 1 from sources where uri = ? and collection_id = ? and trashed_at is null"
+    if fetch_one(connection, sql, (uri, collection_id)):
         raise InvalidInput(f"{uri} is in the knowledge base again.", hint="Remove that version first.")
     chunk_ids = _chunk_ids(connection, source_id)
     add_to_index(connection, collection_id, chunk_ids)
@@ -334,7 +305,9 @@ def restore_source(connection: apsw.Connection, source_id: int) -> bool:
 
 def _hide_chunks(connection: apsw.Connection, collection_id: int, chunk_ids: Sequence[int]) -> Iterable[str]:
     """Take chunks out of every index; their text and vectors stay. Returns their stems."""
-    stems = remove_from_index(connection, collection_id, chunk_ids)
+    passages = [_stored_words(connection, chunk_id) for chunk_id in chunk_ids]
+    connection.executemany("delete from chunks_fts where rowid = ?", ((row_id,) for row_id in chunk_ids))
+    stems = _count_words(connection, collection_id, passages, -1)
     _count_in_groups(connection, chunk_ids, -1)
     vector.remove_signs(connection, collection_id, chunk_ids)
     return stems

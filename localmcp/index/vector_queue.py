@@ -2,6 +2,10 @@
 
 A passage is in the queue while it has no vector of its collection's model. Passages of the kind `data` are found by
 their words alone and never wait.
+
+Another model for what is in the file: its vectors are made beside the old ones, which answer until all are there. Only
+the vectors of a collection's own model have sign codes, which a search scans, so the switch to other vectors is one
+transaction. The old vectors stay until they are cleaned away: with them, the way back is as quick.
 """
 
 from __future__ import annotations
@@ -82,13 +86,11 @@ _WAITING = f"""
 
 def requeue(connection: apsw.Connection, source_ids: Iterable[int]) -> None:
     """Look again what waits of those documents. Part of the caller's write transaction."""
-    ids = array("q", source_ids)
-    if ids:
+    if ids := array("q", source_ids):
         among = "in (select value from carray(?))"
         sql = f"delete from vector_queue where chunk_id in (select id from chunks where source_id {among})"
         connection.execute(sql, (apsw.carray(ids),))
-        sql = f"insert into vector_queue {_WAITING} and sources.id {among}"
-        connection.execute(sql, (apsw.carray(ids),))
+        connection.execute(f"insert into vector_queue {_WAITING} and sources.id {among}", (apsw.carray(ids),))
 
 
 def requeue_collection(connection: apsw.Connection, collection_id: int) -> None:
@@ -145,6 +147,8 @@ def next_passages(
     sources: Sequence[int] | None = None,
 ) -> list[Passage]:  # fmt: skip
     """Return the newest passages that wait for this model; `sources` restricts them."""
+    if sources == []:
+        return []
     among = "chunk_id in (select id from chunks where source_id in (select value from carray(:sources)))"
     sql = f"""
         with next as (
@@ -156,8 +160,6 @@ def next_passages(
         )
         {_PASSAGE} where chunks.id in next order by chunks.id desc
     """
-    if sources == []:
-        return []
     values = {"sources": apsw.carray(array("q", sources))} if sources else {}
     return list(starmap(Passage, fetch_all(connection, sql, {"model": model_id, "limit": limit, **values})))
 
@@ -166,17 +168,6 @@ _LACKING = f"""
     where sources.collection_id = ? and trashed_at is null and groups.kind <> '{WORD_ONLY}'
         and not exists (select 1 from vectors where vectors.id = (? << 40 | chunks.id))
 """
-
-
-def passages_lacking(connection: apsw.Connection, collection_id: int, model_id: int, limit: int) -> list[Passage]:
-    """Return passages of a collection without a vector of that model, which need not be the collection's own."""
-    sql = f"{_PASSAGE} {_LACKING} order by chunks.id limit ?"
-    return list(starmap(Passage, fetch_all(connection, sql, (collection_id, model_id, limit))))
-
-
-def count_lacking(connection: apsw.Connection, collection_id: int, model_id: int) -> int:
-    """Return how many passages of a collection have no vector of that model."""
-    return fetch_one(connection, f"select count(*) from ({_PASSAGE} {_LACKING})", (collection_id, model_id))
 
 
 # ---------------------------------------------------------------- vectors
@@ -319,18 +310,17 @@ def process_of(holder: str) -> int:
 
 # ---------------------------------------------------------------- working it off
 
-Tell = Callable[[int], None]
-"""Called after each batch with the passages that got their vectors in it; 0 while another worker has the lease."""
-
 
 def work_off(
     database: Database, embedder: Embedder, collection_ids: Sequence[int], *, sources: Sequence[int] | None = None,
-    behind: bool = False, tell: Tell = lambda passages: None, stop: Callable[[], bool] = lambda: False,
+    behind: bool = False, tell: Callable[[int], None] = lambda passages: None,
+    stop: Callable[[], bool] = lambda: False,
 ) -> None:  # fmt: skip
     """Make vectors, the newest passages first, until nothing waits that this model reads, or `stop` says so.
 
     Somebody waits in front: it waits for another worker, and keeps the lease to the end. `behind` leaves the work to
-    whoever has the lease, and gives it back after each batch.
+    whoever has the lease, and gives it back after each batch. `tell` is called after each batch with the passages that
+    got their vectors in it; with 0 while another worker has the lease.
 
     Raises:
         ModelUnavailable: the model failed; what was made is kept.
@@ -371,8 +361,7 @@ def work_off(
             lease.release(database)
 
 
-# ---------------------------------------------------------------- reembedding
-
+# ---------------------------------------------------------------- another model
 
 REFRESH = "localmcp refresh"
 """The command that makes missing vectors."""
@@ -406,51 +395,44 @@ def reembed(
         ModelUnavailable: the model failed; what it made is kept.
         FileUnavailable: the file cannot be written.
     """
+    sql = "select models.name, dimension from models join collections on models.id = model_id where collections.id = ?"
     with database.write() as connection:
         model_id = ensure_model(connection, embedder.identity)
-        before = _bound_model(connection, collection)
-        total = count_lacking(connection, collection.id, model_id)
+        before = fetch_one(connection, sql, (collection.id,))
+        values = (collection.id, model_id)
+        total = fetch_one(connection, f"select count(*) from ({_PASSAGE} {_LACKING})", values)
     calibrate(database, embedder)
-    done = Reembedded(collection.name, embedder.identity.name, spec_of(*before[1:]) if before else None)
-    tell(0, total)
-    lease = Lease()
+    done = Reembedded(collection.name, embedder.identity.name, spec_of(*before) if before else None)
+    lease, passages, made = Lease(), list[Passage](), dict[int, Made]()
     with lease.held(database):
         while True:
+            tell(min(done.embedded, total), total)
             with database.write() as connection:
                 model_id = ensure_model(connection, embedder.identity)
-                passages = passages_lacking(connection, collection.id, model_id, BATCH)
-                if not passages:
+                if passages:
+                    done.embedded += write_batch(connection, model_id, passages, made)
+                    lease.take(connection)
+                values = (collection.id, model_id, BATCH)
+                rows = fetch_all(connection, f"{_PASSAGE} {_LACKING} order by chunks.id limit ?", values)
+                if not rows:
                     done.switched = _switch(connection, collection, model_id)
                     return done
+            passages = list(starmap(Passage, rows))
             made = make_vectors(database, embedder, passages)
-            with database.write() as connection:
-                model_id = ensure_model(connection, embedder.identity)
-                done.embedded += write_batch(connection, model_id, passages, made)
-                lease.take(connection)
-            tell(min(done.embedded, total), total)
 
 
 def _switch(connection: apsw.Connection, collection: Collection, model_id: int) -> bool:
     """Let the model's vectors answer; False if they do already. Part of the caller's write transaction."""
-    before = _bound_model(connection, collection)
-    if before is not None and before[0] == model_id:
+    sql = "update collections set model_id = ?1 where id = ?2 and model_id is not ?1"
+    connection.execute(sql, (model_id, collection.id))
+    if not connection.changes():
         return False
-    connection.execute("update collections set model_id = ? where id = ?", (model_id, collection.id))
     rebuild_signs(connection, collection.id, model_id)
     requeue_collection(connection, collection.id)
     # How much meaning counts was measured with the other model.
     connection.execute("update groups set gap = null, measured_chunks = 0 where collection_id = ?", (collection.id,))
     bump_generations(connection, "content")
     return True
-
-
-def _bound_model(connection: apsw.Connection, collection: Collection) -> tuple[int, str, int] | None:
-    """Return id, name and dimension of the model whose vectors answer."""
-    sql = """
-        select models.id, models.name, dimension from models join collections on models.id = model_id
-        where collections.id = ?
-    """
-    return fetch_one(connection, sql, (collection.id,))
 
 
 def clean(database: Database, collection: Collection) -> int:
@@ -476,10 +458,7 @@ def clean(database: Database, collection: Collection) -> int:
 
 
 def rebuild_signs(connection: apsw.Connection, collection_id: int, model_id: int) -> int:
-    """Make the sign codes of a collection again, from its vectors of that model. Part of the caller's transaction.
-
-    Returns how many passages that are not in the trash have such a vector.
-    """
+    """Make a collection's sign codes again from its vectors of that model; returns how many. Part of a transaction."""
     connection.execute("delete from signs where collection_id = ?", (collection_id,))
     sql = """
         select chunks.id, source_id from chunks join sources on sources.id = source_id
@@ -503,11 +482,7 @@ def forget_unused_models(connection: apsw.Connection) -> None:
 
 
 def collections_to_reembed(connection: apsw.Connection, name: str | None = None) -> list[Collection]:
-    """Return the collection of that name, or (for None) those of documents that have passages, as the caller sees them.
-
-    Raises:
-        NotFound: there is no such collection.
-    """
+    """Return the collection of that name, or NotFound; for None the visible ones that have passages."""
     if name:
         return choose_collections(connection, [name])
     filled = set(fetch_column(connection, "select distinct collection_id from sources where chunk_count > 0"))

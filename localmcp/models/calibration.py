@@ -2,7 +2,7 @@
 
 Questions with their answers, and with those of other questions, say where it is. What is stored with the model's row
 brings its cosines to the scale of the default model, for which scores, floors and relevance were fitted. So any model
-works at once, and nothing has to be known of it.
+works at once, and nothing has to be known of it. Of two models at once, each counts by the range of its own cosines.
 """
 
 from __future__ import annotations
@@ -71,11 +71,11 @@ def measure_model(embedder: Embedder) -> Calibration:
     return Calibration(round(DEFAULT_UNRELATED - factor * unrelated, 3), round(factor, 3), reads_all)
 
 
-# ---------------------------------------------------------------- pair
+# ---------------------------------------------------------------- two models at once
 
 
 class PairEmbedder:
-    """Both models read every text; each counts by the range of its own cosines, so that none drowns the other."""
+    """Both models read every text: a vector holds those of both, and a product is the mean of what both say."""
 
     def __init__(self, first: Embedder, second: Embedder) -> None:
         self._models = (first, second)

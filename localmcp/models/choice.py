@@ -172,7 +172,7 @@ def open_embedder(
     parsed = parse_spec(spec)
     match parsed.kind:
         case "default":
-            from localmcp.models.default_model import DefaultEmbedder
+            from localmcp.models.local_model import DefaultEmbedder
 
             return DefaultEmbedder(threads=threads)
         case "multilingual":
@@ -207,7 +207,6 @@ def open_embedder(
 
 def configured_embedder(settings: Settings) -> LazyEmbedder:
     """Return the embedder of the model that the settings choose; nothing is loaded yet."""
-
     key, threads = settings.model_api_key or None, settings.threads or None
     return LazyEmbedder(lambda: open_embedder(settings.model, api_key=key, threads=threads))
 
@@ -316,14 +315,7 @@ def _fastembed_models(everything: bool = False) -> list[tuple[str, bool, str]]:
         return []
     from localmcp.models.onnx_models import list_fastembed_models
 
-    return [
-        (
-            f"fastembed:{name}",
-            f"models--{repository.lower().replace('/', '--')}" in here,
-            f"{dimension} dimensions, {gigabytes:.2g} GB",
-        )
-        for name, repository, dimension, gigabytes in list_fastembed_models()
-    ]
+    return list_fastembed_models(here)
 
 
 def available_models(chosen: str, *, everything: bool = False) -> list[Json]:

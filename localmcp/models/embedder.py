@@ -1,4 +1,4 @@
-"""The interface of an embedding model: an identity and three methods."""
+"""The interface of an embedding model, an identity and three methods; and the one that has no weights."""
 
 from __future__ import annotations
 
@@ -103,8 +103,7 @@ def without_directions(vectors: Vectors, directions: Vectors) -> Vectors:
     return (rows - (rows @ directions.T) @ directions)[:, 0].astype(np.float32, copy=False)
 
 
-# ---------------------------------------------------------------- hashing
-
+# ---------------------------------------------------------------- a model without weights
 
 _WORD = re.compile(r"\w+")
 

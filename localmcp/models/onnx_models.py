@@ -172,10 +172,14 @@ def open_fastembed(
         return OnnxModel(folder, files, threads)
 
 
-def list_fastembed_models() -> list[tuple[str, str, int, float]]:
-    """Return what fastembed can download: (name, repository, dimension, gigabytes). Needs no network."""
+def list_fastembed_models(here: set[str]) -> list[tuple[str, bool, str]]:
+    """Return what fastembed can download: the setting, whether its folder is one of `here`, its size. No network."""
     return [
-        (model["model"], str(model["sources"].get("hf") or model["model"]), model["dim"], model["size_in_GB"])
+        (
+            f"fastembed:{model['model']}",
+            f"models--{str(model['sources'].get('hf') or model['model']).lower().replace('/', '--')}" in here,
+            f"{model['dim']} dimensions, {model['size_in_GB']:.2g} GB",
+        )
         for model in _import_fastembed().list_supported_models()
     ]
 

@@ -24,10 +24,9 @@ from localmcp.index.collections import (
     ensure_model,
     ensure_partition,
 )
-from localmcp.index.drafts import DEFAULT_LANGUAGE, WORD_ONLY, ChunkDraft, SourceDraft
+from localmcp.index.drafts import DEFAULT_LANGUAGE, FORMAT, WORD_ONLY, ChunkDraft, SourceDraft
 from localmcp.index.multilingual import keep_words, read_sentences, read_words
 from localmcp.index.passages import read_metadata, read_texts
-from localmcp.index.records import FORMAT
 from localmcp.index.sources import put_source
 from localmcp.index.vector import Made
 from localmcp.index.vector_queue import waiting, work_off

@@ -132,7 +132,7 @@ class Collections:
             }
         with self.database.read() as connection:
             [stored] = choose_collections(connection, [collection_name])
-            counts = count_vectors(connection, stored.name)
+            vectors = count_vectors(connection, stored)
             documents, chunks = _count(connection, stored.id, live=True)
             created = fetch_one(connection, "select created_at from collections where id = ?", (stored.id,))
         return {
@@ -140,10 +140,7 @@ class Collections:
             "description": stored.description,
             "documents": documents,
             "chunks": chunks,
-            "vectors": counts.total,
-            "model": counts.model,
-            "dimension": counts.dimension,
-            "partitions": counts.partitions,
+            **vectors,
             "searchedIn": "file",
             "createdAt": created,
         }

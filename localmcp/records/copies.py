@@ -26,9 +26,8 @@ from localmcp.index.collections import (
     ensure_partition,
     read_calibration,
 )
-from localmcp.index.drafts import ChunkDraft, SourceDraft, heading_of
+from localmcp.index.drafts import ChunkDraft, SourceDraft, heading_of, metadata_of
 from localmcp.index.filters import SOURCE_DATE
-from localmcp.index.records import metadata_of
 from localmcp.index.sources import keep_version, put_source
 from localmcp.index.vector import Made
 from localmcp.library.jobs import Jobs

@@ -22,18 +22,18 @@ from localmcp.index.collections import (
     visible_collections,
 )
 from localmcp.index.conditions import parse_condition
-from localmcp.index.drafts import SourceDraft
-from localmcp.index.passages import chunks_fulfilling, whole_sources
-from localmcp.index.records import (
+from localmcp.index.drafts import (
     FORMAT,
     LONGEST_RECORD,
     RecordText,
+    SourceDraft,
     Window,
     check_metadata,
     clean_text,
     draft_split,
     draft_whole,
 )
+from localmcp.index.passages import chunks_fulfilling, whole_sources
 from localmcp.index.sources import keep_version, put_source, trash_sources
 from localmcp.index.vector import Made
 from localmcp.milvus.collection import Milvus

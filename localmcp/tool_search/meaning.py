@@ -10,7 +10,7 @@ from localmcp.arrays import NDArray, np
 from localmcp.config import packaged_data
 from localmcp.models import Embedder
 from localmcp.models.embedder import DEFAULT_NAME
-from localmcp.models.text_vectors import TextVectors
+from localmcp.models.lazy import TextVectors
 from localmcp.tool_search.words import ToolText, read_lines
 
 FILES = ("request_adapter.npz", "request_adapter_multilingual.npz")

@@ -20,7 +20,7 @@ from weakref import WeakKeyDictionary
 from localmcp.arrays import NDArray, np
 from localmcp.errors import ConfigurationError, ModelUnavailable
 from localmcp.models import Embedder, LazyEmbedder
-from localmcp.models.text_vectors import TextVectors
+from localmcp.models.lazy import TextVectors
 from localmcp.tool_search.meaning import ToolVectors, vectors_of
 from localmcp.tool_search.words import (
     Query,

@@ -46,7 +46,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from localmcp.models import LazyEmbedder
-from localmcp.models.default_model import DefaultEmbedder
+from localmcp.models.local_model import DefaultEmbedder
 from localmcp.tool_search.discovery import Discovery, Profile, rank_tools
 from localmcp.tool_search.ranking import ToolFinder
 from localmcp.tool_search.words import ToolDescription

@@ -18,7 +18,7 @@ from typing import Any
 from discovery_quality import Listed, listed_bytes, read_queries, read_tools
 
 from localmcp.models import LazyEmbedder
-from localmcp.models.default_model import DefaultEmbedder
+from localmcp.models.local_model import DefaultEmbedder
 from localmcp.tool_search.discovery import Discovery, rank_tools
 from localmcp.tool_search.ranking import ToolFinder
 from localmcp.tools import Registry

@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from localmcp.models.default_model import Arithmetic, DefaultEmbedder
+from localmcp.models.local_model import Arithmetic, DefaultEmbedder
 
 ROOT = Path(__file__).resolve().parents[2]
 ARITHMETICS: tuple[Arithmetic, ...] = ("float", "int8")

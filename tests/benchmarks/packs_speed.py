@@ -22,7 +22,7 @@ from pathlib import Path
 import search_speed
 
 from localmcp.config import Settings
-from localmcp.models.default_model import DefaultEmbedder
+from localmcp.models.local_model import DefaultEmbedder
 from localmcp.workspace import Workspace
 
 QUESTIONS = 60

