@@ -6,7 +6,7 @@ from pathlib import Path
 
 from warm_search import warm_search
 
-MOST_FUNCTIONS, MOST_FILES = 160, 42
+MOST_FUNCTIONS, MOST_FILES = 160, 37
 """The first is the goal; the second is reached so far, on the way to 24."""
 
 
