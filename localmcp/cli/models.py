@@ -165,13 +165,13 @@ def _read_all(session: Session, spec: str) -> None:
     with Workspace(replace(session.settings, model=spec)) as workspace:
         database = workspace.database
         with database.read() as connection:
-            collections = reembedding.collections_to_reembed(connection, None)
+            collections = vector_queue.collections_to_reembed(connection, None)
         database.ensure_writable()
         embedder = workspace.embedder.get()
-        done: list[reembedding.Reembedded] = []
+        done: list[vector_queue.Reembedded] = []
         for collection in collections:
             with shown_counts(session, f"embedding {collection.name}") as tell:
-                done.append(reembedding.reembed(database, collection, embedder, tell))
+                done.append(vector_queue.reembed(database, collection, embedder, tell))
             if done[-1].switched and workspace.settings.semantic_weight is None:
                 adapt_weights(database, embedder)
         rules = workspace.rules.embed_missing()

@@ -28,8 +28,7 @@ from localmcp.hub.servers import McpServers
 from localmcp.humanize import command_line, counted, size
 from localmcp.index.collections import spec_of, unread_languages
 from localmcp.index.consistency import disagreements
-from localmcp.index.reembedding import REFRESH
-from localmcp.index.vector_queue import waiting, word_only_passages
+from localmcp.index.vector_queue import REFRESH, waiting, word_only_passages
 from localmcp.own_tools.problems import line_of
 from localmcp.schemas import list_of, mapping_of
 from localmcp.storage.adoption import run_killable

@@ -19,9 +19,7 @@ from localmcp.errors import FileUnavailable, InvalidInput, ModelMismatch, ModelU
 from localmcp.index import collections as places
 from localmcp.index.adaptation import adapt_weights
 from localmcp.index.collections import Collection, choose_collections, visible_collections
-from localmcp.index.lexicon import prepare_for_many
-from localmcp.index.sources import Indexed, put_source
-from localmcp.index.trash import keep_version
+from localmcp.index.sources import Indexed, keep_version, prepare_for_many, put_source
 from localmcp.index.vector_queue import Lease, waiting, work_off
 from localmcp.library import ledger, trash
 from localmcp.library.jobs import SCAN_SECONDS, SCANS, ProgressCallback, Report, begin_run, end_run

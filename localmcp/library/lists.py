@@ -11,11 +11,10 @@ from typing import Annotated, Any, Literal
 from localmcp.errors import NotFound
 from localmcp.humanize import cut_to, quoted
 from localmcp.index.collections import choose_collections, unread_languages, visible_collections, visible_ids
-from localmcp.index.dates import parse_range
 from localmcp.index.federation import Wanted
-from localmcp.index.filters import Filters, path_condition
-from localmcp.index.index import Index
+from localmcp.index.filters import Filters, parse_range, path_condition
 from localmcp.index.passages import read_metadata
+from localmcp.index.search import Index
 from localmcp.index.vector_queue import word_only_passages
 from localmcp.library.answers import lean_sources
 from localmcp.library.ledger import check_freshness, waiting_pages

@@ -21,8 +21,7 @@ from localmcp.errors import Interrupted
 from localmcp.humanize import counted
 from localmcp.index.collections import Collection
 from localmcp.index.drafts import SourceDraft
-from localmcp.index.sources import Indexed, Pending, put_source, restore_source, trash_sources
-from localmcp.index.trash import keep_version
+from localmcp.index.sources import Indexed, Pending, keep_version, put_source, restore_source, trash_sources
 from localmcp.library import ledger
 from localmcp.library.jobs import Progress, note_files
 from localmcp.library.ledger import Entry, Kind, Root

@@ -13,8 +13,15 @@ import apsw
 from localmcp.errors import InvalidInput, NotFound
 from localmcp.files import unicode_path
 from localmcp.index.collections import Collection
-from localmcp.index.sources import clear_collection, purge_sources, restore_source, trash_sources
-from localmcp.index.trash import restore_collection, restore_partition, restore_version
+from localmcp.index.sources import (
+    clear_collection,
+    purge_sources,
+    restore_collection,
+    restore_partition,
+    restore_source,
+    restore_version,
+    trash_sources,
+)
 from localmcp.library import ledger
 from localmcp.library.ledger import Status
 from localmcp.library.names import SELECT_ROW, Ambiguous, SourceRow, find_source, is_uuid, nearest_source, spelled
