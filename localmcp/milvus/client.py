@@ -10,7 +10,6 @@ import logging
 import os
 import re
 import threading
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
@@ -25,7 +24,6 @@ from localmcp.errors import (
     InvalidInput,
     LocalMCPError,
     MissingExtra,
-    ModelMismatch,
     NotFound,
     Unavailable,
 )
@@ -67,13 +65,13 @@ def read_server(settings: Settings) -> Server | None:
     address = settings.milvus_address.strip()
     if not address:
         return None
-    names = [settings.milvus_username, settings.milvus_password]
     fields: dict[str, dict[str, str]] = {}
     for entry in filter(None, settings.milvus_fields.split(",")):
         place, _, name = entry.strip().partition("=")
         collection, _, meaning = place.rpartition(".")
         fields.setdefault(collection, {})[meaning] = name
-    server = Server(_parse_address(address), ":".join(filter(None, names)), settings.milvus_database, fields=fields)
+    token = ":".join(filter(None, (settings.milvus_username, settings.milvus_password)))
+    server = Server(_parse_address(address), token, settings.milvus_database, fields=fields)
     # Milvus Lite reads all words again at the first search.
     return replace(server, timeout=60.0) if server.is_file else server
 
@@ -84,14 +82,14 @@ def _parse_address(address: str) -> str:
     uri = address if re.match("[a-z]+://|unix:", address) else f"http://{address}"
     try:
         parts = urlsplit(uri)
-        is_address = parts.scheme == "unix" or bool(parts.hostname and parts.port != 0)
+        is_address = parts.scheme == "unix" or (parts.scheme in ("http", "https", "tcp") and parts.port != 0)
     except ValueError:
         parts, is_address = urlsplit(""), False
     if parts.username or parts.password:
         raise ConfigurationError(
             "milvus_address must not hold a user or password.", hint="Use milvus_username and milvus_password."
         )
-    if not is_address or parts.scheme not in ("http", "https", "tcp", "unix"):
+    if not is_address or not (parts.hostname or parts.scheme == "unix"):
         raise ConfigurationError(
             f"milvus_address = {address!r} is not the address of a server.",
             hint="Write http://HOST:19530, https://HOST:PORT, or the path of a Milvus Lite file that ends with .db.",
@@ -119,7 +117,7 @@ def load_library() -> ModuleType:
             # gRPC's own log goes to stderr, too.
             os.environ.setdefault("GRPC_VERBOSITY", "NONE")
             # pymilvus would put a project's `.env` into the environment of this process.
-            load_dotenv, dotenv.load_dotenv = dotenv.load_dotenv, _load_nothing
+            load_dotenv, dotenv.load_dotenv = dotenv.load_dotenv, lambda *_, **__: False
             try:
                 import pymilvus
             finally:
@@ -132,10 +130,6 @@ def load_library() -> ModuleType:
         return pymilvus
 
 
-def _load_nothing(*_arguments: Any, **_options: Any) -> bool:
-    return False
-
-
 class Client:
     """One connection to a server, made at the first call and made again after a failure. Thread-safe."""
 
@@ -143,13 +137,12 @@ class Client:
         self.server = server
         self._lock = threading.Lock()
         self._client: Any = None
-        self._failure: tuple[float, LocalMCPError] | None = None
 
     def call(self, method: str, *arguments: Any, **options: Any) -> Any:
         """Call a method of `pymilvus.MilvusClient`, bounded by the server's time-out.
 
         Raises:
-            Unavailable, AccessDenied, NotFound, ModelMismatch, InvalidInput: what Milvus' error means.
+            Unavailable, AccessDenied, NotFound, InvalidInput: what Milvus' error means.
         """
         client = self._connected()
         return self.guard(lambda: getattr(client, method)(*arguments, timeout=self.server.timeout, **options))
@@ -169,13 +162,9 @@ class Client:
             raise translated from error
 
     def _connected(self) -> Any:
-        asked = time.monotonic()
         with self._lock:
             if self._client is not None:
                 return self._client
-            if self._failure and self._failure[0] >= asked:
-                # Another thread has just waited for the same server: this one need not wait again.
-                raise self._failure[1]
             if self.server.is_file and find_spec("milvus_lite") is None:
                 raise MissingExtra(f"Milvus Lite ({self.server.uri})", "milvus-lite")
             library = load_library()
@@ -192,8 +181,7 @@ class Client:
                     **({"secure": True} if self.server.uri.startswith("https:") else {}),
                 )
             except (library.MilvusException, RpcError) as error:
-                self._failure = time.monotonic(), translate_error(error, self.server.uri, self.server.timeout)
-                raise self._failure[1] from error
+                raise translate_error(error, self.server.uri, self.server.timeout) from error
             return self._client
 
     def _disconnect(self) -> None:
@@ -218,11 +206,16 @@ class Client:
 def translate_error(error: Exception, server: str, timeout: float) -> LocalMCPError:
     """Return the error of localmcp that Milvus' error means; servers differ in codes and messages, and some mislead.
 
-    Args:
-        server: the address, without credentials.
-        timeout: seconds that the call could take.
+    `server`: the address, without credentials; `timeout`: seconds that the call could take.
     """
-    (status, details), code, message = _grpc_status(error), _milvus_code(error), _milvus_message(error)
+    status, details = "", ""
+    # Some errors are their own cause, with a number as code.
+    for cause in (error, error.__cause__):
+        grpc_code: Any = getattr(cause, "code", None)
+        if callable(grpc_code):
+            status, details = str(getattr(grpc_code(), "name", "")), str(getattr(cause, "details", str)())
+            break
+    code, message = _milvus_code(error), _milvus_message(error)
     if status in ("UNAUTHENTICATED", "PERMISSION_DENIED") or "auth check failure" in message:
         return AccessDenied(
             f"Milvus at {server} refused the credentials: {details or message}.",
@@ -247,14 +240,10 @@ def translate_error(error: Exception, server: str, timeout: float) -> LocalMCPEr
     if status == "UNIMPLEMENTED":
         return Unavailable(f"Milvus at {server} is of a version that cannot do this.", hint="Use Milvus 2.4 or later.")
     message = message or details
-    missing = {800: "database", 100: "collection", 200: "partition"}.get(code)
-    if found := re.search(r"(database|collection|partition)\b.*(?:not found|not exist)", message):
-        missing = missing or found[1]
-    if missing:
+    named = re.search(r"(database|collection|partition)\b.*(?:not found|not exist)", message)
+    if missing := {800: "database", 100: "collection", 200: "partition"}.get(code) or (named and named[1]):
         no_such = f"Milvus at {server} has no such database" if missing == "database" else f"{missing} not found"
         return NotFound(no_such, hint=f"Milvus at {server} says: {message}.")
-    if re.search(r"dimension|expected dim|divide the dim|get_sizeof", message):
-        return ModelMismatch(f"The vectors are not of the length that the collection holds: {message}.")
     if code in (1100, 6):
         return InvalidInput(f"Milvus at {server} cannot use the request: {message}.")
     return LocalMCPError(f"Milvus at {server} failed: {message or f'error {code}'}.")
@@ -262,19 +251,9 @@ def translate_error(error: Exception, server: str, timeout: float) -> LocalMCPEr
 
 def is_not_loaded(error: BaseException | None) -> bool:
     """Return whether the collection has to be loaded into memory first."""
-    return isinstance(error, Exception) and (
-        _milvus_code(error) == _NOT_LOADED or "not loaded" in _milvus_message(error)
-    )
-
-
-def _grpc_status(error: Exception) -> tuple[str, str]:
-    """Return name of the gRPC status, and its details. Some errors are their own cause, with a number as code."""
-    for cause in (error, error.__cause__):
-        code: Any = getattr(cause, "code", None)
-        if callable(code):
-            details: Any = getattr(cause, "details", None)
-            return str(getattr(code(), "name", "")), str(details() if callable(details) else "")
-    return "", ""
+    if not isinstance(error, Exception):
+        return False
+    return _milvus_code(error) == _NOT_LOADED or "not loaded" in _milvus_message(error)
 
 
 def _milvus_code(error: Exception) -> int:

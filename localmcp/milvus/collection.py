@@ -187,8 +187,6 @@ class MilvusCollection:
         usual = (field for field in FOREIGN_TEXTS if field in texts)
         self._text = named.get("text") or next(usual, texts[0] if texts else None)
         self._metadata = named.get("metadata") or ("metadata" if kinds.get("metadata") == _JSON else None)
-        self._is_dynamic = bool(described.get("enable_dynamic_field")) and len(kinds) == len(vectors)
-        """All but keys and vectors is in one JSON object."""
         self.has_words = self.is_ours and bool(described.get("functions"))
 
     @property
@@ -220,11 +218,16 @@ class MilvusCollection:
                 f"{f' ({self.model})' if self.model else ''}, the model at hand makes {vectors.shape[1]}.",
                 hint="Set the model with which the collection was made.",
             )
-        return self._arm(self._vector, vectors.tolist(), limit, self._only_in(partition, within), condition)
+        options: Json = {"filter": within}
+        if partition is not None:
+            self._require_partition(partition)
+            if self.is_ours:
+                options["filter"] = " and ".join(filter(None, (within, is_one_of("partition", [partition]))))
+            else:
+                options["partition_names"] = [partition]
+        return self._arm(self._vector, vectors.tolist(), limit, options, condition)
 
-    def holding(
-        self, text: str, limit: int, partition: str | None = None, condition: Condition | None = None, within: str = ""
-    ) -> dict[Any, float]:
+    def holding(self, text: str, limit: int, condition: Condition | None = None, within: str = "") -> dict[Any, float]:
         """Return id -> bm25 of the passages with words of the text, best first; the other arguments are of `nearest`.
 
         Milvus takes words as they are: no spelling is repaired. Empty where it has no index of words (before 2.5).
@@ -232,35 +235,27 @@ class MilvusCollection:
         if not self.has_words:
             return {}
         stems = index_text(text, detect_language(text) or DEFAULT_LANGUAGE) or "-"
-        return self._arm("sparse", [stems], limit, self._only_in(partition, within), condition)[0]
+        return self._arm("sparse", [stems], limit, {"filter": within}, condition)[0]
 
-    def _only_in(self, partition: str | None, within: str) -> Json:
-        """Return what confines a request to one partition: ours are values of a field."""
-        if partition is None:
-            return {"filter": within}
+    def _require_partition(self, partition: str) -> None:
         if self.is_ours:
-            is_there = partition == DEFAULT_PARTITION or self.count(partition) > 0
-            first: list[Json] = [] if is_there else next(self._pages(DEEPEST, ["partition"]), list[Json]())
+            # Values of a field.
+            if partition == DEFAULT_PARTITION or self.count(partition) > 0:
+                return
+            first = next(self._pages(DEEPEST, ["partition"]), list[Json]())
             names = list(dict.fromkeys([DEFAULT_PARTITION, *(row["partition"] for row in first)]))
         else:
             names = [str(name) for name in self._call("list_partitions")]
-            is_there = partition in names
-        if not is_there:
+        if partition not in names:
             raise NotFound(f"partition '{partition}' not found", hint=choices(names[:20]))
-        if not self.is_ours:
-            return {"filter": within, "partition_names": [partition]}
-        return {"filter": " and ".join(filter(None, (within, is_one_of("partition", [partition]))))}
 
     def _arm(
         self, field: str, data: list[Any], limit: int, options: Json, condition: Condition | None
     ) -> list[dict[Any, float]]:
         """Return id -> score of what one field finds for each query, best first, equal scores by id."""
         if condition is not None:
-            column = "metadata" if self.is_ours else None
-            if self._is_dynamic and not self._milvus.is_lite:
-                # Lite looks into dynamic fields with no function.
-                column = "$meta"
-            texts = [options["filter"], filter_text(condition, column, lite=self._milvus.is_lite) if column else ""]
+            # Of other programs, whose fields are of many types, what comes back is looked at.
+            texts = [options["filter"], filter_text(condition) if self.is_ours else ""]
             fields = [self._metadata] if self.is_ours else ["*"]
             options = {**options, "filter": " and ".join(filter(None, texts)), "output_fields": fields}
         depth = min(limit * (4 if condition else 1), DEEPEST)

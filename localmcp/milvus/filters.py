@@ -24,16 +24,13 @@ _SIGNS = {"gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
 _EXACT = 2**53
 
 
-def filter_text(condition: Condition, column: str, *, lite: bool) -> str:
-    """Return filter text that every record which fulfils the condition passes; empty if none can be written.
-
-    `column` is the JSON field of the metadata.
-    """
+def filter_text(condition: Condition) -> str:
+    """Return filter text that every record which fulfils the condition passes; empty if none can be written."""
     if isinstance(condition, Not):
         return EVERYTHING
     if isinstance(condition, Comparison):
-        return _compare(condition, column, lite)
-    parts = [filter_text(part, column, lite=lite) for part in condition.parts]
+        return _compare(condition)
+    parts = [filter_text(part) for part in condition.parts]
     if isinstance(condition, Or) and EVERYTHING in parts:
         return EVERYTHING
     joint = " and " if isinstance(condition, And) else " or "
@@ -41,10 +38,13 @@ def filter_text(condition: Condition, column: str, *, lite: bool) -> str:
     return f"({joint.join(restricting)})" if restricting else EVERYTHING
 
 
-def _compare(comparison: Comparison, column: str, lite: bool) -> str:
-    path = column + "".join(f'["{key}"]' for key in comparison.field)
-    if not all(map(_can_be_written, comparison.values)):
-        return EVERYTHING
+def _compare(comparison: Comparison) -> str:
+    path = "metadata" + "".join(f'["{key}"]' for key in comparison.field)
+    for value in comparison.values:
+        # Lite knows no escapes but those of one letter.
+        odd = "[\x00-\x08\x0b\x0c\x0e-\x1f\U0010ffff]"
+        if re.search(odd, value) if isinstance(value, str) else abs(value) >= _EXACT:
+            return EVERYTHING
     if comparison.operator == "prefix":
         return begins_with(path, str(comparison.value))
     if comparison.operator in _SIGNS:
@@ -54,11 +54,7 @@ def _compare(comparison: Comparison, column: str, lite: bool) -> str:
         return EVERYTHING
     # Milvus finds 1.0 equal to both 1 and 1.0 in an array.
     tests = [f"json_contains({path}, {_literal(value, number='.1f')})" for value in comparison.values]
-    kinds = {type(value) for value in comparison.values}
-    if lite or len(comparison.values) == 1 or len(kinds) > 1 or bool in kinds:
-        tests += [f"{path} == {_literal(value)}" for value in comparison.values]
-    else:
-        tests.append(f"{path} in [{', '.join(map(_literal, comparison.values))}]")
+    tests += [f"{path} == {_literal(value)}" for value in comparison.values]
     return f"({' or '.join(tests)})"
 
 
@@ -66,13 +62,6 @@ def _literal(value: Scalar, number: str = ".0f") -> str:
     if not isinstance(value, str | bool) and float(value).is_integer():
         return format(value, number)
     return json.dumps(value, ensure_ascii=False)
-
-
-def _can_be_written(value: Scalar) -> bool:
-    """Return whether every server reads the value: Lite knows no escapes but those of one letter."""
-    if isinstance(value, str):
-        return not re.search("[\x00-\x08\x0b\x0c\x0e-\x1f\U0010ffff]", value)
-    return abs(value) < _EXACT
 
 
 def is_one_of(field: str, values: Iterable[str]) -> str:

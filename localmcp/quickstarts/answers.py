@@ -30,32 +30,9 @@ class SearchParams(TypedDict):
     maxDistance: int
 
 
-class WholeQuickstart(TypedDict):
-    """A quick start as stored."""
+class Found(TypedDict):
+    """What is said of every match."""
 
-    id: int
-    name: str
-    content: dict[str, Any]
-    created_at: str
-    updated_at: str
-
-
-class BestMatch(TypedDict):
-    """The single best match (S0-20); the two words are those of the list."""
-
-    score: int
-    matchType: str
-    matchedField: str
-    quickstart: WholeQuickstart
-    displayName: str
-    description: str
-    origin: NotRequired[str]
-
-
-class MatchedQuickstart(TypedDict):
-    """One line of the list (S0-19)."""
-
-    name: str
     displayName: str
     description: str
     score: int
@@ -63,6 +40,19 @@ class MatchedQuickstart(TypedDict):
     matchedField: MatchedField
     origin: NotRequired[str]
     """The mounted file that it is in, which is also said in its name: `team:deploy`."""
+
+
+class BestMatch(Found):
+    """The single best match (S0-20); the two words are those of the list."""
+
+    quickstart: dict[str, Any]
+    """As stored: id, name, content, created_at, updated_at."""
+
+
+class MatchedQuickstart(Found):
+    """One line of the list (S0-19)."""
+
+    name: str
 
 
 class SearchAnswer(TypedDict):
@@ -130,12 +120,6 @@ class ExportAnswer(TypedDict):
     text: str
 
 
-class RemovalAnswer(TypedDict):
-    """What was removed."""
-
-    removed: list[str]
-
-
 # ---------------------------------------------------------------- search
 
 
@@ -173,28 +157,24 @@ def search_answer(request: Request, max_distance: int, matches: Sequence[Match],
                 f"\nOnly those with the tag '{quoted(request.tag)}' were searched; listQuickstarts shows the tags."
             )
         return answer
-    answer["results"] = [cast(MatchedQuickstart, {"name": match.shown_name, **_facts(match)}) for match in matches]
-    whole: WholeQuickstart = {
-        "id": best.id,
-        "name": best.shown_name,
-        "content": best.content,
-        "created_at": best.created_at,
-        "updated_at": best.updated_at,
-    }
-    answer["result"] = cast(BestMatch, {**_facts(matches[0]), "quickstart": whole})
+    answer["results"] = [{"name": match.shown_name, **_facts(match)} for match in matches]
+    times = {"created_at": best.created_at, "updated_at": best.updated_at}
+    whole = {"id": best.id, "name": best.shown_name, "content": best.content, **times}
+    answer["result"] = {**_facts(matches[0]), "quickstart": whole}
     return answer
 
 
 def _facts(match: Match) -> Any:
-    facts = {
-        "displayName": match.display_name,
-        "description": match.description,
-        "score": match.score,
-        "matchType": match_type(match.score),
-        "matchedField": match.matched_field,
-        "origin": match.origin,
-    }
-    return without_none(facts)
+    return without_none(
+        {
+            "displayName": match.display_name,
+            "description": match.description,
+            "score": match.score,
+            "matchType": match_type(match.score),
+            "matchedField": match.matched_field,
+            "origin": match.origin,
+        }
+    )
 
 
 # ---------------------------------------------------------------- lists

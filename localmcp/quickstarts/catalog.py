@@ -294,7 +294,7 @@ class Quickstarts:
         ),
         destructive=True,
     )
-    def remove(self, names: Annotated[list[str], Param("Names", min_length=1)]) -> answers.RemovalAnswer:
+    def remove(self, names: Annotated[list[str], Param("Names", min_length=1)]) -> dict[str, list[str]]:
         """Put quick starts into the trash."""
         with self._database.write() as connection:
             rows = [self._find(connection, name) for name in names]

@@ -156,9 +156,8 @@ def _put(connection: apsw.Connection, draft: Draft) -> str:
     content, now = compact_json(draft.content), utc_now()
     stored = fetch_one(connection, "select id, content, deleted_at from quickstarts where name = ?", (draft.name,))
     if stored is None:
-        is_free = draft.id and not fetch_one(connection, "select 1 from quickstarts where id = ?", (draft.id,))
-        sql = "insert into quickstarts (id, name, created_at, updated_at, content) values (?, ?, ?, ?, ?)"
-        connection.execute(sql, (draft.id if is_free else None, draft.name, now, now, content))
+        sql = "insert into quickstarts (name, created_at, updated_at, content) values (?, ?, ?, ?)"
+        connection.execute(sql, (draft.name, now, now, content))
         identity, deleted_at = connection.last_insert_rowid(), now
     else:
         identity, stored_content, deleted_at = stored
