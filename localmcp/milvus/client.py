@@ -108,6 +108,9 @@ def load_library() -> ModuleType:
     """
     import sys
 
+    def load_nothing(*_: Any, **__: Any) -> bool:
+        return False
+
     with _importing:
         if (loaded := sys.modules.get("pymilvus")) is not None:
             return loaded
@@ -117,7 +120,7 @@ def load_library() -> ModuleType:
             # gRPC's own log goes to stderr, too.
             os.environ.setdefault("GRPC_VERBOSITY", "NONE")
             # pymilvus would put a project's `.env` into the environment of this process.
-            load_dotenv, dotenv.load_dotenv = dotenv.load_dotenv, lambda *_, **__: False
+            load_dotenv, dotenv.load_dotenv = dotenv.load_dotenv, load_nothing
             try:
                 import pymilvus
             finally:

@@ -157,10 +157,10 @@ def search_answer(request: Request, max_distance: int, matches: Sequence[Match],
                 f"\nOnly those with the tag '{quoted(request.tag)}' were searched; listQuickstarts shows the tags."
             )
         return answer
-    answer["results"] = [{"name": match.shown_name, **_facts(match)} for match in matches]
+    answer["results"] = [cast(MatchedQuickstart, {"name": match.shown_name, **_facts(match)}) for match in matches]
     times = {"created_at": best.created_at, "updated_at": best.updated_at}
     whole = {"id": best.id, "name": best.shown_name, "content": best.content, **times}
-    answer["result"] = {**_facts(matches[0]), "quickstart": whole}
+    answer["result"] = cast(BestMatch, {**_facts(matches[0]), "quickstart": whole})
     return answer
 
 

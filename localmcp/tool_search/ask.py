@@ -22,9 +22,6 @@ from localmcp.wording.normalize import fold
 log = logging.getLogger(__name__)
 
 ASK = "ask"
-INDIRECT = frozenset({ASK, "execute_tool"})
-"""Tools that run others; a sentence is never routed to them, since the router is one of them itself."""
-
 OFFERED = 8
 """Tools, by rank, that a language model chooses among."""
 SHOWN = 3
@@ -48,44 +45,24 @@ ERROR_STATUS = {
 # ---------------------------------------------------------------- responses
 
 
-class ToolResult(TypedDict):
-    """What a tool answered."""
-
-    tool: str
-    data: Any
-    """The tool's object; a text that is not JSON stays a string (S0-26)."""
-
-
-class Proposal(TypedDict):
-    """A call that was not made."""
-
-    tool: str
-    arguments: dict[str, Any]
-
-
-class Candidate(TypedDict):
-    """A tool that was considered."""
-
-    tool: str
-    certainty: float
-
-
 class Response(TypedDict):
     """Status of a sentence."""
 
     status: Literal["success", "no_tool_call", "error"]
     query: str
-    tool_result: NotRequired[ToolResult]
+    tool_result: NotRequired[dict[str, Any]]
+    """`tool` and `data`, the tool's object; a text that is not JSON stays a string (S0-26)."""
     arguments: NotRequired[dict[str, Any]]
-    proposed: NotRequired[Proposal]
+    proposed: NotRequired[dict[str, Any]]
+    """`tool` and `arguments` of a call that was not made."""
     message: NotRequired[str]
     code: NotRequired[str]
     router: str
     """`embedded`, or the language model that decided: `ollama:llama3.1`."""
     certainty: float
     """How likely the tool is the one that is meant, 0..1, by the embedded ranking."""
-    candidates: NotRequired[list[Candidate]]
-    """The next best, best first."""
+    candidates: NotRequired[list[dict[str, Any]]]
+    """The next best, best first: `tool`, `certainty`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +136,8 @@ class Router:
         return self._ranking.rank(sentence, self._routable())
 
     def _routable(self) -> list[Tool]:
-        return [tool for tool in self._registry.tools() if tool.name not in INDIRECT]
+        # A sentence is never routed to what runs other tools: the router is such a tool itself.
+        return [tool for tool in self._registry.tools() if tool.name not in (ASK, "execute_tool")]
 
     # ------------------------------------------------------------ deciding
 

@@ -271,8 +271,6 @@ def test_every_misfit_is_told_with_its_meaning(milvus: Milvus) -> None:
         nearest(collection, vectors, 3, partition="nope")
     with pytest.raises(ModelMismatch, match=r"16 dimensions \(a-model\).*makes 8"):
         nearest(collection, vectors[:, :8], 3)
-    with pytest.raises(ModelMismatch, match="not of the length"):
-        collection.upsert([row(1, vectors[0][:8])])
     milvus.drop("docs")
     with pytest.raises(NotFound, match="collection not found"):
         nearest(collection, vectors, 3)
