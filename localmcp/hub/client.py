@@ -21,7 +21,7 @@ import mcp_types as types
 from mcp.client import stdio
 from mcp.client.session import ClientRequestContext, ClientSession, IncomingMessage
 from mcp.client.streamable_http import streamable_http_client
-from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost, ToolsListChanged, listen
+from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost, listen
 from mcp.shared.dispatcher import CallOptions
 from mcp.shared.exceptions import MCPError
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
@@ -54,6 +54,9 @@ LISTS = {
     "prompts": "prompts/list",
 }
 """What a server offers: key of the answer -> request."""
+CHANGES = (
+    types.ToolListChangedNotification, types.ResourceListChangedNotification, types.PromptListChangedNotification,
+)  # fmt: skip
 MOST_PAGES, MOST_ROUNDS = 100, 10
 """Pages of a list, and how often one call may ask the person."""
 MOST_TIMEOUTS = 2
@@ -183,10 +186,8 @@ class _RunningCall(NamedTuple):
 class Connection:
     """One session with a server: opened once, used by many calls at a time, closed once. Lives in one event loop."""
 
-    def __init__(
-        self, entry: ServerEntry, log_path: Path, on_change: Callable[[set[str]], None] = lambda _: None
-    ) -> None:
-        """`on_change` is called with the kinds of LISTS that have changed."""
+    def __init__(self, entry: ServerEntry, log_path: Path, on_change: Callable[[], object] = lambda: None) -> None:
+        """`on_change` is called when the server lists something else than before."""
         self.entry = entry
         self._log_path = log_path
         self._log: ServerLog
@@ -227,9 +228,8 @@ class Connection:
                 await asyncio.shield(self._opened)
         except TimeoutError:
             await self.close()
-            raise await self._unavailable(
-                f"did not answer within {self.entry.startTimeout:g} seconds of its start"
-            ) from None
+            problem = f"did not answer within {self.entry.startTimeout:g} seconds of its start"
+            raise await self._unavailable(problem) from None
         except BaseException:
             await self.close()
             raise
@@ -321,10 +321,8 @@ class Connection:
     # ------------------------------------------------------------ what the server says unasked
 
     async def _take_message(self, message: IncomingMessage) -> None:
-        if isinstance(message, types.ToolListChangedNotification):
-            self._on_change({"tools"})
-        elif isinstance(message, types.ResourceListChangedNotification | types.PromptListChangedNotification):
-            self._on_change(LISTS.keys() - {"tools"})
+        if isinstance(message, CHANGES):
+            self._on_change()
         elif isinstance(message, ValidationError):
             line = str(message.errors()[0]["input"])
             self._log.add(f"stdout: {line[:500]}".encode(errors="replace"))
@@ -337,8 +335,8 @@ class Connection:
         every: Json = {"tools_list_changed": True, "prompts_list_changed": True, "resources_list_changed": True}
         try:
             async with listen(self._session, **every) as changes:
-                async for change in changes:
-                    self._on_change({"tools"} if isinstance(change, ToolsListChanged) else LISTS.keys() - {"tools"})
+                async for _ in changes:
+                    self._on_change()
         except (MCPError, ListenNotSupportedError, SubscriptionLost, TimeoutError) as error:
             log.info("the MCP server '%s' does not tell of changes: %s", self.entry.name, error)
 

@@ -186,8 +186,8 @@ class McpServer:
         """Whether the server itself has listed its tools in this process."""
         self._connection: Connection | None = None
         self._opening = asyncio.Lock()
-        self._stale: set[str] = set()
-        """Lists to ask for again."""
+        self._is_stale = False
+        """Whether its lists are to be asked for again."""
         self._relisting: asyncio.Task[None] | None = None
         self._failed_at = 0.0
 
@@ -297,7 +297,7 @@ class McpServer:
                     self.listed.set()
                 raise
             # No call waits for its resources and prompts.
-            self._relist(set(OFFERS))
+            self._relist()
             return connection
 
     async def close(self) -> None:
@@ -307,19 +307,19 @@ class McpServer:
         if self._connection is not None:
             await self._connection.close()
 
-    def _relist(self, kinds: set[str]) -> None:
-        """List again what has changed; several notices in a row cause one more listing at most."""
-        self._stale |= kinds
+    def _relist(self) -> None:
+        """List again; several notices in a row cause one more listing at most."""
+        self._is_stale = True
         if self._relisting is None or self._relisting.done():
             self._relisting = asyncio.create_task(self._list_stale())
 
     async def _list_stale(self) -> None:
-        while self._stale and self._connection is not None and self._connection.alive:
-            kinds, self._stale = self._stale, set()
+        while self._is_stale and self._connection is not None and self._connection.alive:
+            self._is_stale = False
             try:
-                self.learn(await self._connection.list_offers(kinds))
+                self.learn(await self._connection.list_offers(("tools", *OFFERS)))
             except LocalMCPError as error:
-                log.warning("the changed %s of '%s' cannot be listed: %s", ", ".join(kinds), self.entry.name, error)
+                log.warning("what '%s' offers cannot be listed: %s", self.entry.name, error)
 
     # ------------------------------------------------------------ what is known of it
 

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 import localmcp
-from localmcp.api.knowledge_file import KnowledgeFile
-from localmcp.api.results import Document, Hit, Results, Rule, Source
+from localmcp.api.knowledge_file import Document, Hit, KnowledgeFile, Results, Rule, Source
 from localmcp.errors import InvalidInput, LocalMCPError, NotFound, UnknownTool
 
 ROOT = Path(__file__).parents[2]
