@@ -17,7 +17,7 @@ import apsw
 
 from localmcp.errors import CallGivenUp, Interrupted, InvalidInput, LocalMCPError
 from localmcp.masking import mask_secrets, mask_text
-from localmcp.schemas import list_of, mapping_of, shorten_value, without_none
+from localmcp.schemas import camel_case, list_of, mapping_of, shorten_value, without_none
 from localmcp.storage.database import Database, fetch_all, fetch_one, insert_row
 from localmcp.storage.times import utc_moment, utc_now, utc_text
 from localmcp.storage.write_behind import WriteBehind
@@ -324,22 +324,10 @@ class LogEntry:
 
     def as_json(self) -> Json:
         """As `localmcp log --json` prints it."""
-        return {
-            "id": self.id,
-            "tool": self.tool,
-            "via": self.via,
-            "caller": self.caller,
-            "keyName": self.key_name,
-            "collections": self.collections,
-            "startedAt": self.started_at,
-            "milliseconds": self.milliseconds,
-            "success": self.success,
-            "argumentBytes": self.argument_bytes,
-            "resultBytes": self.result_bytes,
-            "error": None if self.success else {"class": self.error_class, "message": self.error_message},
-            "arguments": self.arguments,
-            "origin": self.origin,
-        }
+        fields = "id tool via caller key_name collections started_at milliseconds success argument_bytes result_bytes"
+        about = {camel_case(name): getattr(self, name) for name in fields.split()}
+        error = None if self.success else {"class": self.error_class, "message": self.error_message}
+        return {**about, "error": error, "arguments": self.arguments, "origin": self.origin}
 
     def as_original(self) -> Json:
         """Return a row of the original's `mcp_logs` (`requirements.md` section 5); `duration` in milliseconds."""

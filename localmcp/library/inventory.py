@@ -96,20 +96,16 @@ class Inventory:
 
     # ------------------------------------------------------------ what waits, and what could not be read
 
-    def count_waiting(self, collection: str) -> tuple[int, int]:
-        """Return how many passages of a collection have no vector, and how many pages of scans are not recognized."""
+    def count_waiting(self, collection: str) -> tuple[int, int, int]:
+        """Count passages without a vector, pages of scans not recognized, and files not read, as `unread` has them."""
         with self._read(collection) as (connection, collection_id):
-            return waiting(connection, [collection_id]).passages, waiting_pages(connection, [collection_id])
+            unread = fetch_one(connection, f"select count(*) {_UNREAD}", (collection_id,))
+            return waiting(connection, [collection_id]).passages, waiting_pages(connection, [collection_id]), unread
 
     def unread(self, collection: str, *, limit: int = 200) -> list[tuple[str, str]]:
         """Return (path, reason) of the files of a collection that could not be read and hold no earlier version."""
         with self._read(collection) as (connection, collection_id):
             return fetch_all(connection, f"select path, reason {_UNREAD} order by path limit ?", (collection_id, limit))
-
-    def count_unread(self, collection: str) -> int:
-        """Return how many files could not be read and hold no earlier version."""
-        with self._read(collection) as (connection, collection_id):
-            return fetch_one(connection, f"select count(*) {_UNREAD}", (collection_id,))
 
     # ------------------------------------------------------------ documents and passages
 

@@ -19,9 +19,8 @@ from localmcp.files import expand_home
 from localmcp.own_tools.manifest import Filled, Manifest, Surroundings
 from localmcp.own_tools.problems import Problem
 from localmcp.schemas import Json, compact_json
-from localmcp.storage.connections import harden
+from localmcp.storage.connections import harden, prepare, read_rows, reading_only
 from localmcp.storage.schema import APPLICATION_ID
-from localmcp.storage.statements import prepare, read_rows, reading_only
 from localmcp.tools import Answer, current_scope
 
 OUR_FILE = "localmcp"

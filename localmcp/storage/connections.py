@@ -1,20 +1,26 @@
-"""One way to open a connection: limits, a cache, sqlite-vec and SQL functions of ours."""
+"""One way to open a connection, with limits, a cache, sqlite-vec and SQL functions of ours; and one to let a statement
+of somebody else only read, for so long."""
 
 from __future__ import annotations
 
 import importlib.util
 import logging
+import math
 import os
 import stat
 import time
-from contextlib import closing, suppress
+from collections.abc import Callable, Generator, Mapping
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import apsw
 
 from localmcp.errors import FileUnavailable
 from localmcp.wording.normalize import fold
+
+if TYPE_CHECKING:
+    from apsw.ext import QueryDetails
 
 log = logging.getLogger(__name__)
 
@@ -153,3 +159,81 @@ def truncate_log(path: Path) -> bool:
                 # What is in the log is safe there.
                 return False
     return False
+
+
+# ---------------------------------------------------------------- one statement of somebody else
+
+
+class Rows(NamedTuple):
+    """What a statement gave."""
+
+    columns: list[str]
+    rows: list[list[Any]]
+    truncated: bool
+
+
+@contextmanager
+def reading_only(
+    connection: apsw.Connection, seconds: float, may_read: Callable[[str], bool] = lambda _: True
+) -> Generator[None]:
+    """Let a connection only read, for so long, tables for whose name in small letters `may_read` is true.
+
+    Anything else ends with apsw.AuthError; when the time is over, apsw.InterruptError.
+    """
+
+    def authorize(action: int, first: str | None, second: str | None, *_: Any) -> int:
+        table = (first or "").lower()
+        allowed = (
+            action in (apsw.SQLITE_SELECT, apsw.SQLITE_RECURSIVE)
+            or (action == apsw.SQLITE_READ and not table.startswith("pragma_") and may_read(table))
+            or (action == apsw.SQLITE_FUNCTION and (second or "").lower() != "load_extension")
+            # Full-text tables read it to learn whether the file has changed.
+            or (action == apsw.SQLITE_PRAGMA and first == "data_version" and second is None)
+        )
+        return apsw.SQLITE_OK if allowed else apsw.SQLITE_DENY
+
+    deadline = time.monotonic() + seconds
+    connection.authorizer = authorize
+    # So many steps of SQLite's machine take a fraction of a millisecond.
+    connection.set_progress_handler(lambda: time.monotonic() > deadline, 5000)
+    try:
+        yield
+    finally:
+        connection.set_progress_handler(None)
+        connection.authorizer = None
+
+
+def prepare(connection: apsw.Connection, sql: str) -> QueryDetails:
+    """Let SQLite read the statement, without running it; apsw.SQLError if it is none, gives no rows, or is several."""
+    # Its import takes twice as long as that of apsw itself.
+    from apsw.ext import query_info  # pyright: ignore[reportUnknownVariableType]
+
+    statement = query_info(connection, sql)
+    if statement.query_remaining and query_info(connection, statement.query_remaining).has_vdbe:
+        raise apsw.SQLError("there must be one statement, and this is more than one")
+    if not statement.description:
+        raise apsw.SQLError("the statement is empty, or gives no rows")
+    return statement
+
+
+def read_rows(
+    connection: apsw.Connection, sql: str, bindings: Mapping[str, Any], *, most_rows: int, most_characters: int
+) -> Rows:
+    """Run a statement, and return its rows as JSON has them, within these limits."""
+    columns = [str(name) for name, *_ in prepare(connection, sql).description]
+    rows: list[list[Any]] = []
+    characters = 0
+    for row in connection.execute(sql, dict(bindings)):
+        shown = [_json_value(value) for value in row]
+        characters += sum(len(value) if isinstance(value, str) else 8 for value in shown)
+        if len(rows) == most_rows or characters > most_characters:
+            return Rows(columns, rows, True)
+        rows.append(shown)
+    return Rows(columns, rows, False)
+
+
+def _json_value(value: Any) -> Any:
+    """JSON has neither blobs nor infinite numbers; 0.1 + 0.2 is .3 for those who read it."""
+    if isinstance(value, float):
+        return round(value, 10) if math.isfinite(value) else str(value)
+    return f"<{len(value)} bytes>" if isinstance(value, bytes) else value

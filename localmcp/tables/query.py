@@ -14,8 +14,7 @@ import apsw
 import rapidfuzz.process
 
 from localmcp.errors import InvalidInput
-from localmcp.storage.connections import quote_name, register_levenshtein
-from localmcp.storage.statements import read_rows, reading_only
+from localmcp.storage.connections import quote_name, read_rows, reading_only, register_levenshtein
 from localmcp.tables.documents import Signature, Table, TableSource, read_tables
 from localmcp.wording.normalize import words
 

@@ -325,7 +325,7 @@ def _first_level(workspace: Workspace) -> list[Entry]:
     rows: list[Entry] = []
     for collection in stats["collections"]:
         name, documents = collection["name"], collection["sources"]
-        if documents or workspace.inventory.count_unread(name) or workspace.inventory.count_waiting(name)[1]:
+        if documents or any(workspace.inventory.count_waiting(name)[1:]):
             place = Place("collection", name, name, documents=documents)
             rows.append((f"collection {name}", Content.assemble((name, "bold"), (f"  {documents:,}", "$muted")), place))
     for mount in stats.get("mounts", ()):
@@ -361,7 +361,7 @@ def _below(workspace: Workspace, place: Place, words: str) -> list[Entry]:
     items, total = inventory.documents(name, words, folder=None if words else place.path, limit=MOST_BELOW)
     rows: list[Entry] = []
     if not words:
-        unread = inventory.count_unread(name) if place.kind == "collection" and place.origin is None else 0
+        unread = inventory.count_waiting(name)[2] if place.kind == "collection" and place.origin is None else 0
         if unread:
             says = f"✗ {counted(unread, 'file')} could not be read"
             rows.append((f"unread {name}", Content.styled(says, "$error"), Place("unread", says, name, depth=depth)))
@@ -404,7 +404,7 @@ def about_place(workspace: Workspace, place: Place) -> tuple[Content, Json]:
         case "collection" if place.origin is None:
             stats: Any = workspace.knowledge.get_stats()
             row: Json = next((row for row in stats["collections"] if row["name"] == name), {"model": None, "chunks": 0})
-            unread, (passages, pages) = workspace.inventory.count_unread(name), workspace.inventory.count_waiting(name)
+            passages, pages, unread = workspace.inventory.count_waiting(name)
             about = [
                 f"{documents} in {counted(row['chunks'], 'passage')}",
                 f"vectors of {row['model']}" if row["model"] else "no vectors: searched by words",

@@ -59,7 +59,7 @@ def test_files_that_were_never_read_are_listed_with_their_reason(
     library.add_paths([tmp_path / "docs"])
     [(path, reason)] = inventory.unread("default")
     assert path.endswith("broken.pdf") and reason
-    assert inventory.count_unread("default") == 1
+    assert inventory.count_waiting("default")[2] == 1
 
 
 @pytest.mark.parametrize("name", ["Bees", "bees", "bees.md"])
@@ -90,7 +90,7 @@ def test_folders_say_what_has_changed_and_is_gone(
         write(folder / "part" / f"n{number}.md", f"# Note {number}\n\nAbout bees and {number}.\n")
     write(folder / "other" / "a.md", "# Other\n\nNothing here changes.\n")
     library.add_paths([folder], wait=False)
-    assert inventory.count_waiting("default") == (4, 0)
+    assert inventory.count_waiting("default") == (4, 0, 0)
     write(folder / "part" / "n0.md", "# Note 0\n\nIt is about wasps now.\n")
     (folder / "part" / "n1.md").unlink()
     assert inventory.folders("default") == [
