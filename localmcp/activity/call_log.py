@@ -33,8 +33,6 @@ fits. What is masked is longer, so that a secret at the end of what is written i
 CUT = "…"
 MOST_TITLES = 8
 MOST_ENTRIES = 1000
-SIZE_CHECKED_EVERY = 200
-"""Calls between two looks at the size of the log."""
 PRUNED_AT_ONCE = 5000
 """Rows deleted in one transaction at most, so that nobody waits long for the file."""
 
@@ -102,9 +100,6 @@ class Activity:
             "delete from calls where id in (select id from calls where started_at < ? order by started_at limit ?)",
             (oldest, PRUNED_AT_ONCE),
         )
-        last = connection.last_insert_rowid()
-        if (last - len(calls)) // SIZE_CHECKED_EVERY == last // SIZE_CHECKED_EVERY:
-            return
         allowed = self._megabytes * 1_000_000
         stored = fetch_one(connection, "select coalesce(sum(stored_bytes), 0) from calls")
         if stored > allowed:
@@ -345,11 +340,7 @@ class LogEntry:
                 "duration": self.milliseconds,
                 "responseSize": self.result_bytes,
             },
-            "origin": {
-                "ip": origin.get("ip"),
-                "userAgent": origin.get("user_agent"),
-                "referer": origin.get("referer"),
-            },
+            "origin": {"ip": origin.get("ip"), "userAgent": origin.get("user_agent"), "referer": origin.get("referer")},
             "created_at": self.started_at,
         }
 

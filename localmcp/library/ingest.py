@@ -427,8 +427,7 @@ class Library:
         """
         with self._database.write() as connection:
             collections = visible_collections(connection)
-            named = [row for name in names for row in trash.named_in_trash(connection, collections, name)]
-            rows = list(dict.fromkeys(named))
+            rows = list(dict.fromkeys(row for name in names for row in trash.named_in_trash(connection, name)))
             trash.bring_back(connection, [row for row in rows if row.id])
             others = [trash.restore_entry(connection, row.uuid, self.restorers) for row in rows if not row.id]
         if overwritten := [source_id for _, source_id in others if source_id]:
@@ -440,9 +439,7 @@ class Library:
     def trashed(self) -> list[tuple[SourceRow, str]]:
         """Return what is in the trash, and since when (ISO 8601 UTC); the latest first."""
         with self._database.read() as connection:
-            documents = trash.trashed_sources(connection, visible_collections(connection))
-            others = [(trash.entry_row(entry), entry.trashed_at) for entry in trash.visible_entries(connection)]
-        return sorted([*documents, *others], key=lambda row: row[1], reverse=True)
+            return trash.trashed(connection)
 
     def empty_trash(self, older_than_days: float = 0) -> int:
         """Delete for good what has been in the trash for longer; returns how many sources."""

@@ -117,7 +117,9 @@ class Inventory:
         With `words`, of those whose path or title hold all of them. `folder`: only those right in it; "" = in the
         folder that holds every file, and those without a path.
         """
-        test, bindings = _holding(words)
+        parts = words.split()
+        test = " ".join("and (title like ? escape '|' or uri like ? escape '|')" for _ in parts)
+        bindings: list[Any] = [f"%{_escape(part)}%" for part in parts for _ in range(2)]
         with self._read(collection) as (connection, collection_id):
             if folder is not None:
                 above = folder or _root_folder(connection, collection_id)
@@ -199,13 +201,6 @@ def _root_folder(connection: apsw.Connection, collection_id: int) -> str:
     sql = "select min(uri), max(uri) from sources where collection_id = ? and trashed_at is null and uri is not null"
     first, last = fetch_all(connection, sql, (collection_id,))[0]
     return os.path.commonprefix([first, last]).rpartition(os.sep)[0] + os.sep if first else ""
-
-
-def _holding(words: str) -> tuple[str, list[Any]]:
-    """Return a condition: title or path hold each of the words."""
-    parts = words.split()
-    test = "and (title like ? escape '|' or uri like ? escape '|')"
-    return " ".join(test for _ in parts), [f"%{_escape(part)}%" for part in parts for _ in range(2)]
 
 
 def _escape(text: str) -> str:

@@ -290,11 +290,7 @@ class LibraryTools:
         "job_status",
         title="Status of long work",
         keywords=("progress", "running", "job", "indexing", "wait"),
-        examples=(
-            "how far is job {jobId}",
-            "is the indexing|job {jobId} done",
-            "what is the progress of job {jobId}",
-        ),
+        examples=("how far is job {jobId}", "is the indexing|job {jobId} done", "what is the progress of job {jobId}"),
         idempotent=True,
     )
     def job_status(

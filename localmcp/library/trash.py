@@ -12,16 +12,8 @@ import apsw
 
 from localmcp.errors import InvalidInput, NotFound
 from localmcp.files import unicode_path
-from localmcp.index.collections import Collection
-from localmcp.index.sources import (
-    clear_collection,
-    purge_sources,
-    restore_collection,
-    restore_partition,
-    restore_source,
-    restore_version,
-    trash_sources,
-)
+from localmcp.index import sources as stored
+from localmcp.index.collections import Collection, visible_ids
 from localmcp.library import ledger
 from localmcp.library.ledger import Status
 from localmcp.library.names import SELECT_ROW, Ambiguous, SourceRow, find_source, is_uuid, nearest_source, spelled
@@ -138,7 +130,7 @@ def move_to_trash(
     """
     rows = list(sources)
     inside = [number for _, owner, path in rows if path for number, _ in ledger.documents_in(connection, owner, path)]
-    count = trash_sources(connection, dict.fromkeys([*(source_id for source_id, _, _ in rows), *inside]))
+    count = stored.trash_sources(connection, dict.fromkeys([*(source_id for source_id, _, _ in rows), *inside]))
     for _, collection_id, path in rows:
         if path is not None:
             ledger.mark(connection, collection_id, path, status, reason)
@@ -148,17 +140,19 @@ def move_to_trash(
 # ---------------------------------------------------------------- restoring
 
 
-def trashed_sources(connection: apsw.Connection, collections: Sequence[Collection]) -> list[tuple[SourceRow, str]]:
-    """Return what is in the trash, and since when; the latest first."""
-    sql = """
+def trashed(connection: apsw.Connection) -> list[tuple[SourceRow, str]]:
+    """Return what is in the trash, as far as the caller may see it, and since when; the latest first."""
+    sql = f"""
         select id, uuid, collection_id, title, uri, trashed_at from sources
-        where trashed_at is not null order by trashed_at desc, id desc
+        where trashed_at is not null and collection_id in ({visible_ids(connection)})
+        order by trashed_at desc, id desc
     """
-    collection_ids = {collection.id for collection in collections}
-    return [(SourceRow(*row[:5]), row[5]) for row in fetch_all(connection, sql) if row[2] in collection_ids]
+    documents = [(SourceRow(*row[:5]), row[5]) for row in fetch_all(connection, sql)]
+    others = [(entry_row(entry), entry.trashed_at) for entry in visible_entries(connection)]
+    return sorted([*documents, *others], key=lambda row: row[1], reverse=True)
 
 
-def named_in_trash(connection: apsw.Connection, collections: Sequence[Collection], name: str) -> list[SourceRow]:
+def named_in_trash(connection: apsw.Connection, name: str) -> list[SourceRow]:
     """Return the sources in the trash that a name means: one, or those from a folder or a mailbox.
 
     NotFound if there is none, with the nearest; Ambiguous if several have that title, with a list of them.
@@ -169,7 +163,7 @@ def named_in_trash(connection: apsw.Connection, collections: Sequence[Collection
         return [entry]
     if source := find_source(connection, unicode_path(name), trashed=True) or entry:
         return [source]
-    rows = [row for row, _ in trashed_sources(connection, collections)]
+    rows = [row for row, _ in trashed(connection) if row.id]
     place = os.path.normcase(canonical_path(name))
     # Of a file that was removed twice, the last version.
     by_path = {os.path.normcase(row.uri): row for row in reversed(rows) if row.uri}
@@ -188,7 +182,7 @@ def bring_back(connection: apsw.Connection, rows: Iterable[SourceRow]) -> None:
         sql = "select uuid from sources where collection_id = ? and uri = ? and trashed_at is null"
         if newer := fetch_one(connection, sql, (row.collection_id, row.uri)):
             raise InvalidInput(f"{row.uri} is in the library again, as {newer}.", hint="Remove that one first.")
-        restore_source(connection, row.id)
+        stored.restore_source(connection, row.id)
         if row.uri is None:
             continue
         sql = "select size, mtime_ns, sha256, metadata ->> '$.container' from sources where id = ?"
@@ -275,10 +269,10 @@ def purge(database: Database, days: float) -> int:
         dropped = [read_trashed(connection, entry)["id"] for entry in entries if entry.kind == "collection"]
         for entry in entries:
             take_from_trash(connection, entry)
-        count = purge_sources(connection, moment) + len(entries)
+        count = stored.purge_sources(connection, moment) + len(entries)
         ledger.forget_purged(connection)
     for collection_id in dropped:
-        clear_collection(database, collection_id)
+        stored.clear_collection(database, collection_id)
     return count
 
 
@@ -308,10 +302,10 @@ def restore_entry(connection: apsw.Connection, key: str, restorers: Mapping[str,
     entry = next(entry for entry in visible_entries(connection) if entry.key == key)
     source_id = None
     if entry.kind in ("document", "record"):
-        source_id = restore_version(connection, entry)
+        source_id = stored.restore_version(connection, entry)
         sql = "update ledger set reason = ? where source_id = ? and status = 'indexed'"
         connection.execute(sql, (f"an earlier version, {BROUGHT_BACK}", source_id))
     else:
-        {"collection": restore_collection, "partition": restore_partition, **restorers}[entry.kind](connection, entry)
+        {"collection": stored.restore_collection, "partition": stored.restore_partition, **restorers}[entry.kind](connection, entry)
     take_from_trash(connection, entry)
     return entry.kind, source_id

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import subprocess
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -25,7 +24,6 @@ from localmcp.storage.database import Database, fetch_one
 from localmcp.tools import Answer, CallRecord, Scope, use_scope
 from localmcp.workspace import Workspace
 
-ROOT = Path(__file__).parents[2]
 KEY = "mcp_" + "aB3" * 10 + "xY"
 
 
@@ -242,25 +240,6 @@ def test_closing_writes_the_last_calls(tmp_path: Path) -> None:
         workspace.registry.call("greetUser", {"name": "Anna"})
     with localmcp.open(tmp_path / "a.localmcp", model="hash") as workspace:
         assert logged(workspace) == [("greetUser", "local", True)]
-
-
-CALL = """
-import sys, localmcp
-with localmcp.open(sys.argv[1], model="hash") as workspace:
-    for number in range(40):
-        workspace.registry.call("addNumbers", {"a": number, "b": 1})
-        if number % 10 == 0:
-            workspace.activity.flush()
-"""
-
-
-def test_several_processes_log_into_one_file(workspace: Workspace) -> None:
-    command = [sys.executable, "-c", CALL, str(workspace.database.path)]
-    runs = [subprocess.Popen(command, cwd=ROOT) for _ in range(3)]
-    for _ in range(40):
-        workspace.registry.call("addNumbers", {"a": 1, "b": 1})
-    assert [run.wait(timeout=60) for run in runs] == [0, 0, 0]
-    assert workspace.activity.logs().total == 160
 
 
 # ---------------------------------------------------------------- pruning
