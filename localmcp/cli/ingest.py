@@ -147,13 +147,7 @@ def run_ingest(
         try:
             report = work(show)
             if wait and report.waiting:
-                before, missing = report.seconds, report.waiting
-                made = library.make_vectors(collection=collection, progress=show)
-                report.seconds, report.embed_seconds = before + made.seconds, made.embed_seconds
-                report.waiting = made.waiting
-                report.vectors_added = max(missing - made.waiting - report.chunks_added, 0)
-                for notice in made.notices:
-                    report.add_notice(notice)
+                report.take_vectors(library.make_vectors(collection=collection, progress=show))
         except KeyboardInterrupt:
             if report is None:
                 session.if_stopped = "What was done is kept. Run the same command again to go on."

@@ -17,7 +17,7 @@ from localmcp.library.ledger import check_freshness
 from localmcp.library.names import resolve_chunk, resolve_source, shown_id
 from localmcp.readers.outline import path_at
 from localmcp.schemas import mapping_of
-from localmcp.storage.database import fetch_column
+from localmcp.storage.database import fetch_one
 from localmcp.tools import Json, Param, hidden_tool, without_none
 from localmcp.wording.normalize import fold
 
@@ -181,17 +181,16 @@ def _look(
     with index.database.read() as connection:
         names = {collection.name for collection in visible_collections(connection)}
         cited = find_passage(connection, identity.bytes) if identity else None
-        cited = cited if cited and cited.collection in names else None
         sql = "select id from sources where uuid = ? and trashed_at is null"
-        documents: list[int] = fetch_column(connection, sql, (str(identity),)) if identity else []
-        places = [cited.source_id] if cited else []
-        for source_id in dict.fromkeys([*documents, *places, *(hit.passage.source_id for hit in hits)]):
+        document: int | None = fetch_one(connection, sql, (str(identity),)) if identity else None
+        places = [document, cited.source_id if cited else None, *(hit.passage.source_id for hit in hits)]
+        for source_id in dict.fromkeys(place for place in places if place is not None):
             passages = passages_of_source(connection, source_id)
             if not passages or passages[0].collection not in names:
                 continue
             in_cited = cited is not None and source_id == cited.source_id and words in _folded(cited.text)
             if passage := cited if in_cited else _passage_holding(passages, words):
-                is_cited = source_id in documents or (cited is not None and passage.chunk_id == cited.chunk_id)
+                is_cited = source_id == document or (cited is not None and passage.chunk_id == cited.chunk_id)
                 break
         else:
             return None

@@ -7,7 +7,6 @@ import hashlib
 import logging
 import os
 import threading
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace as changed
 from typing import Any
@@ -223,7 +222,7 @@ class Library:
         if not (left := self._count_waiting(run, collections)):
             return
         run.leave_vectors(left)
-        report, made, start = run.report, 0, time.perf_counter()
+        report, made = run.report, 0
 
         def tell(passages: int) -> None:
             nonlocal made
@@ -243,7 +242,6 @@ class Library:
             if not made:
                 raise
             log.info("not all vectors were made, or the weights not measured: %s", error)
-        report.embed_seconds += time.perf_counter() - start
         report.vectors_added = max(made - report.chunks_added, 0)
         self._count_waiting(run, collections)
         if report.waiting and not (behind or sources or report.notices):

@@ -12,6 +12,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
@@ -70,7 +71,6 @@ class Report:
     waiting: int = 0
     """Passages of the collections that were looked at which have no vector yet."""
     seconds: float = 0.0
-    embed_seconds: float = 0.0
     problems: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     """(path, reason) of the first 50 failures; `failed` counts all."""
     notices: list[str] = field(default_factory=list[str])
@@ -85,6 +85,13 @@ class Report:
         """Keep a sentence that the person should read, once."""
         if text not in self.notices:
             self.notices.append(text)
+
+    def take_vectors(self, made: Report) -> None:
+        """Take over what was done about the passages that waited."""
+        self.vectors_added = max(self.waiting - made.waiting - self.chunks_added, 0)
+        self.seconds, self.waiting = self.seconds + made.seconds, made.waiting
+        for notice in made.notices:
+            self.add_notice(notice)
 
 
 @dataclass(slots=True)
@@ -345,7 +352,10 @@ class Upkeep:
         while not self._ended.wait(min(POLL_SECONDS, self._seconds or POLL_SECONDS)):
             try:
                 if walked := self._walk_is_due():
-                    self._walk()
+                    self._last_walk = time.monotonic()
+                    # A folder waits for the person; the others are done.
+                    with suppress(NeedsConfirmation):
+                        self._library.refresh(wait=False)
                 if self._library.is_open:
                     waiting = self._library.make_vectors(behind=True, pause=self._pause).waiting
                     if walked and not waiting:
@@ -358,17 +368,6 @@ class Upkeep:
         """Return whether the folders wait to be looked at, and nobody is at work."""
         now = time.monotonic()
         return 0 < self._seconds <= now - self._last_walk and now - self._last_call >= QUIET_SECONDS
-
-    def _walk(self) -> None:
-        self._last_walk = time.monotonic()
-        try:
-            report = self._library.refresh(wait=False)
-        except NeedsConfirmation as error:
-            log.info("a folder waits for the person: %s", error)  # The others are done.
-            return
-        gone = report.missing + report.removed
-        if report.indexed or report.updated or gone:
-            log.info("refreshed: %d new, %d changed, %d gone", report.indexed, report.updated, gone)
 
     def _pause(self) -> bool:
         """Wait while calls come; true when the work must stop, also for a walk that is due."""

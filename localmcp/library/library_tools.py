@@ -317,25 +317,22 @@ class LibraryTools:
         return job.status()
 
     def _ingest(self, kind: str, collection: str | None, run: Callable[[ProgressCallback], Report]) -> Json:
-        """Return what a run came to, counted in documents, or how far it is when the call has waited long enough.
-
-        Vectors are made for a second, enough for a few files; the upkeep makes the others.
-        """
+        """Return what a run came to, counted in documents, or how far it is when the call has waited long enough."""
 
         def work(job: Job) -> Json:
+            # Vectors are made for a second, enough for a few files; the upkeep makes the others.
             report = run(lambda progress: job.tell(progress.done, progress.total, progress.path))
-            missing, end = report.waiting, time.monotonic() + VECTOR_SECONDS
-            if missing:
+            end = time.monotonic() + VECTOR_SECONDS
+            if report.waiting:
                 made = self._library.make_vectors(
                     collection=collection, behind=True, pause=lambda: time.monotonic() > end
                 )
-                report.waiting, report.notices = made.waiting, [*report.notices, *made.notices]
-                report.vectors_added = max(missing - made.waiting - report.chunks_added, 0)
+                report.take_vectors(made)
             waits = (
                 f"{counted(report.waiting, 'passage')} found by words so far; their meaning is read in the background."
             )
             return {
-                **{camel_case(name): value for name, value in asdict(report).items() if name != "embed_seconds"},
+                **{camel_case(name): value for name, value in asdict(report).items()},
                 "seconds": round(report.seconds, 3),
                 "problems": [{"path": path, "reason": reason} for path, reason in report.problems],
                 "notices": [*report.notices, *([waits] if report.waiting and not report.notices else [])],

@@ -239,10 +239,7 @@ def _chunk(passage: Passage, origin: str | None) -> Json:
 
 
 def _outline(passages: Sequence[Passage], budget: int | None) -> tuple[list[Json], int | None]:
-    """Return the headings, or what code defines, each with its level (from 0), lines and first passage, as many as fit.
-
-    And the offset of the rest.
-    """
+    """Return as many headings, or what code defines, as fit, with level (from 0), lines, passage; the next offset."""
     entries: list[Json] = []
     last_path: tuple[str, ...] | None = None
     for passage in passages:

@@ -226,10 +226,7 @@ def _group_by_document(hits: Sequence[Hit]) -> tuple[list[Hit], dict[str, int]]:
 
 
 def _shorten(result: Json, outcome: SearchOutcome, request: SearchRequest, *, is_whole: bool) -> None:
-    """Give a language model an excerpt of each hit unless `is_whole`, and the words of the question that none has.
-
-    Of those, where the best hit is in another language or function words of the question's are not listed, only codes.
-    """
+    """Give a language model an excerpt of each hit unless `is_whole`, and the words of the question that none has."""
     hits, query = result["results"], outcome.query
     if "morePassages" in hits[0]:
         for hit in hits:
@@ -241,6 +238,7 @@ def _shorten(result: Json, outcome: SearchOutcome, request: SearchRequest, *, is
     if query is None:
         return
     best = outcome.hits[0]
+    # Where the best hit is in another language, or function words are not listed, only codes.
     words = [word for word in unmentioned(query, request.text) if fold(word) not in best.matched]
     comparable = best.passage.language in query.languages and all(map(stop_words, query.languages))
     if absent := words if comparable else [word for word in words if has_digit(word)]:

@@ -124,10 +124,7 @@ def remove(database: Database, collections: Sequence[Collection], removal: str |
 def move_to_trash(
     connection: apsw.Connection, sources: Iterable[tuple[int, int, str | None]], status: Status, reason: str
 ) -> int:
-    """Move sources (id, collection id, path) to the trash with what came out of their files, and note it in the ledger.
-
-    Returns how many documents.
-    """
+    """Move sources (id, collection id, path) and what came out of their files to the trash; returns how many."""
     rows = list(sources)
     inside = [number for _, owner, path in rows if path for number, _ in ledger.documents_in(connection, owner, path)]
     count = stored.trash_sources(connection, dict.fromkeys([*(source_id for source_id, _, _ in rows), *inside]))
@@ -295,10 +292,7 @@ def entry_row(entry: TrashEntry) -> SourceRow:
 
 
 def restore_entry(connection: apsw.Connection, key: str, restorers: Mapping[str, Restorer]) -> tuple[str, int | None]:
-    """Bring back what `entry_row` showed; returns its kind, and the id of a source whose vectors may be missing.
-
-    Part of the write transaction.
-    """
+    """Bring back what `entry_row` showed; returns its kind, and the id of a source whose vectors may be missing."""
     entry = next(entry for entry in visible_entries(connection) if entry.key == key)
     source_id = None
     if entry.kind in ("document", "record"):
