@@ -275,17 +275,14 @@ class Library:
 
     def scanned_pages(self) -> int:
         """Return how many pages of scans wait for text recognition; 0 if it is not installed."""
-        if not installed_engine():
-            return 0
+        ids = [collection.id for collection in self._collections()]
         with self._database.read() as connection:
-            return ledger.waiting_pages(connection, [collection.id for collection in visible_collections(connection)])
+            return ledger.waiting_pages(connection, ids) if installed_engine() else 0
 
     def read_scans(
-        self,
-        pause: Callable[[], bool] = lambda: False,
-        run: Progress | None = None,
+        self, pause: Callable[[], bool] = lambda: False, run: Progress | None = None,
         collections: Sequence[Collection] | None = None,
-    ) -> int:
+    ) -> int:  # fmt: skip
         """Read scans that wait, one by one, until `pause` says true; returns how many pages they have."""
         run, collections = run or Progress(), collections or self._collections()
         if not installed_engine():
