@@ -131,10 +131,10 @@ def parse_time(option: str, text: str | None, *, ahead: bool) -> str | None:
     if text is None:
         return None
     span, day = parse_span(text), days_ago(text, date.today())
-    is_unclear = ahead and span is not None and (span.is_ago or text.strip().lower().endswith("m"))
+    is_unclear = ahead and text.strip().lower().endswith(("ago", "m"))
     try:
-        if span and not is_unclear:
-            moment = datetime.now(UTC) + (span.length if ahead else -span.length)
+        if span is not None and not is_unclear:
+            moment = datetime.now(UTC) + (span if ahead else -span)
         elif day is not None and not ahead:
             moment = datetime.combine(date.today() - timedelta(day), time()).astimezone(UTC)
         else:

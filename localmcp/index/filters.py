@@ -76,9 +76,9 @@ def parse_moment(name: str, text: str, today: date, *, end: bool = False) -> str
     plain = " ".join(text.strip().lower().split())
     span = parse_span(plain)
     try:
-        if span and span.unit in ("s", "min", "h"):
-            return f"{datetime.now(UTC) - span.length:%Y-%m-%d %H:%M:%S}"
-        days = span.length.days if span else days_ago(plain, today)
+        if span is not None and re.match(r"\d+ ?(?:s|min|h)", plain):
+            return f"{datetime.now(UTC) - span:%Y-%m-%d %H:%M:%S}"
+        days = days_ago(plain, today) if span is None else span.days
         if end and plain.startswith("this "):
             days = 0
         if days is not None:

@@ -300,6 +300,8 @@ def restore_entry(connection: apsw.Connection, key: str, restorers: Mapping[str,
         sql = "update ledger set reason = ? where source_id = ? and status = 'indexed'"
         connection.execute(sql, (f"an earlier version, {BROUGHT_BACK}", source_id))
     else:
-        {"collection": stored.restore_collection, "partition": stored.restore_partition, **restorers}[entry.kind](connection, entry)
+        {"collection": stored.restore_collection, "partition": stored.restore_partition, **restorers}[entry.kind](
+            connection, entry
+        )
     take_from_trash(connection, entry)
     return entry.kind, source_id

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, date, datetime, timedelta
-from typing import NamedTuple
 
 
 def utc_text(moment: datetime) -> str:
@@ -30,18 +29,8 @@ def days_ago(words: str, today: date) -> int | None:
     return {"today": 0, "yesterday": 1, "last week": 7, "last month": 30, "last year": 365, **begun}.get(plain)
 
 
-class Span(NamedTuple):
-    """A length of time as a person types it: `30min`, `12h`, `7d`, `2w`, `6m` (months of 30 days), `1y` (365 days)."""
-
-    length: timedelta
-    unit: str
-    """s, min, h, d, w, m (month) or y."""
-    is_ago: bool
-    """Whether `ago` is after it."""
-
-
-def parse_span(text: str) -> Span | None:
-    """Return the length of time that a text is, or None. `m` is months; minutes are `min`."""
+def parse_span(text: str) -> timedelta | None:
+    """Return the length of time that a person typed: `30min`, `12h ago`, `7d`, `6m` (of 30 days), `1y`; else None."""
     units = "s|secs?|seconds?|mins?|minutes?|h|hours?|d|days?|w|weeks?|m|months?|y|years?"
     match = re.fullmatch(rf"(\d{{1,6}}) ?({units})( ago)?", " ".join(text.split()), re.IGNORECASE)
     if match is None:
@@ -49,4 +38,4 @@ def parse_span(text: str) -> Span | None:
     unit = match[2].lower()
     unit = "min" if unit.startswith("min") else unit[0]
     seconds = {"s": 1, "min": 60, "h": 3600, "d": 86_400, "w": 604_800, "m": 30 * 86_400, "y": 365 * 86_400}[unit]
-    return Span(timedelta(seconds=int(match[1]) * seconds), unit, match[3] is not None)
+    return timedelta(seconds=int(match[1]) * seconds)
