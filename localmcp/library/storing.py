@@ -274,7 +274,7 @@ def _reason(parts: Parts) -> str:
     reasons = [next(filter(None, remarks), "")]
     if problems := [part.failed.rstrip(".") for part in rest if part.member and part.failed]:
         different = list(dict.fromkeys(problems))
-        named = "; ".join(different[:5]) + ("; ..." if len(different) > 5 else "")
+        named = "; ".join(different[:5]) + ("; …" if len(different) > 5 else "")
         total = len(stored) + len(problems)
         reasons.append(f"{len(problems):,} of {total:,} documents in it cannot be read: {named}")
     scans = [part for part in rest if part.skipped and part.member]
