@@ -176,3 +176,23 @@ def rows_of(value: Any) -> list[dict[str, Any]]:
     """Return the value of a field if it is a list of objects, which is a table; else an empty list."""
     rows = cast("list[Any]", value) if isinstance(value, list) else []
     return rows if all(isinstance(row, dict) for row in rows) else []
+
+
+FILTERS = {
+    "source": "sourceId", "collection": "collection", "tag": "tag", "path": "pathPrefix", "type": "sourceType",
+    "partition": "partition", "since": "since", "until": "until",
+}  # fmt: skip
+"""What a filter is called among the words of a search -> the parameter of the tool `search`."""
+_FILTER = re.compile(rf'(?<!\S)({"|".join(FILTERS)}):(?:"([^"]*)"?|(\S*))', re.IGNORECASE)
+
+
+def parse_query_line(text: str) -> tuple[str, dict[str, list[str]]]:
+    """Return words, and filter -> its values, of a line such as `kafka lag tag:ops source:"Runbook 7"`.
+
+    A filter without a value is left out; what looks like a filter but is none (`http://…`, `std::vector`) is words.
+    """
+    filters: dict[str, list[str]] = {}
+    for name, quoted, plain in _FILTER.findall(text):
+        if value := (quoted or plain).strip():
+            filters.setdefault(name.lower(), []).append(value)
+    return " ".join(_FILTER.sub(" ", text).split()), filters

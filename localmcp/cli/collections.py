@@ -13,8 +13,8 @@ import click
 from localmcp.cli.ingest import finish_vectors
 from localmcp.cli.progress import shown_counts
 from localmcp.cli.session import COMMAND_OF_TOOL, Group, Session, command, group, pass_session
-from localmcp.cli.tool_commands import tool_command, tool_options
-from localmcp.cli.values import json_or_text, no_wait, parse_json, parse_object, read_bytes
+from localmcp.cli.tool_commands import tool_command
+from localmcp.cli.values import json_or_text, no_wait, parse_object, read_bytes
 from localmcp.errors import InvalidInput
 from localmcp.humanize import counted
 from localmcp.records.collections import Collections
@@ -28,48 +28,20 @@ AT_ONCE = 200
 
 
 def _filter(says: str) -> Any:
-    return click.option("--filter", "filters", multiple=True, metavar="JSON|KEY=VALUE", help=says)
+    return click.option(
+        "--filter", "filters", multiple=True, metavar="JSON|KEY=VALUE", help=f"{says}; may be repeated."
+    )
 
 
-@command()
-@tool_options(
-    Retriever.retriever,
-    arguments={"collection_name": "COLLECTION", "texts": "TEXT..."},
-    spelled={"top_k": "-n --top-k", "partition_name": "-p --partition"},
-    says={
-        "partition_name": "Only this partition",
-        "mode": "How; semantic if left out",
-        "since": "Only what is dated from then: 2026-11-01, yesterday",
-        "until": "Only what is dated up to then",
-    },
-    without=("filter", "matched_text"),
-)
-@_filter("Only what fulfils this; may be repeated.")
-@pass_session
-def retrieve(session: Session, texts: list[str], filters: tuple[str, ...], **arguments: Any) -> int:
-    """Find what is nearest to one or several texts in a collection.
-
-    \b
-      localmcp retrieve papers "neural networks" "deep learning" --filter '{"year": {"gte": 2020}}'
-    """
+def _prepare_retrieval(_session: Session, arguments: Json) -> Json:
+    texts, filters = arguments["texts"], arguments.pop("filters")
     if not all(text.strip() for text in texts):
         raise InvalidInput("A TEXT is empty.", hint="Say what to look for, such as: localmcp retrieve papers ovens")
-    arguments |= {"texts": texts, "filter": _read_filters(filters), "matched_text": len(texts) > 1}
-
-    def show(session: Session, result: Json) -> None:
-        session.show(result["data"], columns=("score", "id", "text", "metadata", "matched_text"))
-        if not result["data"]["results"]:
-            session.note("Nothing there answers.")
-
-    return session.answer_tool(session.call("retriever", **arguments), show)
+    return {**arguments, "filter": _read_filters(filters), "matched_text": len(texts) > 1}
 
 
 def _read_filters(texts: Sequence[str]) -> Json | None:
-    """Return all of the conditions: each a JSON object, or `key=value`.
-
-    Raises:
-        InvalidInput: one is neither.
-    """
+    """Return all of the conditions: each a JSON object, or `key=value`."""
     conditions: list[Json] = []
     for text in texts:
         if not text.lstrip().startswith("{") and "=" in text:
@@ -80,6 +52,29 @@ def _read_filters(texts: Sequence[str]) -> Json | None:
             hint = 'Write an object such as {"lang": "it"} or lang=it.'
             conditions.append(parse_object(text, f"--filter: {text!r} is", hint))
     return {"and": conditions} if len(conditions) > 1 else next(iter(conditions), None)
+
+
+def _show_records(session: Session, result: Json) -> None:
+    session.show(result["data"], columns=("score", "id", "text", "metadata", "matched_text"))
+    if not result["data"]["results"]:
+        session.note("Nothing there answers.")
+
+
+retrieve = tool_command(
+    None, "retrieve", Retriever.retriever,
+    "Find what is nearest to one or several texts in a collection.\n\n\b\n"
+    """  localmcp retrieve papers "neural networks" "deep learning" --filter '{"year": {"gte": 2020}}'""",
+    prepare=_prepare_retrieval, show=_show_records, instead={"filter": _filter("Only what fulfils this")},
+    arguments={"collection_name": "COLLECTION", "texts": "TEXT..."},
+    spelled={"top_k": "-n --top-k", "partition_name": "-p --partition"},
+    says={
+        "partition_name": "Only this partition",
+        "mode": "How; semantic if left out",
+        "since": "Only what is dated from then: 2026-11-01, yesterday",
+        "until": "Only what is dated up to then",
+    },
+    without=("matched_text",),
+)  # fmt: skip
 
 
 # ---------------------------------------------------------------- collections
@@ -174,16 +169,15 @@ def insert(
             for record in records[start : start + AT_ONCE]
         ]
         ids += session.call_in(session.workspace, "insert_records", {**shared, "records": part}).value["ids"]
-    result = {"ids": ids, "count": len(records), "collection_name": name}
-    message = f"{counted(len(records), 'text')} stored in '{name}' as {counted(len(ids), 'passage')}."
-    session.answer(result, lambda _: session.note(message))
+    session.answer({"ids": ids, "count": len(records), "collection_name": name})
+    session.note(f"{counted(len(records), 'text')} stored in '{name}' as {counted(len(ids), 'passage')}.")
 
 
-def read_lines(file: str) -> Iterator[tuple[str, Any]]:
-    """(`papers.jsonl line 3`, value) of every line of JSON that is not blank; `-` is stdin.
+def read_lines(file: str) -> Iterator[tuple[str, Json]]:
+    """Yield the name (`papers.jsonl line 3`) and the object of every line that is not blank; `-` is stdin.
 
     Raises:
-        InvalidInput: the file cannot be read, or a line is not JSON.
+        InvalidInput: the file is not UTF-8, or a line is no JSON object.
     """
     name = "stdin" if file == "-" else Path(file).name
     try:
@@ -192,7 +186,7 @@ def read_lines(file: str) -> Iterator[tuple[str, Any]]:
         raise InvalidInput(f"{file} is not UTF-8: byte {error.start}.") from error
     for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
-            yield f"{name} line {number}", parse_json(line, f"{name} line {number}: is")
+            yield f"{name} line {number}", parse_object(line, f"{name} line {number}: is")
 
 
 def _ask_deletion(session: Session, arguments: Json) -> str:
@@ -207,7 +201,7 @@ def _ask_deletion(session: Session, arguments: Json) -> str:
 
 tool_command(
     collections, "delete", Records.delete_records, "Put records, and whole documents, into the trash.",
-    ask=_ask_deletion, instead={"filter": _filter("Everything that fulfils this.")},
+    ask=_ask_deletion, instead={"filter": _filter("Everything that fulfils this")},
     arguments={**NAME, "ids": "[ID]..."}, spelled={"partition_name": "-p --partition"}, without=("confirm",),
 )  # fmt: skip
 
@@ -238,9 +232,9 @@ COMMAND_OF_TOOL["query_table"] = "localmcp query"
 def query(session: Session, sql: str, as_csv: bool) -> None:
     """Ask tables in documents in SQL.
 
-    It takes one SELECT of SQLite. Names stand in double quotes where they have spaces; dates are ISO text, money and
-    percentages numbers. Each table has the column `line`, the place of a row in its document. The file is read as it is
-    now.
+    It takes one SELECT of SQLite. Names with spaces are written in double quotes; dates are ISO text, money and
+    percentages are numbers. Each table has the column `line`: the line of its document that holds the row. Files are
+    read as they are now.
     """
     answer = session.call("query_table", sql=sql).value
 
@@ -262,9 +256,13 @@ def query(session: Session, sql: str, as_csv: bool) -> None:
 GOES_ON = "What was copied is kept. The same command goes on."
 
 
+def _named(place: str) -> Any:
+    return click.option("--as", "name", metavar="NAME", help=f"What it is called {place}; the same by default.")
+
+
 @command()
 @click.argument("collection")
-@click.option("--as", "name", metavar="NAME", help="What it is called there; the same by default.")
+@_named("there")
 @no_wait("Push the vectors that are there.")
 @pass_session
 def push(session: Session, collection: str, name: str | None, no_wait: bool) -> None:
@@ -288,7 +286,7 @@ def push(session: Session, collection: str, name: str | None, no_wait: bool) -> 
 
 @command()
 @click.argument("collection")
-@click.option("--as", "name", metavar="NAME", help="What it is called here; the same by default.")
+@_named("here")
 @pass_session
 def pull(session: Session, collection: str, name: str | None) -> None:
     """Copy a collection from Milvus into the file.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
@@ -28,26 +29,22 @@ from localmcp.storage.database import Database
 @pass_session
 def status(session: Session) -> None:
     """Show the file, what is in it, and the model."""
-    stats = session.call("get_stats").value
+    stats, model = session.call("get_stats").value, session.settings.model
     library, database, why_read_only = session.workspace.library, session.workspace.database, None
     try:
         database.ensure_writable()
     except LocalMCPError as error:
         why_read_only = str(error)
     file: Json = {"path": str(database.path), "bytes": database.size(), "writable": why_read_only is None}
-    # The watched folders of which files were skipped or could not be read, most failures first.
+    file["whyReadOnly"] = why_read_only
+    # The watched folders of which files were skipped or could not be read.
     counts = {root.path: library.why(root.path).get("counts", {}) for root in library.roots()}
-    left = [{"path": path, "failed": n.get("failed", 0), "skipped": n.get("skipped", 0)} for path, n in counts.items()]
-    left.sort(key=lambda folder: (folder["failed"], folder["skipped"]), reverse=True)
+    left = [{"path": path, **{name: n.get(name, 0) for name in ("failed", "skipped")}} for path, n in counts.items()]
     left = [folder for folder in left if folder["failed"] or folder["skipped"]]
-    result: Json = {
-        "file": {**file, "whyReadOnly": why_read_only}, "model": {"setting": session.settings.model}, "stats": stats,
-        "leftOut": left,
-    }  # fmt: skip
+    result: Json = {"file": file, "model": {"setting": model}, "stats": stats, "leftOut": left}
     if stats["chunksWithoutEmbeddings"] and why_read_only is None:
         result["makeVectors"] = REFRESH
-    facts = {**result["file"], "model": session.settings.model, **stats, "left out": left}
-    session.answer(result, lambda _: session.show(facts))
+    session.answer(result, lambda _: session.show({**file, "model": model, **stats, "left out": left}))
     if "makeVectors" in result:
         session.warn(f"Read the meaning of what has no vectors with: {REFRESH}")
 
@@ -66,34 +63,29 @@ def doctor(session: Session, fix: bool) -> int:
     repaired = None
     if fix and is_filled(session.settings.database):
         repaired = repair(session.workspace.database, session.remark)
+        session.note("\n".join(f"fixed: {line}" for line in repaired.done) or "There was nothing to fix.")
     try:
         checks = run_checks(session.settings)
     except ConfigurationError:
         checks = run_checks(None)
-    wrong = sum(check.status == "fail" for check in checks)
-    result: Json = {
-        "ok": wrong == 0,
-        "failed": wrong,
-        "warnings": sum(check.status == "warn" for check in checks),
-        "checks": [asdict(check) for check in checks],
-    }
+    counts = Counter(check.status for check in checks)
+    result: Json = {"ok": not counts["fail"], "failed": counts["fail"], "warnings": counts["warn"]}
+    result["checks"] = [asdict(check) for check in checks]
     if repaired is not None:
         result["repaired"] = asdict(repaired)
 
     def show(_: Json) -> None:
-        if repaired is not None:
-            session.note("\n".join(f"fixed: {line}" for line in repaired.done) or "There was nothing to fix.")
         width = max(len(check.name) for check in checks)
         for check in checks:
             word, color = {"ok": ("ok  ", "green"), "warn": ("warn", "yellow"), "fail": ("FAIL", "red")}[check.status]
             render.echo(f"{render.styled(word, fg=color)}  {check.name.ljust(width)}  {check.says}")
             if check.fix and check.status != "ok":
                 render.echo(f"{' ' * (width + 6)}  {render.dim('$')} {render.bold(check.fix)}")
-        problems = sum(check.status != "ok" for check in checks)
+        problems = counts["fail"] + counts["warn"]
         session.note(f"{counted(problems, 'thing')} to look at." if problems else "All is well.")
 
     session.answer(result, show)
-    return int(wrong > 0)
+    return int(counts["fail"] > 0)
 
 
 _KEEP_FOLDERS = click.option(
@@ -133,11 +125,10 @@ def restore(session: Session, file: Path, other: bool, yes: bool, **keep: bool) 
     machine loses its API keys and watched folders unless you keep them.
     """
     path = session.settings.database
-    hint = f"Backups are beside {path}, or where you put them. A document comes back with: localmcp trash restore"
-    existing_file(file, hint=hint)
+    existing_file(file, hint=f"Backups are beside {path}, or where you put them.")
     try:
         # Whether it is one of ours is looked at before anybody is asked.
-        with closing(Database(file, read_only=True)) as given, given.read():
+        with closing(Database(file, read_only=True)) as copy, copy.read():
             pass
     except AlteredSchema:
         pass  # Its rows are copied, and nothing else.
@@ -148,7 +139,7 @@ def restore(session: Session, file: Path, other: bool, yes: bool, **keep: bool) 
         session.confirm(f"Replace what is in {path}?", yes)
     restored = backups.restore(path, file, other=other, powers=KeptPowers(**keep))
     words = f"{path} holds what {file} holds.\n{restored.dropped.sentence()}".rstrip()
-    session.answer(asdict(restored), lambda _: render.echo(words))
+    session.answer(asdict(restored), words)
     if restored.previous:
         session.note(f"What was in it is kept in {restored.previous}")
 
@@ -180,7 +171,7 @@ def adopt(session: Session, file: Path, **keep: bool) -> None:
     file = existing_file(file).absolute()
     dropped = adoption.adopt(file, KeptPowers(**keep))
     words = f"Adopted {file}\n{dropped.sentence()}".rstrip()
-    session.answer({"adopted": str(file), "dropped": asdict(dropped)}, lambda _: render.echo(words))
+    session.answer({"adopted": str(file), "dropped": asdict(dropped)}, words)
 
 
 @command("eval")
@@ -204,17 +195,17 @@ def evaluate_search(
     from localmcp.evals.evaluation import compare, evaluate, read_evaluation, read_questions
 
     workspace, settings = session.existing(), session.settings
-    asked = read_questions(questions, workspace.database, collections or None)
-    before = read_evaluation(against) if against else None
+    asked = read_questions(existing_file(questions), workspace.database, collections or None)
+    before = read_evaluation(existing_file(against)) if against else None
     basis = {"model": settings.model, "semantic_weight": settings.semantic_weight}
     with shown_counts(session, "Asking") as tell:
         evaluation = evaluate(workspace.index, workspace.embedder, asked, collections or None, basis, tell)
     differences = compare(before, evaluation) if before else []
     lost = [difference for difference in differences if difference.mode == "hybrid" and difference.is_loss(tolerance)]
     result = {**asdict(evaluation), "compared": list(map(asdict, differences)), "regressed": bool(lost)}
+    session.warn(*evaluation.notices)
 
     def show(_: Json) -> None:
-        session.warn(*evaluation.notices)
         rows: list[tuple[str, ...]] = []
         for mode, outcome in evaluation.modes.items():
             anyway = "-" if outcome.answered_anyway is None else f"{outcome.answered_anyway:.0%}"

@@ -12,9 +12,9 @@ from localmcp.cli.session import COMMAND_OF_TOOL, Session, command, group, pass_
 from localmcp.cli.tool_commands import tool_command, tool_options
 from localmcp.cli.values import YES, collection_option, json_or_text, library_path, split_pair
 from localmcp.errors import InvalidInput, NotFound
-from localmcp.humanize import command_line, counted, explanation
+from localmcp.humanize import FILTERS, command_line, counted, explanation, parse_query_line
 from localmcp.library.library_tools import LibraryTools
-from localmcp.library.names import SourceRow, is_uuid, nearest_source
+from localmcp.library.names import is_uuid, nearest_source
 from localmcp.library.read import KnowledgeBase
 from localmcp.library.search import PassageSearch
 from localmcp.schemas import Json
@@ -39,43 +39,33 @@ def search(session: Session, meta: tuple[str, ...], **arguments: Any) -> int:
     """Search by meaning and by word.
 
     Words of a code or a name, a question, or what the text is about: any of them will do. Misspelled words are
-    corrected, and the correction is shown.
+    corrected, and the correction is shown. Filters may be among the words: tag:ops, collection:notes, path:~/docs.
     """
-    if not (arguments["query"] or "").strip():
+    arguments["query"], filters = parse_query_line(arguments["query"] or "")
+    if not arguments["query"]:
         raise InvalidInput("QUERY is empty.", hint='Say what to look for, such as: localmcp search "boiler fault"')
+    arguments |= {FILTERS[name]: values[-1] for name, values in filters.items()}
     for name in ("pathPrefix", "sourceId"):
         arguments[name] = library_path(arguments[name]) if arguments[name] else None
     arguments["metadata"] = parse_metadata(meta) or None
     if arguments["mode"] != "keyword" and session.settings.database.exists():
         session.embedder.start_loading()
     answer = session.call_in(session.existing(), "search", arguments, lean=not session.as_json)
-    code = session.answer_tool(answer)
+    code, explains = session.answer_tool(answer), arguments["explain"] and not session.as_json
     for number, hit in enumerate(answer.value["results"], 1):
         if hit.get("freshness") in FRESHNESS:
             session.warn(f"{hit['sourceTitle']}: {FRESHNESS[hit['freshness']]}")
-        if arguments["explain"] and not session.as_json:
+        if explains:
             render.echo(f"[{number}]\n{render.facts(explanation(answer.value, hit).items())}\n")
-    if arguments["explain"] and not session.as_json:
+    if explains:
         render.echo(render.render(answer.value["explain"]))
     return code
 
 
-def find_document(session: Session, name: str, **options: Any) -> Json:
-    """Return the answer of `get_document` for an id, a title, or a path as it is typed here."""
-    path = library_path(name)
-    document = session.call("get_document", sourceId=path, **options).value if path != name else {}
-    return document if "source" in document else session.call("get_document", sourceId=name, **options).value
-
-
 def parse_metadata(pairs: tuple[str, ...]) -> Json:
-    """`("year=2024", "tags=[1, 2]", "author=Ada")` as `{"year": 2024, "tags": [1, 2], "author": "Ada"}`.
-
-    Raises:
-        InvalidInput: a pair without `=`.
-    """
+    """`("year=2024", "tags=[1, 2]", "author=Ada")` as `{"year": 2024, "tags": [1, 2], "author": "Ada"}`."""
     wrong = "--meta: '{}' must be KEY=VALUE, such as author=Ada or year=2024."
-    split = (split_pair(pair, wrong.format(pair)) for pair in pairs)
-    return {key: json_or_text(value) for key, value in split}
+    return {key: json_or_text(value) for key, value in (split_pair(pair, wrong.format(pair)) for pair in pairs)}
 
 
 # ---------------------------------------------------------------- read and list
@@ -92,19 +82,20 @@ def show(session: Session, name: str, window: int, offset: int) -> int:
     Takes the id, path or title of a document, or the id of a passage (see search --json). The text goes to stdout as it
     was indexed.
     """
-    document = find_document(session, name, offset=offset)
+    path = library_path(name)
+    document = session.call("get_document", sourceId=path, offset=offset).value if path != name else {}
+    if "source" not in document:
+        document = session.call("get_document", sourceId=name, offset=offset).value
     if "source" not in document and is_uuid(name):
         around = session.call("get_context", chunkId=name, window=window).value
         session.answer(around, lambda value: render.write(value["concatenatedContent"]))
         return 0
     if "source" not in document and not session.as_json:
-        hint = f"See why with: localmcp why {command_line(name)}"
-        if not os.path.exists(name):
-            with session.existing().database.read() as connection:
-                near = nearest_source(connection, name)
-            listing = "List the documents with: localmcp sources"
-            hint = f"Did you mean '{near}'?   ({listing})" if near else listing
-        raise NotFound(document["message"], hint=hint)
+        with session.existing().database.read() as connection:
+            near = None if os.path.exists(name) else nearest_source(connection, name)
+        reason = f"See why with: localmcp why {command_line(name)}"
+        hint = f"Did you mean '{near}'?" if near else reason if os.path.exists(name) else ""
+        raise NotFound(document["message"], hint=f"{hint}   (List the documents with: localmcp sources)".strip())
 
     def print_document(page: Json) -> None:
         """Print the whole text; what one call cannot carry is fetched by the next."""
@@ -123,8 +114,7 @@ def show(session: Session, name: str, window: int, offset: int) -> int:
 
 
 def _prepare_listing(_session: Session, arguments: Json) -> Json:
-    prefix = arguments["pathPrefix"]
-    order = arguments["order"] or "changed"
+    prefix, order = arguments["pathPrefix"], arguments["order"] or "changed"
     return {**arguments, "pathPrefix": library_path(prefix) if prefix else None, "order": order}
 
 
@@ -147,7 +137,7 @@ def why(session: Session, paths: tuple[str, ...]) -> None:
     library = session.existing().library
     explained = [dict(library.why(os.path.abspath(os.path.expanduser(path)))) for path in paths]
     answer: Json = explained[0] if len(explained) == 1 else {"files": explained}
-    session.answer(answer, lambda _: render.echo("\n\n".join(map(render.render, explained))))
+    session.answer(answer, "\n\n".join(map(render.render, explained)))
 
 
 # ---------------------------------------------------------------- tags
@@ -162,8 +152,7 @@ COMMAND_OF_TOOL["tag_document"] = "localmcp tag"
 def tag(session: Session, name: str, changes: tuple[str, ...]) -> int:
     """Add tags to a document (+garage), or take them away (-old).
 
-    They stay with the document when its file is edited, renamed or moved. Search by them with --tag, or tag: in the
-    terminal interface.
+    They stay with the document when its file is edited, renamed or moved. Search by them with tag:garage among the words.
     """
     if wrong := [change for change in changes if change[0] not in "+-"]:
         raise InvalidInput(f"'{wrong[0]}' is neither +TAG nor -TAG.")
@@ -195,22 +184,14 @@ def remove(session: Session, targets: tuple[str, ...], collection: str | None, y
     A folder goes with everything in it and is no longer looked at. The files themselves are not touched. The trash
     keeps documents for 30 days (the setting trash_days).
     """
-    library, rows = session.existing().library, list[SourceRow]()
-    for target in targets:
-        try:
-            rows += library.removable(target, collection=collection)
-        except NotFound as error:
-            origin = find_document(session, target).get("source", {}).get("origin")
-            if origin is None:
-                raise
-            message = f"'{target}' is in the mounted file '{origin}', which is only read."
-            raise NotFound(message, hint=f"Search without all of it: localmcp unmount {origin}") from error
+    library = session.existing().library
+    ids = {row.id for target in targets for row in library.removable(target, collection=collection)}
     places = ", ".join(visible(target) for target in targets)
-    question = f"Put {counted(len({row.id for row in rows}), 'document')} ({places}) into the trash?"
-    session.confirm(question if rows else f"Nothing of {places} is in the file. Look at it no longer?", yes)
+    question = f"Put {counted(len(ids), 'document')} ({places}) into the trash?"
+    session.confirm(question if ids else f"Nothing of {places} is in the file. Look at it no longer?", yes)
     report = library.remove(targets, collection=collection)
-    words = f"{counted(report.removed, 'document')} put into the trash."
-    session.answer({"removed": report.removed}, lambda _: session.note(words))
+    session.answer({"removed": report.removed})
+    session.note(f"{counted(report.removed, 'document')} put into the trash.")
     if report.removed:
         session.remark(f"Bring back with: localmcp trash restore {command_line(*targets)}   (localmcp trash list)")
 
@@ -241,4 +222,5 @@ def empty(session: Session, days: int, yes: bool) -> None:
     library = session.existing().library
     session.confirm("Delete what is in the trash for good?", yes)
     purged = library.empty_trash(days)
-    session.answer({"purged": purged}, lambda _: session.note(f"{counted(purged, 'document')} deleted for good."))
+    session.answer({"purged": purged})
+    session.note(f"{counted(purged, 'document')} deleted for good.")

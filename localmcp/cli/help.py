@@ -26,14 +26,12 @@ def help(session: Session, subject: str | None) -> None:  # noqa: A001  (the nam
     """Show a page of the manual; without a subject, list the pages."""
     if subject is None:
         subjects = list_subjects()
-        session.answer(
-            {"subjects": subjects}, lambda _: session.print_table(("subject", "page"), list(subjects.items()))
-        )
+        rows = list(subjects.items())
+        session.answer({"subjects": subjects}, lambda _: session.print_table(("subject", "page"), rows))
         return
     text = read_page(subject)
 
     def show(_: Json) -> None:
-        """Print the page, rendered on a terminal and as Markdown elsewhere."""
         if not sys.stdout.isatty():
             render.write(text, nl=False)
             return
@@ -63,10 +61,8 @@ def read_page(subject: str) -> str:
     page = files("localmcp").joinpath("docs", f"{subject}.md")
     if subject.isidentifier() and page.is_file():
         return page.read_text(encoding="utf-8")
-    hint = (
-        f"{did_you_mean(subject, list_subjects(), choices(list_subjects()))}\nOf a command: localmcp {subject} --help"
-    )
-    raise InvalidInput(f"There is no page '{subject}'.", hint=hint)
+    hint = did_you_mean(subject, list_subjects(), choices(list_subjects()))
+    raise InvalidInput(f"There is no page '{subject}'.", hint=f"{hint}\nOf a command: localmcp {subject} --help")
 
 
 @command()

@@ -6,15 +6,16 @@ import os
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import click
 
 from localmcp.cli import render
 from localmcp.cli.documents import parse_metadata
-from localmcp.cli.progress import Show, shown_progress
+from localmcp.cli.progress import shown_progress
 from localmcp.cli.session import INTERRUPTED, Session, command, ended_by_signals, pass_session
 from localmcp.cli.values import collection_option, no_wait
 from localmcp.errors import InvalidInput, NeedsConfirmation
@@ -57,16 +58,17 @@ def add(session: Session, paths: tuple[str, ...], **options: Any) -> int | None:
     """
     common = {name: options[name] for name in ("collection", "partition", "source_type", "title")}
     common["metadata"] = parse_metadata(options["meta"])
+    library = session.workspace.library
     if paths == ("-",):
         if not common["title"]:
             raise click.UsageError("Text on stdin needs a title: --title TITLE")
         data = sys.stdin.buffer.read()
         if data.startswith(b"%PDF-") or not looks_like_text(data[:HEAD]):
             raise InvalidInput("stdin does not hold text.", hint="Save it as a file, and add that: localmcp add FILE")
-        indexed = session.workspace.library.add_text(decode_text(data)[0], replace=options["replace"], **common)
-        result = {"sourceId": indexed.uuid, "added": indexed.added, "kept": indexed.kept, "removed": indexed.removed}
-        words = f"{common['title']}: {counted(indexed.added, 'new passage')}  {render.dim(indexed.uuid)}"
-        session.answer(result, lambda _: session.note(words))
+        indexed = library.add_text(decode_text(data)[0], replace=options["replace"], **common)
+        counts = {"added": indexed.added, "kept": indexed.kept, "removed": indexed.removed}
+        session.answer({"sourceId": indexed.uuid, **counts})
+        session.note(f"{common['title']}: {counted(indexed.added, 'new passage')}  {render.dim(indexed.uuid)}")
         return None
     # The HTTP client of the standard library, which most commands that add nothing need not import.
     from localmcp.library.web_pages import add_page, is_url
@@ -77,21 +79,17 @@ def add(session: Session, paths: tuple[str, ...], **options: Any) -> int | None:
         added, common["title"] = list[dict[str, Any]](), common["title"] or ""
         for url in pages:
             session.note(f"Fetching {url} from the network…")
-            library, private = session.workspace.library, options["allow_private"]
-            indexed = add_page(library, session.settings, url, allow_private=private, **common)
+            indexed = add_page(library, session.settings, url, allow_private=options["allow_private"], **common)
             added.append({"url": url, "sourceId": indexed.uuid, "added": indexed.added, "kept": indexed.kept})
         session.answer({"status": "done", "pages": added}, session.show)
         return None
     if addresses := [path for path in paths if re.match(r"[a-z][a-z0-9+.-]+://", path, re.I)]:
         raise click.UsageError(f"{addresses[0]} is not a file, and only http:// and https:// are fetched.")
 
-    def work(show: Show | None) -> Report:
-        return session.workspace.library.add_paths(
-            paths, progress=show, include_hidden=options["hidden"], patterns=options["patterns"], wait=False, **common
-        )
-
+    chosen = {"include_hidden": options["hidden"], "patterns": options["patterns"]}
+    work = partial(library.add_paths, paths, wait=False, **chosen, **common)
     target = options["collection"] or session.settings.collection
-    return run_ingest(session, target, work, list(paths), wait=not options["no_wait"])
+    return run_ingest(session, target, work, paths, wait=not options["no_wait"])
 
 
 @command()
@@ -105,47 +103,38 @@ def refresh(session: Session, collection: str | None, confirmed: bool, no_wait: 
     New, changed, moved and deleted files are noticed. If many are gone at once, as when a disk is not mounted, it asks
     first.
     """
-    workspace = session.existing()
-
-    def work(show: Show | None, confirmed: bool = confirmed) -> Report:
-        return workspace.library.refresh(collection=collection, confirm_removals=confirmed, progress=show, wait=False)
-
-    folders, wait = [root.path for root in workspace.library.roots()], not no_wait
+    library = session.existing().library
+    folders, wait = [root.path for root in library.roots()], not no_wait
+    work = partial(library.refresh, collection=collection, wait=False)
     try:
-        return run_ingest(session, collection, work, folders, wait=wait)
+        return run_ingest(session, collection, partial(work, confirm_removals=confirmed), folders, wait=wait)
     except NeedsConfirmation as error:
         if not session.can_ask:
             raise
-        render.echo(error.message, err=True, color=session.color)
-        if not render.confirm("Put those documents into the trash?"):
-            return error.exit_code
-        return run_ingest(session, collection, lambda show: work(show, confirmed=True), folders, wait=wait)
+        session.confirm(f"{error.message} Put those documents into the trash?", yes=False)
+        return run_ingest(session, collection, partial(work, confirm_removals=True), folders, wait=wait)
 
 
 # ---------------------------------------------------------------- running, and the summary
 
 
 def run_ingest(
-    session: Session,
-    collection: str | None,
-    work: Callable[[Show | None], Report],
-    paths: Sequence[str],
-    *,
-    wait: bool,
+    session: Session, collection: str | None, work: Callable[..., Report], paths: Iterable[str], *, wait: bool
 ) -> int:
     """Index the words, then make the vectors; print a summary; return the exit code: 1 if a file failed,
     130 if the person stopped it.
 
     Args:
         collection: whose vectors are waited for; None = all.
-        paths: of whose files is told why they were skipped.
+        work: takes `progress`.
+        paths: the summary says why their files were skipped.
         wait: for the vectors, and the pages of scans.
     """
     report, stopped = None, False
     library = session.workspace.library
     with shown_progress(session) as show, ended_by_signals():
         try:
-            report = work(show)
+            report = work(progress=show)
             if wait and report.waiting:
                 report.take_vectors(library.make_vectors(collection=collection, progress=show))
         except KeyboardInterrupt:
@@ -159,17 +148,17 @@ def run_ingest(
     answer = {"status": "done", **counts, "problems": problems}
     session.answer(answer, lambda _: _print_summary(session, report, paths, collection, tried=tried))
     if wait and (pages := library.scanned_pages()):
-        _read_scans(session, collection, pages, stopped=stopped)
+        scans = counted(pages, "scanned page")
+        if stopped:
+            session.note(f"Not read yet: {scans}. Text recognition goes on when localmcp runs.")
+        else:
+            session.note(f"Reading {scans} by text recognition. You can stop; it goes on when localmcp runs.")
+            _read_scans(session, collection)
     return INTERRUPTED if stopped else 1 if report.failed else 0
 
 
-def _read_scans(session: Session, collection: str | None, pages: int, *, stopped: bool) -> None:
-    """Read the pages of scans that wait: last, since a page takes seconds. Once stopped, say how many wait."""
-    scans = counted(pages, "scanned page")
-    if stopped:
-        session.note(f"Not read yet: {scans}. Text recognition goes on when localmcp runs.")
-        return
-    session.note(f"Reading {scans} by text recognition. You can stop; it goes on when localmcp runs.")
+def _read_scans(session: Session, collection: str | None) -> None:
+    """Read the pages of scans that wait: last, since a page takes seconds."""
     library = session.workspace.library
     try:
         with ended_by_signals():
@@ -208,13 +197,14 @@ def _print_summary(
         folders = [unicode_path(os.path.realpath(os.path.expanduser(path))) for path in paths]
         with database.read() as connection:
             ids = [c.id for c in visible_collections(connection) if name in (None, c.name.casefold())]
-            found = {
+            # A folder may be below another.
+            by_path = {
                 (number, path): entry
                 for number in ids
                 for folder in folders
                 for path, entry in entries_below(connection, number, folder).items()
             }
-        entries = list(found.values())
+        entries = list(by_path.values())
     reasons = Counter(entry.reason for entry in entries if entry.status == "skipped")
     reasons["removed by you"] = sum(entry.status == "removed" and os.path.lexists(entry.path) for entry in entries)
     for reason, number in (+reasons).most_common(6):

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from localmcp.activity import INTERFACES
-from localmcp.api_keys import KeyInfo
 from localmcp.cli import render
 from localmcp.cli.session import Session, group, pass_session
 from localmcp.cli.values import FORM, collection_option, parse_time
@@ -106,8 +105,7 @@ def list_keys(session: Session, collection: str | None) -> None:
 @pass_session
 def revoke(session: Session, key: str) -> None:
     """Make a key useless at once, also for servers that are running; it stays in the list."""
-    api_keys = session.existing().api_keys
-    _answer_ended(session, api_keys.revoke(api_keys.find(key).id), "revoked")
+    _end(session, key, "revoked")
 
 
 @keys.command("delete")
@@ -115,13 +113,15 @@ def revoke(session: Session, key: str) -> None:
 @pass_session
 def delete(session: Session, key: str) -> None:
     """Remove a key for good; its calls stay in the log."""
+    _end(session, key, "deleted")
+
+
+def _end(session: Session, key: str, state: str) -> None:
     api_keys = session.existing().api_keys
-    _answer_ended(session, api_keys.delete(api_keys.find(key).id), "deleted")
-
-
-def _answer_ended(session: Session, info: KeyInfo, state: str) -> None:
-    value = {"success": True, "message": f"API key {state} successfully", "keyInfo": info.as_json()}
-    session.answer(value, lambda _: session.note(f"The key {info.name} ({info.prefix}…) is {state}."))
+    end = api_keys.revoke if state == "revoked" else api_keys.delete
+    info = end(api_keys.find(key).id)
+    session.answer({"success": True, "message": f"API key {state} successfully", "keyInfo": info.as_json()})
+    session.note(f"The key {info.name} ({info.prefix}…) is {state}.")
 
 
 # ---------------------------------------------------------------- the log of calls

@@ -9,7 +9,6 @@ from pathlib import Path
 import click
 
 from localmcp import config
-from localmcp.cli import render
 from localmcp.cli.progress import shown_counts
 from localmcp.cli.session import Session, command, group, pass_session
 from localmcp.errors import InvalidInput
@@ -83,8 +82,7 @@ def add_model(session: Session, spec: str) -> None:
     if parse_spec(spec).kind == "fastembed":
         session.note(f"Fetching {spec} into {config.models_directory()} …")
     identity = _open(session, spec, download=True).identity
-    words = f"{identity.name} works: {identity.dimension} dimensions."
-    session.answer(describe_model(spec, identity), lambda _: render.echo(words))
+    session.answer(describe_model(spec, identity), f"{identity.name} works: {identity.dimension} dimensions.")
     session.note(f"Use it with: localmcp models use {spec}")
 
 
@@ -100,9 +98,8 @@ def import_model(session: Session, file: Path) -> None:
       localmcp models use default+bge-small-en-v1.5
     """
     name = import_archive(file)
-    archive = ARCHIVES[name]
-    words = f"{name} ({archive.license}) is in {imported_folder(name)}."
-    session.answer(describe_model(name, _open(session, name).identity), lambda _: render.echo(words))
+    words = f"{name} ({ARCHIVES[name].license}) is in {imported_folder(name)}."
+    session.answer(describe_model(name, _open(session, name).identity), words)
     session.note(f"Use it with: localmcp models use {name}   (or both: localmcp models use default+{name})")
 
 
@@ -114,8 +111,7 @@ def verify_model(session: Session, spec: str | None) -> None:
     spec = spec or session.settings.model
     verified = try_model(spec, _open(session, spec))
     weights = verified["sha256"][:16] or "unknown"
-    words = f"{verified['name']} works: {verified['dimension']} dimensions, weights {weights}"
-    session.answer(verified, lambda _: render.echo(words))
+    session.answer(verified, f"{verified['name']} works: {verified['dimension']} dimensions, weights {weights}")
 
 
 def _open(session: Session, spec: str, *, download: bool = False) -> Embedder:
@@ -145,8 +141,8 @@ def reembed(session: Session, model: str | None, clean: bool) -> None:
         with database.read() as connection:
             collections = vector_queue.collections_to_reembed(connection, None)
         removed = {one.name: vector_queue.clean(database, one) for one in collections}
-        words = f"{counted(sum(removed.values()), 'old vector')} deleted."
-        session.answer({"removed": removed}, lambda _: session.note(words))
+        session.answer({"removed": removed})
+        session.note(f"{counted(sum(removed.values()), 'old vector')} deleted.")
         return
     spec = model or session.settings.model
     _read_all(session, spec)
@@ -175,9 +171,8 @@ def _read_all(session: Session, spec: str) -> None:
             if done[-1].switched and workspace.settings.semantic_weight is None:
                 adapt_weights(database, embedder)
         rules = workspace.rules.embed_missing()
-    model = {"spec": spec, "name": embedder.identity.name}
-    facts = {"model": model, "rules": rules, "setting": session.settings.model}
-    session.answer({**facts, "collections": list(map(asdict, done))})
+    model, answers = {"spec": spec, "name": embedder.identity.name}, list(map(asdict, done))
+    session.answer({"model": model, "rules": rules, "setting": session.settings.model, "collections": answers})
     for one in done:
         made = f", {counted(one.embedded, 'vector')} made" if one.embedded else ""
         session.note(f"{one.collection}: the vectors of {one.model} answer{made}.")

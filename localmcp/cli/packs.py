@@ -9,7 +9,6 @@ from typing import Any
 
 import click
 
-from localmcp.cli import render
 from localmcp.cli.ingest import finish_vectors
 from localmcp.cli.session import Session, command, pass_session
 from localmcp.cli.values import COLLECTIONS, existing_file, no_wait
@@ -45,8 +44,12 @@ def pack(
     manifest = write_pack(session.existing().database, target, options, lambda step: session.note(f"{step} …"))
     path = expand_home(target).absolute()
     length = path.stat().st_size
-    words = f"Wrote {path} ({size(length)}): {contents(manifest.counts)}"
-    session.answer({"path": path, "bytes": length, "manifest": asdict(manifest)}, lambda _: render.echo(words))
+    counts = manifest.counts
+    parts = [counted(counts["sources"], "document"), counted(counts["chunks"], "passage")]
+    more = (("quick start", counts.get("quickstarts")), ("rule", counts.get("rules")))
+    parts += [counted(number, name) for name, number in more if number]
+    words = f"Wrote {path} ({size(length)}): {', '.join(parts)}"
+    session.answer({"path": path, "bytes": length, "manifest": asdict(manifest)}, words)
 
 
 @command()
@@ -91,8 +94,7 @@ def mount(session: Session, file: Path, name: str | None) -> None:
 def unmount(session: Session, name: str) -> None:
     """Search a mounted file no longer. It is not deleted."""
     entry = session.reading().mounts.unmount(name)
-    result = {"unmounted": entry.name, "path": str(entry.path)}
-    session.answer(result, lambda _: render.echo(f"Unmounted {entry.name} ({entry.path})"))
+    session.answer({"unmounted": entry.name, "path": str(entry.path)}, f"Unmounted {entry.name} ({entry.path})")
 
 
 @command()
@@ -101,13 +103,6 @@ def mounts(session: Session) -> None:
     """List the files that are searched together with yours."""
     mounted = session.reading().mounts.described()
     session.answer({"count": len(mounted), "mounts": mounted}, session.show)
-
-
-def contents(mount: Json) -> str:
-    """`3 documents, 12 passages, 2 quick starts, 5 rules`; the last two only where there are any."""
-    parts = [counted(mount["sources"], "document"), counted(mount["chunks"], "passage")]
-    more = (("quick start", mount.get("quickstarts")), ("rule", mount.get("rules")))
-    return ", ".join([*parts, *(counted(number, name) for name, number in more if number)])
 
 
 @command()
@@ -123,17 +118,10 @@ def merge(session: Session, file: Path, collections: tuple[str, ...], dry_run: b
     listed. Vectors are taken over if the same model made them, and made again if not. Stopped in the middle, the same
     command goes on.
     """
-    from localmcp.packs.merge import MergeReport
-
     existing_file(file)
-
-    def say(report: MergeReport) -> None:
-        if session.verbosity:
-            session.note(f"{report.added:,} documents, {report.chunks:,} passages …")
-
     workspace = session.existing() if dry_run else session.workspace
     merging = workspace.merging(partial(session.call_in, workspace))
-    report = merging.run(file, collections or None, dry_run=dry_run, wait=not no_wait, say=say)
+    report = merging.run(file, collections or None, dry_run=dry_run, wait=not no_wait)
     counts = {camel_case(name): value for name, value in asdict(report).items()}
     result = {"path": expand_home(file).absolute(), "dryRun": dry_run, **counts}
     session.answer(result, session.show)

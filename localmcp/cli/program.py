@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -15,7 +14,7 @@ import click
 
 from localmcp import __version__
 from localmcp.cli import render
-from localmcp.cli.session import COMMAND_OF_TOOL, Group, Session
+from localmcp.cli.session import Group, Session, with_commands
 from localmcp.errors import LocalMCPError
 
 COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
@@ -161,8 +160,7 @@ def execute(session: Session, arguments: Sequence[str]) -> int:
         return session.fail("failure", error.format_message(), None, error.exit_code)
     except LocalMCPError as error:
         _trace(session)
-        hint = re.sub(r"^\w+", lambda name: COMMAND_OF_TOOL.get(name[0], name[0]), error.hint or "") or None
-        return session.fail(error.code, error.message, hint, error.exit_code)
+        return session.fail(error.code, error.message, with_commands(error.hint or "") or None, error.exit_code)
     except (click.Abort, KeyboardInterrupt):
         return session.interrupted()
     except UnicodeEncodeError:

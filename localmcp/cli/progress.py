@@ -24,7 +24,7 @@ def shown_progress(session: Session) -> Generator[Show | None]:
     if not session.shows_progress:
         yield None
         return
-    with _bars(session, count=False) as (bar, width):
+    with _bars(session, count=False) as bar:
         words = bar.add_task("looking at the files", total=None)
         meaning = bar.add_task("", total=None, visible=False)
 
@@ -38,13 +38,9 @@ def shown_progress(session: Session) -> Generator[Show | None]:
                 bar.update(meaning, total=total, completed=progress.vectors_done, visible=True, description=line)
                 return
             files = f"{progress.done} of {counted(progress.total, 'file')}"
-            line = " · ".join(filter(None, (files, counted(progress.chunks, "passage"), left)))
-            # The end of the path, if there is room for it beside the bar.
-            space, path = width - 36 - len(line) - 3, visible(short_path(progress.path))
-            if space >= 12:
-                line = f"{line} · {path if len(path) <= space else '…' + path[-space + 1 :]}"
-            size = max(progress.bytes_total, 1)
-            bar.update(words, total=size, completed=progress.bytes_done, description=line)
+            path = visible(short_path(progress.path))
+            line = " · ".join(filter(None, (files, counted(progress.chunks, "passage"), left, path)))
+            bar.update(words, total=max(progress.bytes_total, 1), completed=progress.bytes_done, description=line)
 
         yield show
 
@@ -55,14 +51,14 @@ def shown_counts(session: Session, words: str) -> Generator[Callable[[int, int],
     if not session.shows_progress:
         yield lambda done, total: None
         return
-    with _bars(session, count=True) as (bar, _):
+    with _bars(session, count=True) as bar:
         task = bar.add_task(visible(words), total=None)
         yield lambda done, total: bar.update(task, completed=done, total=max(total, 1))
 
 
 @contextmanager
-def _bars(session: Session, *, count: bool) -> Generator[tuple[Bar, int]]:
-    """Yield bars that vanish at the end, and the terminal's width; `count`: with numbers and time left."""
+def _bars(session: Session, *, count: bool) -> Generator[Bar]:
+    """Yield bars that vanish at the end, of lines that are cut at the width; `count`: with numbers and time left."""
     # rich costs 45 ms, and most commands draw no bar.
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeRemainingColumn
@@ -72,4 +68,4 @@ def _bars(session: Session, *, count: bool) -> Generator[tuple[Bar, int]]:
     before, after = ((), (MofNCompleteColumn(), TimeRemainingColumn())) if count else ((SpinnerColumn(),), ())
     columns = (*before, BarColumn(bar_width=30), *after, TextColumn("{task.description}", markup=False))
     with Bar(*columns, console=console, transient=True) as bars:
-        yield bars, console.width
+        yield bars

@@ -45,7 +45,7 @@ def import_files(session: Session, paths: tuple[str, ...], samples: bool) -> int
     fields = ("added", "updated", "unchanged", "skipped", "warnings")
     total = session.import_each("importQuickstarts", calls, fields)
     counts = [f"{total[key]:,} {key}" for key in ("added", "updated", "unchanged") if total[key]]
-    session.answer(total, lambda _: render.echo(", ".join(counts) or "Nothing imported."))
+    session.answer(total, ", ".join(counts) or "Nothing imported.")
     for warning in total["warnings"]:
         session.remark(f"{warning['where']}: {warning['problem']}")
     return int(bool(total["skipped"]) and not counts)

@@ -86,9 +86,9 @@ def import_rules(session: Session, paths: tuple[Path, ...], project: str | None)
         rule_files_in(path)
     calls = ({"path": str(path), "project": project} for path in paths)
     report = session.import_each("importRules", calls, ("added", "known", "files", "skipped"))
-    known = f", {report['known']} known already" if report["known"] else ""
-    words = f"{counted(report['added'], 'rule')} added from {counted(len(report['files']), 'file')}{known}."
-    session.answer(report, lambda _: session.note(words))
+    twins = f", {report['known']} known already" if report["known"] else ""
+    session.answer(report)
+    session.note(f"{counted(report['added'], 'rule')} added from {counted(len(report['files']), 'file')}{twins}.")
     return int(bool(report["skipped"]) and not report["added"] and not report["known"])
 
 
@@ -120,4 +120,5 @@ def export_rules(session: Session, folder: Path | None, force: bool, **arguments
 def reembed(session: Session, again: bool) -> None:
     """Let the model at hand read the rules that it has not read."""
     done = session.existing().rules.embed_missing(again=again)
-    session.answer({"embedded": done}, lambda _: session.note(f"{counted(done, 'rule')} read."))
+    session.answer({"embedded": done})
+    session.note(f"{counted(done, 'rule')} read.")

@@ -83,10 +83,10 @@ def list_servers(session: Session) -> None:
     listed = open_servers(session).servers.values()
     described = [describe(server) for server in listed]
     answer = {"file": str(servers_file()), "count": len(described), "servers": described}
-    session.answer(answer, lambda _: session.show({"servers": described}, columns=COLUMNS))
+    session.answer(answer, lambda value: session.show(value, columns=COLUMNS))
     if not described:
         session.note("No servers yet. Begin with: localmcp servers import claude-desktop")
-    _note_definitions(session, listed)
+    _warn_of_changes(session, listed)
 
 
 def describe(server: McpServer) -> Json:
@@ -145,10 +145,8 @@ def add(
     if not replace and name in open_servers(session).servers:
         raise InvalidInput(f"There is a server '{name}' already.", hint="Take its place with --replace.")
     path = write_entries({name: entry})
-    outcome = {} if no_start else _refreshed(session, [name])[name]
-    answer = {"name": name, "file": str(path), **outcome}
-    session.answer(answer, session.show)
-    _note_definitions(session, [open_servers(session).server(name)])
+    outcome = {} if no_start else _refresh(session, [name])[name]
+    session.answer({"name": name, "file": str(path), **outcome}, session.show)
 
 
 @servers.command("remove")
@@ -157,7 +155,7 @@ def add(
 def remove(session: Session, names: tuple[str, ...]) -> None:
     """Remove servers from mcp.json, and what is remembered of their tools."""
     path = open_servers(session).remove(names)
-    session.answer({"removed": list(names), "file": str(path)}, lambda _: render.echo(f"Removed {', '.join(names)}."))
+    session.answer({"removed": list(names), "file": str(path)}, f"Removed {', '.join(names)}.")
 
 
 # ---------------------------------------------------------------- import
@@ -201,16 +199,13 @@ def approve(session: Session, name: str, yes: bool) -> None:
     """
     server = open_servers(session).server(name)
     with hushed(session):
-        changes = server.changes()
+        changes = {tool: "\n".join(lines) for tool, lines in server.changes().items()}
     if changes and not session.as_json:
-        render.write(visible("\n".join(line for lines in changes.values() for line in lines) + "\n", newlines=True))
+        render.echo("\n".join(changes.values()) + "\n")
     accepted = bool(changes) and (yes or (session.can_ask and render.confirm("Accept these definitions?")))
     if accepted:
         server.approve()
-    session.answer(
-        {"server": name, "changes": {tool: "\n".join(lines) for tool, lines in changes.items()}, "approved": accepted},
-        session.show,
-    )
+    session.answer({"server": name, "changes": changes, "approved": accepted}, session.show)
 
 
 # ---------------------------------------------------------------- login and logout
@@ -236,10 +231,8 @@ def login(session: Session, name: str, no_browser: bool, timeout: float) -> int:
             click.launch(url)
 
     signed_in = asyncio.run(sign_in(open_servers(session).server(name).entry, show, timeout))
-    outcome = _refreshed(session, [name])[name]
-
+    outcome = _refresh(session, [name])[name]
     session.answer({"server": name, "signedIn": signed_in, **outcome}, session.show)
-    _note_definitions(session, [open_servers(session).server(name)])
     return 3 if "error" in outcome else 0
 
 
@@ -252,7 +245,7 @@ def logout(session: Session, name: str) -> None:
 
     existed = forget_login(open_servers(session).server(name).entry)
     message = f"Signed out of {name}." if existed else f"You were not signed in to {name}."
-    session.answer({"server": name, "signedOut": existed}, lambda _: render.echo(message))
+    session.answer({"server": name, "signedOut": existed}, message)
 
 
 # ---------------------------------------------------------------- refresh
@@ -270,25 +263,25 @@ def refresh(session: Session, names: tuple[str, ...]) -> int:
     chosen = names or tuple(name for name, server in servers.servers.items() if not server.entry.is_off)
     for name in chosen:
         servers.server(name)
-    outcomes = [{"name": name, **outcome} for name, outcome in _refreshed(session, chosen).items()]
+    outcomes = [{"name": name, **outcome} for name, outcome in _refresh(session, chosen).items()]
     session.answer({"servers": outcomes}, session.show)
-    _note_definitions(session, [servers.server(name) for name in chosen])
     return 3 if any(outcome.get("error") for outcome in outcomes) else 0
 
 
-def _refreshed(session: Session, names: Sequence[str]) -> dict[str, Json]:
+def _refresh(session: Session, names: Sequence[str]) -> dict[str, Json]:
     """Start those servers once; return name -> how many tools it has, or why it does not run."""
     with closing(open_servers(session)) as servers, hushed(session):
         outcomes = servers.refresh(names)
+        _warn_of_changes(session, map(servers.server, names))
     return {
         name: {"tools": outcome} if isinstance(outcome, int) else {"error": outcome.message, "hint": outcome.hint}
         for name, outcome in outcomes.items()
     }
 
 
-def _note_definitions(session: Session, listed: Iterable[McpServer]) -> None:
+def _warn_of_changes(session: Session, servers: Iterable[McpServer]) -> None:
     """Name the servers whose tools are no longer what the person approved."""
-    for server in listed:
+    for server in servers:
         if count := len(server.changes()):
             changes = f"{server.entry.name}: {counted(count, 'tool')} changed since you approved it; see"
             session.warn(f"{changes}: localmcp servers approve {server.entry.name}")
@@ -341,7 +334,7 @@ def connect(
         block = block_for(targets[0] if targets else None, name, launch.entry)
         places = [str(target.path) for target in targets]
         answer = {"name": name, "entry": launch.entry, "block": block, "files": places}
-        session.answer(answer, lambda _: render.echo(block))
+        session.answer(answer, block)
         for place in places:
             session.remark(f"Put it into {place}")
         return
@@ -363,9 +356,11 @@ def connect_client(
         session.remark("Starting the server once, as the client will …")
     tools = ask_for_tools(name, launch.entry) if start else None
     files = write_changes(changes, dry_run=dry_run)
-    about = {"client": first.client, "name": name, "dryRun": dry_run, "entry": launch.entry, "files": files}
-    carried = {"carried": list(launch.carried), "withheld": list(launch.withheld)}
-    session.answer({**about, "tools": tools, **carried}, session.show)
+    result: Json = {
+        "client": first.client, "name": name, "dryRun": dry_run, "entry": launch.entry, "files": files, "tools": tools,
+        "carried": list(launch.carried), "withheld": list(launch.withheld),
+    }  # fmt: skip
+    session.answer(result, session.show)
     if launch.withheld:
         session.warn(f"Not written, because secret: {', '.join(launch.withheld)}. Keep them by: localmcp config set")
     if absence:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import signal
 import sys
+import threading
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from functools import cached_property
@@ -114,10 +116,7 @@ class Session:
             return workspace.registry.call(name, without_none(arguments), Scope(caller="cli", lean=lean))
 
     def import_each(self, tool: str, calls: Iterable[Mapping[str, Any]], fields: Sequence[str]) -> Json:
-        """Call a tool that imports once for each arguments; return those fields of its reports, added up.
-
-        The file is made if there is none: importing is a beginning. What was left out is told.
-        """
+        """Call a tool that imports once for each arguments; return those fields of its reports, added up."""
         reports = [self.call_in(self.workspace, tool, arguments).value for arguments in calls]
         total: Json = {name: sum((report[name] for report in reports[1:]), reports[0][name]) for name in fields}
         self.warn(*(f"left out {skipped['where']}: {skipped['problem']}" for skipped in total["skipped"]))
@@ -130,12 +129,14 @@ class Session:
 
     # ------------------------------------------------------------ answering
 
-    def answer(self, value: Json, show: Callable[[Json], None] | None = None) -> None:
-        """Print a result as one JSON document, or for people by `show`; without it they see nothing."""
+    def answer(self, value: Json, show: Callable[[Json], None] | str = "") -> None:
+        """Print a result as one JSON document, or for people by `show` or in these words; without, they see nothing."""
         if self.as_json:
             self.print_json(value)
-        elif show is not None:
+        elif callable(show):
             show(value)
+        elif show:
+            render.echo(show)
 
     def answer_tool(self, answer: Answer, show: Callable[[Session, Json], None] | None = None) -> int:
         """Print what a tool answered, by `show` or as every answer is; returns the exit code: 1 if it failed."""
@@ -157,7 +158,7 @@ class Session:
         elif 0 in (value.get("count"), value.get("total")):
             self.note("There are none.")
         if message := value.get("message"):
-            self.note(str(message))
+            self.note(with_commands(str(message)))
         if "nextOffset" in value:
             self.remark(f"{value['total']:,} in all; more: --offset {value['nextOffset']}")
 
@@ -222,19 +223,19 @@ class Session:
         return exit_code
 
 
+def with_commands(text: str) -> str:
+    """Return words about tools as a person reads them: each with the command that calls it."""
+    return re.sub(r"\b[a-z]+(_[a-z]+|[A-Z]\w*)+\b", lambda name: COMMAND_OF_TOOL.get(name[0], name[0]), text)
+
+
 @contextmanager
 def ended_by_signals() -> Generator[None]:
     """Let SIGTERM end the work as Ctrl-C does."""
-
-    def end(_number: int, _frame: object) -> None:
-        raise KeyboardInterrupt
-
-    try:
-        before = signal.signal(signal.SIGTERM, end)
-    except ValueError:
+    if threading.current_thread() is not threading.main_thread():
         # Only the main thread takes signals.
         yield
         return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
     finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import click
 
@@ -11,7 +12,7 @@ from localmcp.cli import render
 from localmcp.cli.session import Session, group, pass_session
 from localmcp.errors import ConfigurationError
 from localmcp.humanize import choices
-from localmcp.schemas import Json, did_you_mean
+from localmcp.schemas import did_you_mean
 
 
 @group()
@@ -26,11 +27,11 @@ def config() -> None:
 @pass_session
 def show_settings(session: Session) -> None:
     """Show every setting: its value, where it comes from, and what it does."""
-    described = configuration.settings_in_force(session.settings)
-    for setting in described:
+    settings = configuration.settings_in_force(session.settings)
+    for setting in settings:
         setting["from"] = _origin(session, setting["name"])
-    rows = [(item["name"], configuration.setting_text(item["value"]), item["from"], item["says"]) for item in described]
-    answer = {"file": str(configuration.config_file()), "settings": described}
+    rows = [(item["name"], configuration.setting_text(item["value"]), item["from"], item["says"]) for item in settings]
+    answer = {"file": str(configuration.config_file()), "settings": settings}
     session.answer(answer, lambda _: session.print_table(("setting", "value", "from", "what it does"), rows))
 
 
@@ -39,8 +40,8 @@ def show_settings(session: Session) -> None:
 @pass_session
 def get_setting(session: Session, name: str) -> None:
     """Print one setting's value."""
-    value = _value(session, _checked_name(name))
-    session.answer(value, lambda _: render.echo(configuration.setting_text(value[name])))
+    value = configuration.shown_value(_checked_name(name), getattr(session.settings, name))
+    session.answer({name: value}, lambda _: render.echo(configuration.setting_text(value)))
 
 
 @config.command("set")
@@ -65,8 +66,7 @@ def set_setting(session: Session, name: str, value: str) -> None:
         from localmcp.models.language_model import parse_address
 
         parse_address(value)
-    path = configuration.write_setting(name, value)
-    session.answer({**_value(session, name), "file": str(path)}, lambda _: session.note(f"Written to {path}"))
+    _tell(session, name, configuration.write_setting(name, value), "Written to")
     where = _origin(session, name)
     if where not in ("config.toml", "default"):
         session.warn(f"{where} is set as well, and wins.")
@@ -77,8 +77,7 @@ def set_setting(session: Session, name: str, value: str) -> None:
 @pass_session
 def unset_setting(session: Session, name: str) -> None:
     """Remove one setting from config.toml, so that its default holds."""
-    path = configuration.write_setting(_checked_name(name), None)
-    session.answer({**_value(session, name), "file": str(path)}, lambda _: session.note(f"Removed from {path}"))
+    _tell(session, name, configuration.write_setting(_checked_name(name), None), "Removed from")
 
 
 @config.command("path")
@@ -86,7 +85,7 @@ def unset_setting(session: Session, name: str) -> None:
 def print_path(session: Session) -> None:
     """Print where config.toml is (or would be)."""
     path = configuration.config_file()
-    session.answer({"file": str(path), "exists": path.exists()}, lambda _: render.echo(str(path)))
+    session.answer({"file": str(path), "exists": path.exists()}, str(path))
 
 
 def _checked_name(name: str) -> str:
@@ -97,8 +96,10 @@ def _checked_name(name: str) -> str:
     raise ConfigurationError(f"Unknown setting '{name}'.", hint=did_you_mean(name, names, choices(names)))
 
 
-def _value(session: Session, name: str) -> Json:
-    return {name: configuration.shown_value(name, getattr(session.settings, name))}
+def _tell(session: Session, name: str, path: Path, verb: str) -> None:
+    value = configuration.shown_value(name, getattr(session.settings, name))
+    session.answer({name: value, "file": str(path)})
+    session.note(f"{verb} {path}")
 
 
 def _origin(session: Session, name: str) -> str:

@@ -96,10 +96,11 @@ def search(session: Session, words: tuple[str, ...], limit: int) -> None:
     ranked = rank_tools(" ".join(words), discovery.searchable(), discovery.finder, patience=120.0)
     hits: list[Json] = []
     for hit in ranked.tools[:limit]:
-        tool, notice = hit.tool, workspace.registry.get(hit.tool.name).notice
-        about = {"description": tool.description, "score": round(hit.score, 4)}
-        parameters = {"parameters": parameter_line(tool.schema, required_only=True)}
-        hits.append({"name": tool.name, **about, **parameters, **({"notice": notice} if notice else {})})
+        tool, score = hit.tool, round(hit.score, 4)
+        parameters = parameter_line(tool.schema, required_only=True)
+        hits.append({"name": tool.name, "description": tool.description, "score": score, "parameters": parameters})
+        if notice := workspace.registry.get(tool.name).notice:
+            hits[-1]["notice"] = notice
     if not hits:
         session.note(NOTHING_FOUND)
     elif not ranked.sure:
@@ -132,12 +133,12 @@ def call(session: Session, tool: str, arguments: tuple[str, ...], text: bool) ->
       localmcp tools call search query="restore a backup" limit=3
     """
     called = _tool(session, tool)
-    if len(arguments) == 1 and (arguments[0] == "-" or arguments[0][:1] in ("{", "[", "@")):
-        source = arguments[0]
-        text_of_it = read_bytes(source.removeprefix("@")) if source[0] in "-@" else source
-        values = parse_object(text_of_it, "The arguments are", """Write an object in quotes: '{"query": "..."}'""")
+    source = arguments[0] if len(arguments) == 1 else ""
+    if source == "-" or source[:1] in ("{", "[", "@"):
+        written = read_bytes(source.removeprefix("@")) if source[0] in "-@" else source
+        values = parse_object(written, "The arguments are", """Write an object in quotes: '{"query": "..."}'""")
     else:
-        values = read_pairs(arguments, called.input_schema) if arguments else {}
+        values = read_pairs(arguments, called.input_schema)
     session.workspace.database.may_create = not called.mark.read_only
     answer = session.call_in(session.workspace, tool, values)
     if text and not session.as_json:
@@ -155,11 +156,7 @@ tools.add_command(call)
 
 
 def read_pairs(pairs: tuple[str, ...], schema: Json) -> Json:
-    """`key=value` as an object.
-
-    Raises:
-        InvalidInput: a word without `=`.
-    """
+    """`key=value` as an object."""
     values: Json = {}
     hint = """Write query="some words", or '{"query": "some words"}'"""
     for pair in pairs:
@@ -173,12 +170,7 @@ def read_pairs(pairs: tuple[str, ...], schema: Json) -> Json:
 
 
 def _tool(session: Session, name: str) -> Tool:
-    """Return the tool of that name.
-
-    Raises:
-        LocalMCPError: its server does not start, or its manifest is wrong.
-        UnknownTool: no such tool; the message names the nearest.
-    """
+    """Return the tool of that name, also one whose server has to start first."""
     registry = session.reading().registry
     return registry.find(name) or registry.get(name)
 
@@ -208,18 +200,14 @@ def check(session: Session, files: tuple[Path, ...]) -> int:
     Programs, databases, variables and statements are looked at as well, but nothing is run.
     """
     workspace = session.reading()
-    problems = check_all(workspace)
     if files:
         problems = [problem for path in files for problem in workspace.own_tools.read(path.absolute()).check()]
+    else:
+        problems = check_all(workspace)
     errors = sum(problem.level == "error" for problem in problems)
     checked = len(files) or sum(provider.known_tools or 0 for provider in workspace.providers)
-    value: Json = {
-        "ok": errors == 0,
-        "errors": errors,
-        "warnings": len(problems) - errors,
-        "checked": checked,
-        "problems": [problem.as_json() for problem in problems],
-    }
+    value: Json = {"ok": errors == 0, "errors": errors, "warnings": len(problems) - errors, "checked": checked}
+    value["problems"] = [problem.as_json() for problem in problems]
     session.answer(value, lambda _: _print_problems(problems))
     if not problems:
         session.note(f"{counted(checked, 'file' if files else 'tool')}, no mistakes.")
@@ -236,10 +224,9 @@ def check_all(workspace: Workspace) -> list[Problem]:
     """Return every mistake in what brings tools, and the tools that nobody can call: an earlier one has the name."""
     from localmcp.own_tools.manifest import ManifestTool
 
-    problems = workspace.own_tools.problems()
-    problems += [problem for provider in workspace.providers for problem in provider.check()]
+    by_provider = (problem for provider in workspace.providers for problem in provider.check())
+    problems = list(dict.fromkeys([*workspace.own_tools.problems(), *by_provider]))
     owners = {tool.name: tool for tool in workspace.registry.tools()}
-    problems = list(dict.fromkeys(problems))
     for provider in workspace.own_tools.providers:
         for tool in provider.tools():
             if owners.get(tool.name) is not tool:
@@ -271,7 +258,6 @@ def ask(session: Session, query: tuple[str, ...], limit: int | None, max_distanc
     response: Json = session.call_in(session.reading(), "ask", arguments).value
 
     def show(_: Json) -> None:
-        """Print the tool's answer on stdout; what was called, or why nothing was, on stderr."""
         if result := response.get("tool_result"):
             call = f"{result['tool']} {json.dumps(response['arguments'], ensure_ascii=False)}"
             session.remark(f"{call}  ({response['certainty']:.0%} sure, {response['router']})")

@@ -15,6 +15,7 @@ import click
 from localmcp.cli.session import Session, command, pass_session
 from localmcp.errors import Unavailable
 from localmcp.files import make_private_folder
+from localmcp.visible_text import VisibleFormatter
 
 
 @command()
@@ -40,30 +41,30 @@ def tui(session: Session, file: Path | None, theme: str | None) -> int:
         del os.environ["NO_COLOR"]
     # textual takes 160 ms to import.
     from localmcp.tui.app import LocalMcpApp
-    from localmcp.tui.session import log_file
 
-    with logging_to_file(session.log_level), separate_screen_stream():
+    with logging_to_file(session.log_level) as log, separate_screen_stream(log):
         app = LocalMcpApp(lambda: session.workspace, settings.database, theme or settings.theme)
         app.run()
     if app.return_code:
-        return session.fail("unexpected", "The screen could not be drawn.", f"The log is {log_file()}", app.return_code)
+        return session.fail("unexpected", "The screen could not be drawn.", f"The log is {log}", app.return_code)
     return 0
 
 
 @contextmanager
-def logging_to_file(level: str) -> Generator[None]:
-    """Send the log records of this process to the TUI's log only, never to the screen, for the length of a block."""
+def logging_to_file(level: str) -> Generator[Path]:
+    """Send the log records of this process to the TUI's log only, never to the screen; yield the log's path."""
     from localmcp.tui.session import log_file
 
-    make_private_folder(log_file().parent)
-    handler = RotatingFileHandler(log_file(), maxBytes=1_000_000, backupCount=1, encoding="utf-8", delay=True)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    path = log_file()
+    make_private_folder(path.parent)
+    handler = RotatingFileHandler(path, maxBytes=1_000_000, backupCount=1, encoding="utf-8", delay=True)
+    handler.setFormatter(VisibleFormatter("%(asctime)s %(levelname)s %(message)s"))
     root = logging.getLogger()
     before = root.handlers[:], root.level
     root.handlers, root.level = [handler], logging.getLevelNamesMapping()[level.upper()]
     logging.captureWarnings(True)
     try:
-        yield
+        yield path
     finally:
         logging.captureWarnings(False)
         root.handlers, root.level = before
@@ -71,22 +72,20 @@ def logging_to_file(level: str) -> Generator[None]:
 
 
 @contextmanager
-def separate_screen_stream() -> Generator[None]:
-    """Give the screen a separate stream, and send what is written to descriptor 2 to the log file.
+def separate_screen_stream(log: Path) -> Generator[None]:
+    """Give the screen a separate stream, and send what is written to descriptor 2 to the log.
 
     Textual draws on stderr and measures stdout. Libraries written in C write to stderr as well, and stdout may be a
     pipe that waits for the answer.
     """
-    from localmcp.tui.session import log_file
-
     stdout, stderr = sys.__stdout__, sys.__stderr__
     if stderr is None or os.name != "posix":
         yield
         return
     screen = os.dup(2)
-    log = os.open(log_file(), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    os.dup2(log, 2)
-    os.close(log)
+    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.dup2(descriptor, 2)
+    os.close(descriptor)
     drawn = os.fdopen(screen, "w", encoding="utf-8", errors="replace", closefd=False)
     sys.__stdout__ = sys.__stderr__ = drawn
     try:

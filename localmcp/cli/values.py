@@ -42,10 +42,9 @@ def existing_file(file: Path, *, hint: str | None = None) -> Path:
         NotFound: there is none.
     """
     path = expand_home(file)
-    if path.is_dir():
-        raise NotFound(f"{file} is a folder; a file is needed.", hint=hint)
     if not path.is_file():
-        raise NotFound(f"There is no file {file}.", hint=hint)
+        problem = f"{file} is a folder; a file is needed." if path.is_dir() else f"There is no file {file}."
+        raise NotFound(problem, hint=hint)
     return path
 
 
@@ -56,41 +55,20 @@ def library_path(path: str) -> str:
 
 
 def read_bytes(file: str) -> bytes:
-    """Return what is in a file; `-` is stdin.
-
-    Raises:
-        NotFound: there is no such file.
-        InvalidInput: it cannot be read.
-    """
-    if file == "-":
-        return sys.stdin.buffer.read()
-    try:
-        return expand_home(file).read_bytes()
-    except FileNotFoundError as error:
-        raise NotFound(f"There is no file {file}.") from error
-    except OSError as error:
-        raise InvalidInput(f"{file} cannot be read: {error.strerror}.") from error
+    """Return what is in a file; `-` is stdin. Raises as `existing_file`."""
+    return sys.stdin.buffer.read() if file == "-" else existing_file(Path(file)).read_bytes()
 
 
-def parse_json(text: str | bytes, subject: str, hint: str | None = None) -> Any:
-    """Return the value of a JSON text.
-
-    Raises:
-        InvalidInput: it is not JSON; the message begins with `subject`, such as `notes.json is`.
-    """
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise InvalidInput(f"{subject} not JSON: {error}.", hint=hint) from error
-
-
-def parse_object(text: str | bytes, subject: str, hint: str) -> Json:
+def parse_object(text: str | bytes, subject: str, hint: str | None = None) -> Json:
     """Return the object of a JSON text.
 
     Raises:
         InvalidInput: it is not JSON, or no object; the message begins with `subject`, such as `The arguments are`.
     """
-    value = parse_json(text, subject, hint)
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(f"{subject} not JSON: {error}.", hint=hint) from error
     if not isinstance(value, dict):
         raise InvalidInput(f"{subject} not an object.", hint=hint)
     return cast("Json", value)

@@ -108,16 +108,14 @@ def read_questions(path: Path, database: Database, collections: tuple[str, ...] 
 
     Raises:
         InvalidInput: the file is not of that form, or a name fits several documents; names the line.
-        NotFound: the file, or a document, is not there; names the line and the nearest.
+        NotFound: a document is not there; names the line and the nearest.
     """
     names = _names(database, collections)
     try:
         # Not splitlines(), which also ends a line at U+2028 and U+0085, as texts in JSON may hold.
         lines = path.read_text(encoding="utf-8-sig").split("\n")
-    except FileNotFoundError as error:
-        raise NotFound(f"There is no file {path}.") from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidInput(f"{path} cannot be read: {error}.") from error
+    except UnicodeDecodeError as error:
+        raise InvalidInput(f"{path} is not UTF-8: {error}.") from error
     questions = [_read_line(f"{path}, line {n}", line, names) for n, line in enumerate(lines, 1) if line.strip()]
     if not questions:
         raise InvalidInput(f"{path} holds no question.", hint='A line: {"query": "…", "relevant": ["a title"]}')
@@ -267,34 +265,27 @@ def read_evaluation(path: Path) -> Evaluation:
     """Read what `localmcp eval --json` printed.
 
     Raises:
-        NotFound, InvalidInput: there is no such file, or it holds something else.
+        InvalidInput: the file holds something else.
     """
     from pydantic import TypeAdapter
 
     try:
-        stored = json.loads(path.read_text(encoding="utf-8"))
-        return TypeAdapter(Evaluation).validate_python(stored)
-    except FileNotFoundError as error:
-        raise NotFound(f"There is no file {path}.", hint="Make one: localmcp eval FILE --json > before.json") from error
-    except (OSError, ValueError) as error:
+        return TypeAdapter(Evaluation).validate_json(path.read_bytes())
+    except ValueError as error:
         hint = "Make it again: localmcp eval FILE --json > before.json"
         raise InvalidInput(f"{path} is not what `localmcp eval --json` prints.", hint=hint) from error
 
 
 def compare(before: Evaluation, after: Evaluation) -> list[Difference]:
     """Return the change of nDCG@10 of each mode that both runs have."""
-    return [
-        Difference(
-            mode,
-            old.overall.ndcg,
-            new.overall.ndcg,
-            round(new.overall.ndcg - old.overall.ndcg, 4),
-            paired_interval(old.each, new.each) if before.asked == after.asked else None,
-            round(new.p50 / old.p50, 3) if old.p50 else 0.0,
-        )
-        for mode, new in after.modes.items()
-        if (old := before.modes.get(mode))
-    ]
+    differences: list[Difference] = []
+    for mode, new in after.modes.items():
+        if old := before.modes.get(mode):
+            change = round(new.overall.ndcg - old.overall.ndcg, 4)
+            interval = paired_interval(old.each, new.each) if before.asked == after.asked else None
+            speed = round(new.p50 / old.p50, 3) if old.p50 else 0.0
+            differences.append(Difference(mode, old.overall.ndcg, new.overall.ndcg, change, interval, speed))
+    return differences
 
 
 # ---------------------------------------------------------------- measures, each 0..1 and higher is better
@@ -303,9 +294,7 @@ def compare(before: Evaluation, after: Evaluation) -> list[Difference]:
 def ndcg(ranking: Sequence[str], grades: Mapping[str, float], depth: int = 10) -> float:
     """Normalized discounted cumulative gain: sum of grade / log2(rank + 1), over that of the best possible ranking.
 
-    Args:
-        ranking: ids, best first, each once.
-        grades: id -> how relevant it is, above 0; others are not relevant.
+    `ranking`: ids, best first, each once; `grades`: id -> how relevant it is, above 0; others are not relevant.
     """
     best = sorted(grades.values(), reverse=True)[:depth]
     ideal = sum(grade / math.log2(rank + 1) for rank, grade in enumerate(best, 1))
@@ -331,9 +320,8 @@ def percentile(values: Sequence[float], share: float) -> float:
 
 def paired_interval(first: Sequence[float], second: Sequence[float]) -> tuple[float, float]:
     """Return the 95 % interval of the mean of `second - first` over the same questions, by bootstrap."""
-    differences = [b - a for a, b in zip(first, second, strict=True)]
+    differences, draw = [b - a for a, b in zip(first, second, strict=True)], random.Random(0)
     if not differences:
         return 0.0, 0.0
-    draw = random.Random(0)
     means = [statistics.fmean(draw.choices(differences, k=len(differences))) for _ in range(1000)]
     return round(percentile(means, 0.025), 4), round(percentile(means, 0.975), 4)

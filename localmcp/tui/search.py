@@ -17,7 +17,7 @@ from textual.widgets import Static
 
 from localmcp.config import sample_directory
 from localmcp.errors import LocalMCPError
-from localmcp.humanize import counted, explanation, headings_of
+from localmcp.humanize import FILTERS, counted, explanation, headings_of, parse_query_line
 from localmcp.schemas import Json
 from localmcp.tui.pane import Pane, Row
 from localmcp.tui.passages import FRESHNESS, citation_text, hit_title, lines_of, look_around, matcher_of, short
@@ -83,14 +83,12 @@ def run_search(session: Session, asked: Asked, *, cursor: str | None = None, lim
         NotFound: a filter names nothing.
     """
     words, filters = parse_query_line(asked.line)
-    tags, last = filters.get("tag"), {name: values[-1] for name, values in filters.items()}
+    tags, last = filters.pop("tag", None), {FILTERS[name]: values[-1] for name, values in filters.items()}
     # Until the model is loaded, words answer; the search is repeated then.
     mode = "keyword" if session.model_loading else "semantic" if asked.similar_to else asked.mode
     answer, record = session.draft(
-        "search", lean=True, query=asked.similar_to[:2000] or words, mode=mode,
-        collection=last.get("collection"), partition=last.get("partition"), sourceType=last.get("type"),
-        pathPrefix=last.get("path"), sourceId=last.get("source"), metadata={"tags": tags} if tags else None,
-        since=last.get("since"), until=last.get("until"), limit=min(limit, 100), explain=True,
+        "search", lean=True, query=asked.similar_to[:2000] or words, mode=mode, **last,
+        metadata={"tags": tags} if tags else None, limit=min(limit, 100), explain=True,
         cursor=cursor, sort="newest" if asked.by_date else None, maxChars=1_000_000,
     )  # fmt: skip
     hits: list[Json] = answer.value["results"]
@@ -453,23 +451,6 @@ class SearchPane(Pane):
         above = Content("They are read in the background, and what is read can be searched at once:\n")
         screen = ChoiceScreen("Search the samples", rows, above, "enter searches")
         ask_screen(self, screen, lambda index: self.type_query(FIRST_QUERIES[index][0]))
-
-
-_FILTER = re.compile(
-    r'(?<!\S)(source|collection|tag|path|type|partition|since|until):(?:"([^"]*)"?|(\S*))', re.IGNORECASE
-)
-
-
-def parse_query_line(text: str) -> tuple[str, dict[str, list[str]]]:
-    """Return words, and filter -> its values, of a line such as `kafka lag tag:ops source:"Runbook 7"`.
-
-    A filter without a value is left out; what looks like a filter but is none (`http://…`, `std::vector`) is words.
-    """
-    filters: dict[str, list[str]] = {}
-    for name, quoted, plain in _FILTER.findall(text):
-        if value := (quoted or plain).strip():
-            filters.setdefault(name.lower(), []).append(value)
-    return " ".join(_FILTER.sub(" ", text).split()), filters
 
 
 def choices_for(session: Session) -> dict[str, dict[str, str]]:

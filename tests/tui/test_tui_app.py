@@ -74,7 +74,7 @@ async def test_an_assistant_is_connected_after_its_configuration_was_shown(
 # ---------------------------------------------------------------- other processes
 
 
-async def test_what_another_process_adds_appears_in_the_search_that_stands_there(tmp_path: Path) -> None:
+async def test_what_another_process_adds_appears_and_a_file_that_goes_away_is_told(tmp_path: Path) -> None:
     async with open_tui(make_library(tmp_path)) as tui:
         await tui.type("zebra")
         before = len(tui.pane.hits)
@@ -84,6 +84,13 @@ async def test_what_another_process_adds_appears_in_the_search_that_stands_there
         await tui.until(lambda: tui.pane.hits and tui.pane.hits[0]["sourceTitle"] == "Zebra", "the new passage")
         assert len(tui.pane.hits) > before
         assert "6 documents" in tui.text()
+        for part in list(tmp_path.glob("library.localmcp*")):
+            part.rename(tmp_path / f"away-{part.name}")
+        await tui.until(lambda: "no longer there" in tui.error(), "the message")
+        for part in list(tmp_path.glob("away-*")):
+            part.rename(tmp_path / part.name.removeprefix("away-"))
+        await tui.until(lambda: not tui.error(), "the message to go")
+        assert tui.pane.hits
 
 
 async def test_a_file_that_another_process_makes_ends_the_first_run(tmp_path: Path) -> None:
@@ -92,19 +99,6 @@ async def test_a_file_that_another_process_makes_ends_the_first_run(tmp_path: Pa
         fill(tmp_path)
         await tui.until(lambda: "Type to search" in tui.text())
         assert "Nothing is indexed yet" not in tui.text()
-
-
-async def test_a_file_that_goes_away_is_told_and_its_return_too(tmp_path: Path) -> None:
-    file = make_library(tmp_path)
-    async with open_tui(file) as tui:
-        for each in list(tmp_path.glob("library.localmcp*")):
-            each.rename(tmp_path / f"away-{each.name}")
-        await tui.until(lambda: "no longer there" in tui.error(), "the message")
-        await tui.type("bees")
-        for each in list(tmp_path.glob("away-*")):
-            each.rename(tmp_path / each.name.removeprefix("away-"))
-        await tui.until(lambda: not tui.error(), "the message to go")
-        assert tui.pane.hits
 
 
 async def test_the_file_is_still_watched_after_its_work_could_not_be_read_for_a_while(
@@ -151,19 +145,6 @@ async def test_a_foreign_file_shows_that_it_is_read_only(tmp_path: Path, monkeyp
         await tui.go("library")
         await tui.press("enter", "down", "down", "d", "y")
         await tui.until(lambda: "localmcp adopt" in tui.error())
-
-
-async def test_escape_dismisses_an_error_and_digits_with_alt_turn_the_pane_while_typing(tmp_path: Path) -> None:
-    async with open_tui(make_library(tmp_path)) as tui:
-        await tui.type("queen source:nowhere")
-        assert tui.error()
-        await tui.press("escape")
-        assert not tui.error()
-        assert tui.app.focused is tui.pane.line
-        await tui.press("alt+4")
-        assert tui.pane.id == "rules"
-        await tui.press("slash")
-        assert tui.app.focused is tui.pane.line
 
 
 async def test_the_file_pane_shows_and_runs_commands(tmp_path: Path) -> None:
@@ -216,6 +197,11 @@ async def test_an_unexpected_error_is_a_line_and_its_traceback_goes_to_the_log(t
             tui.app.unexpected.clear()
             await tui.type("queen")
             assert tui.pane.hits
+            goes_on = threading.Event()
+            tui.pane.ask("archive", lambda: goes_on.wait(60), lambda _: None)
+            await tui.until(lambda: "◌ working" in tui.text(), "the words of what takes long")
+            goes_on.set()
+            await tui.until(lambda: "● ready" in tui.text(), "the words to go")
     assert "Traceback" in log_file().read_text(encoding="utf-8")
 
 
@@ -251,28 +237,39 @@ async def test_the_palette_finds_commands_also_those_of_the_panes(tmp_path: Path
         await tui.until(lambda: len(tui.app.screen_stack) > 1, "its form")
         await tui.press("escape")
         assert (tui.app.pane.id, tui.pane.chosen.key) == ("file", "Packs/Mount a pack")
-
-
-async def test_a_theme_is_chosen_in_the_palette_and_remembered(tmp_path: Path) -> None:
-    async with open_tui(make_library(tmp_path)) as tui:
         tui.app.choose_theme()
         await tui.settle()
         await tui.type("terminal")
         await tui.until(lambda: "terminal" in tui.text())
         await tui.press("down", "enter")
         await tui.until(lambda: load_settings().theme == "terminal")
-        assert tui.app.current_theme.ansi
+        assert tui.app.current_theme.ansi, "a theme is chosen and remembered"
 
 
-async def test_a_click_shows_a_passage_and_one_more_opens_it(tmp_path: Path) -> None:
-    async with open_tui(make_library(tmp_path)) as tui:
-        await tui.type("bees")
+async def test_keys_and_clicks_of_the_frame(tmp_path: Path) -> None:
+    async with open_tui(make_library(tmp_path), (120, 45)) as tui:
+        await tui.type("queen source:nowhere")
+        assert tui.error()
+        await tui.press("escape")
+        assert not tui.error(), "escape dismisses an error"
+        assert tui.app.focused is tui.pane.line
+        tui.pane.type_query("bees")
+        await tui.settle()
         second = tui.pane.hits[1]
         await tui.pilot.click("#list", offset=(10, 5))
         await tui.settle()
-        assert tui.pane.hit is second and len(tui.app.screen_stack) == 1
+        assert tui.pane.hit is second and len(tui.app.screen_stack) == 1, "a click shows a passage"
         await tui.pilot.click("#list", offset=(10, 5))
-        await tui.until(lambda: len(tui.app.screen_stack) == 2)
+        await tui.until(lambda: len(tui.app.screen_stack) == 2, "one more opens it")
+        await tui.press("escape", "f1")
+        assert "Type a question, words" in tui.text(), "the help is that of the pane in front"
+        await tui.press("f1", "slash", "alt+4")
+        assert tui.pane.id == "rules", "digits with alt turn the pane while typing"
+        await tui.press("slash")
+        assert tui.app.focused is tui.pane.line
+        await tui.go("file")
+        await tui.press("question_mark")
+        assert "What is done to the file" in tui.text()
 
 
 async def test_every_pane_fits_a_small_terminal(tmp_path: Path) -> None:
@@ -282,16 +279,6 @@ async def test_every_pane_fits_a_small_terminal(tmp_path: Path) -> None:
             lines = tui.text().splitlines()
             assert len(lines) == 18 and max(map(len, lines)) <= 60
             assert tui.error() == ""
-
-
-async def test_the_help_is_that_of_the_pane_in_front(tmp_path: Path) -> None:
-    async with open_tui(make_library(tmp_path), (120, 45)) as tui:
-        await tui.press("f1")
-        assert "Type a question, words" in tui.text()
-        await tui.press("f1")
-        await tui.go("file")
-        await tui.press("question_mark")
-        assert "What is done to the file" in tui.text()
 
 
 def test_alt_and_a_digit_is_a_key_in_terminals_that_send_escape_first(tmp_path: Path) -> None:
@@ -405,12 +392,3 @@ def test_a_program_that_is_told_to_end_leaves_the_terminal_clean(hashed: Path) -
     terminal.process.terminate()
     terminal.wait_for("\x1b[?1004l")  # focus is no longer reported
     assert terminal.end() == 0
-
-
-async def test_what_takes_long_is_said_while_one_waits(tmp_path: Path) -> None:
-    async with open_tui(make_library(tmp_path)) as tui:
-        goes_on = threading.Event()
-        tui.pane.ask("archive", lambda: goes_on.wait(60), lambda _: None)
-        await tui.until(lambda: "◌ working" in tui.text(), "the words")
-        goes_on.set()
-        await tui.until(lambda: "● ready" in tui.text(), "the words to go")

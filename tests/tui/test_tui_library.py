@@ -46,33 +46,32 @@ async def test_branches_open_and_close_and_enter_reads(tui: RunningTui) -> None:
     assert "whole document" in tui.text()
 
 
-async def test_the_state_of_a_document_is_shown_with_its_reason(tui: RunningTui, tmp_path: Path) -> None:
-    write(tmp_path / "docs" / "bees.md", "# Bees\n\nChanged.\n")
+async def test_the_state_of_a_document_is_shown_and_files_that_could_not_be_read_stand_first(
+    tui: RunningTui, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "docs" / "soil.txt", "Another text.\n")
     write(tmp_path / "docs" / "ops" / "kafka.md", "# Kafka lag\n\nAnother text.\n")
-    await tui.press("enter", "down", "down")
+    (tmp_path / "docs" / "broken.pdf").write_bytes(b"%PDF-1.4 broken")
+    await tui.press("enter", "down", "down", "down")
     assert "ops/  2  ✎ 1" in tui.text() and "the file has changed since" in tui.text()
     await tui.press("r")
     await tui.until(lambda: "✎" not in tui.text() and "ops/  2" in tui.text(), "the marks to go")
-
-
-async def test_files_that_could_not_be_read_stand_first(tmp_path: Path) -> None:
-    file = make_library(tmp_path)
-    (tmp_path / "docs" / "broken.pdf").write_bytes(b"%PDF-1.4 broken")
-    with Workspace(settings_of(tmp_path)) as workspace:
-        workspace.library.refresh()
-    async with open_tui(file) as tui:
-        await tui.go("library")
-        await tui.press("enter", "down")
-        assert "1 file could not be read" in tui.text()
-        await tui.press("enter", "down")
-        assert "✗ " in tui.text() and "broken.pdf" in tui.text()
-        # After a filter, the text beside the list is that of the highlighted row.
-        await tui.press("slash")
-        await tui.type("bees")
-        await tui.press("enter", "down")
-        assert "A hive has one queen." in tui.pane.reader.text.plain and str(tui.pane.reader.border_title) == "Bees"
-        await tui.press("d")
-        assert "Remove “Bees”?" in tui.text()
+    await tui.press("g", "down")
+    assert "1 file could not be read" in tui.text()
+    await tui.press("enter", "down")
+    assert "✗ " in tui.text() and "broken.pdf" in tui.text()
+    # After a filter, the text beside the list is that of the highlighted row.
+    await tui.press("slash")
+    await tui.type("bees")
+    await tui.press("enter", "down")
+    assert "A hive has one queen." in tui.pane.reader.text.plain and str(tui.pane.reader.border_title) == "Bees"
+    await tui.press("d")
+    assert "Remove “Bees”?" in tui.text()
+    await tui.press("n")
+    monkeypatch.setattr("localmcp.tui.dialogs.UNASKED_SECONDS", 3600)
+    tui.app.ask_removals("Many files are gone.")
+    await tui.press("y", "enter", "n")
+    assert "Many files are gone." in tui.text(), "what is typed is no answer to a question that comes unasked"
 
 
 async def test_a_folder_is_added_in_the_background_and_its_path_completed(tui: RunningTui, tmp_path: Path) -> None:
@@ -92,9 +91,8 @@ async def test_a_folder_is_added_in_the_background_and_its_path_completed(tui: R
     await tui.until(lambda: "7 documents" in tui.text(), "what a refresh finds")
 
 
-@pytest.mark.parametrize("add_instead", [False, True])
 async def test_when_many_files_are_gone_it_is_asked_before_they_are_removed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, add_instead: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("localmcp.tui.dialogs.UNASKED_SECONDS", 0)
     file, many = make_library(tmp_path), tmp_path / "many"
@@ -106,29 +104,19 @@ async def test_when_many_files_are_gone_it_is_asked_before_they_are_removed(
         (many / f"{number}.md").unlink()
     async with open_tui(file) as tui:
         await tui.go("library")
-        if add_instead:
-            await tui.press("a")
-            tui.app.screen.query_one(Input).value = str(many)
-            await tui.press("enter")
-        else:
-            await tui.press("r")
-        await tui.until(lambda: "Into the trash" in tui.text(), "the question")
-        assert "14 of 15 documents" in tui.text()
-        await tui.press("n")
-        await tui.until(lambda: "20 documents" in tui.text(), "nothing to be removed")
-        assert "14 of 15 documents" in tui.error()
+        for adds in (False, True):
+            await tui.press("a" if adds else "r")
+            if adds:
+                tui.app.screen.query_one(Input).value = str(many)
+                await tui.press("enter")
+            await tui.until(lambda: "Into the trash" in tui.text(), "the question")
+            assert "14 of 15 documents" in tui.text()
+            await tui.press("n")
+            await tui.until(lambda: "20 documents" in tui.text(), "nothing to be removed")
+            assert "14 of 15 documents" in tui.error()
         await tui.press("f2", "y")
         await tui.until(lambda: "6 documents" in tui.text(), "the removal")
         assert tui.error() == ""
-
-
-async def test_a_question_that_comes_unasked_does_not_take_what_is_typed_for_an_answer(
-    tui: RunningTui, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("localmcp.tui.dialogs.UNASKED_SECONDS", 3600)
-    tui.app.ask_removals("Many files are gone.")
-    await tui.press("y", "enter", "n")
-    assert "Many files are gone." in tui.text()
 
 
 async def test_removing_asks_first_and_the_trash_gives_back_or_is_emptied(tui: RunningTui) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from folders import write
+from textual.widgets import TextArea
 from tui_driver import QUICKSTARTS, RunningTui, make_library, open_tui
 
 from localmcp.activity import CallOrigin, call_origin
@@ -28,19 +29,36 @@ async def tui(tmp_path: Path) -> AsyncIterator[RunningTui]:
 # ---------------------------------------------------------------- quick starts
 
 
-async def test_a_misspelled_title_is_found_too(tui: RunningTui) -> None:
-    pane = await tui.go("quickstarts")
-    pane.line.value = "indx a foldr"  # type: ignore[attr-defined]
+def texts(tui: RunningTui) -> list[str]:
+    """The rules that are listed."""
+    return [row.record["rule_text"] for row in tui.pane.rows]
+
+
+async def show(tui: RunningTui, name: str, line: str) -> None:
+    """Turn to a pane, with this in its line."""
+    pane: Any = await tui.go(name)
+    pane.line.value = line
     await tui.settle()
-    assert "first-search" in [row.key for row in tui.pane.rows]
 
 
-async def test_quick_starts_are_imported_and_removed(tui: RunningTui, tmp_path: Path) -> None:
+async def fill(tui: RunningTui, **fields: Any) -> None:
+    """Put values into the form that is open, and save it."""
+    await tui.until(lambda: tui.app.screen.query("#field-0"), "the form")
+    form: Any = tui.app.screen
+    for number, field in enumerate(form.fields):
+        if field.name in fields:
+            widget: Any = form.query_one(f"#field-{number}")
+            setattr(widget, "text" if isinstance(widget, TextArea) else "value", fields[field.name])
+    await tui.press("ctrl+r")
+
+
+async def test_quick_starts_are_found_imported_and_removed(tui: RunningTui, tmp_path: Path) -> None:
     file = write(tmp_path / "more.yml", QUICKSTARTS.split("---")[0].replace("first-search", "third"))
-    await tui.go("quickstarts")
+    await show(tui, "quickstarts", "indx a foldr")
+    assert "first-search" in [row.key for row in tui.pane.rows], "a misspelled title is found too"
+    await show(tui, "quickstarts", "")
     await tui.press("i")
-    tui.app.screen.query_one("Input").value = str(file)  # type: ignore[attr-defined]
-    await tui.press("enter")
+    await fill(tui, path=str(file))
     await tui.until(lambda: len(tui.pane.rows) == 3)
     await tui.press("d", "y")
     await tui.until(lambda: len(tui.pane.rows) == 2)
@@ -50,91 +68,69 @@ async def test_quick_starts_are_imported_and_removed(tui: RunningTui, tmp_path: 
 # ---------------------------------------------------------------- rules
 
 
-async def test_rules_stand_under_their_categories(tui: RunningTui) -> None:
-    await tui.go("rules")
+async def test_rules_stand_under_their_categories_and_after_a_removal_the_neighbor_is_highlighted(
+    tui: RunningTui,
+) -> None:
+    task = "write commit messages in the imperative"
+    await show(tui, "rules", task)
+    answer = tui.app.session.call("getRelevantRules", taskDescription=task, maxResults=20).value["rules"]
+    assert answer
+    assert [row.record["id"] for row in tui.pane.rows[: len(answer)]] == [rule["id"] for rule in answer]
+    assert "The assistant would get these" in tui.text()
+    await show(tui, "rules", "")
     assert [(row.group, row.record["rule_text"]) for row in tui.pane.rows] == [
         ("security", "Never log a password."), ("style", "Write commit messages in the imperative."),
         ("testing", "Test every new function."),
     ]  # fmt: skip
-
-
-async def test_a_task_shows_the_rules_that_the_assistant_would_get(tui: RunningTui) -> None:
-    pane = await tui.go("rules")
-    task = "write commit messages in the imperative"
-    pane.line.value = task  # type: ignore[attr-defined]
-    await tui.settle()
-    told = tui.app.session.call("getRelevantRules", taskDescription=task, maxResults=20).value["rules"]
-    assert told
-    assert [row.record["id"] for row in tui.pane.rows[: len(told)]] == [rule["id"] for rule in told]
-    assert "The assistant would get these" in tui.text()
+    await tui.press("escape", "g", "j")
+    assert tui.pane.chosen.record["category"] == "style"
+    await tui.press("d", "y")
+    await tui.until(lambda: len(tui.pane.rows) == 2)
+    assert tui.pane.chosen.record["category"] == "testing"
 
 
 async def test_a_rule_is_added_changed_retired_and_restored(tui: RunningTui) -> None:
     await tui.go("rules")
     await tui.press("a")
-    form = tui.app.screen
-    form.query_one("#field-0").text = "Never force-push to main."  # type: ignore[attr-defined]
-    form.query_one("#field-1").value = "git"  # type: ignore[attr-defined]
-    await tui.press("ctrl+r")
-    await tui.until(lambda: any("force-push" in str(row) for row in tui.pane.rows))
+    await fill(tui, rule_text="Never force-push to main.", category="git")
+    await tui.until(lambda: "Never force-push to main." in texts(tui))
     # "git" comes first by name.
     await tui.press("g", "e")
-    await tui.until(lambda: tui.app.screen.query("#field-0"))
-    tui.app.screen.query_one("#field-0").text = "Never force-push."  # type: ignore[attr-defined]
-    await tui.press("ctrl+r")
-    await tui.until(lambda: any("Never force-push." in str(row) for row in tui.pane.rows))
+    await fill(tui, rule_text="Never force-push.")
+    await tui.until(lambda: "Never force-push." in texts(tui))
     await tui.press("d", "y")
-    await tui.until(lambda: not any("force-push" in str(row) for row in tui.pane.rows))
+    await tui.until(lambda: "Never force-push." not in texts(tui))
     await tui.press("R")
-    assert any("force-push" in str(row) for row in tui.pane.rows)
+    assert "Never force-push." in texts(tui)
     await tui.press("u")
-    await tui.until(lambda: not any("force-push" in str(row) for row in tui.pane.rows))
+    await tui.until(lambda: "Never force-push." not in texts(tui))
 
 
-async def test_a_rule_that_is_there_already_is_said_in_the_form_which_stays_open(tui: RunningTui) -> None:
-    tui.app.session.call("addRule", rule_text="Write down every change of the schema.")
+async def test_a_rule_that_is_there_already_is_said_in_the_form_which_stays_open(
+    tui: RunningTui, tmp_path: Path
+) -> None:
+    file = write(tmp_path / "CLAUDE.md", "# Rules\n\n- Write down every change of the schema.\n")
     await tui.go("rules")
+    await tui.press("i")
+    await fill(tui, path=str(file))
+    await tui.until(lambda: len(tui.pane.rows) == 4, "the rule of the file")
     await tui.press("a")
-    tui.app.screen.query_one("#field-0").text = "Write down every change of the schema"  # type: ignore[attr-defined]
-    await tui.press("ctrl+r")
+    await fill(tui, rule_text="Write down every change of the schema")
     await tui.until(lambda: "says nearly the same" in tui.text(), "the reason")
-    form = tui.app.screen
-    form.query_one("#field-0").text = "Sort imports by name."  # type: ignore[attr-defined]
-    await tui.press("ctrl+r")
-    await tui.until(lambda: any("Sort imports" in str(row) for row in tui.pane.rows), "the other rule")
+    await fill(tui, rule_text="Sort imports by name.")
+    await tui.until(lambda: "Sort imports by name." in texts(tui), "the other rule")
 
 
 async def test_what_is_emptied_in_the_form_of_a_rule_is_taken_away(tui: RunningTui) -> None:
     rule = {"rule_text": "Write tests.", "category": "aaa", "globs": ["*.py"], "project": "shop", "alwaysApply": True}
     tui.app.session.call("addRule", **rule, context="unit tests")
     await tui.go("rules")
-    await tui.until(lambda: any("Write tests." in str(row) for row in tui.pane.rows))
+    await tui.until(lambda: "Write tests." in texts(tui))
     await tui.press("g", "e")
-    await tui.until(lambda: tui.app.screen.query("#field-0"))
-    form = tui.app.screen
-    for number, field in enumerate(form.fields):  # type: ignore[attr-defined]
-        widget: Any = form.query_one(f"#field-{number}")
-        if field.name in ("globs", "context"):
-            widget.text = ""
-        elif field.name == "project":
-            widget.value = ""
-        elif field.name == "alwaysApply":
-            widget.value = False
-    await tui.press("ctrl+r")
+    await fill(tui, globs="", context="", project="", alwaysApply=False)
     await tui.until(lambda: not tui.app.screen.query("#field-0"))
     changed = next(row for row in tui.app.session.call("listRules").value["rules"] if row["category"] == "aaa")
     assert changed["context"] == "" and not {"globs", "project", "always_apply"} & set(changed)
-
-
-async def test_after_a_removal_the_neighbor_is_highlighted_and_not_the_first(tui: RunningTui) -> None:
-    await tui.go("rules")
-    await tui.until(lambda: len(tui.pane.rows) == 3)
-    rules = [row.record["rule_text"] for row in tui.pane.rows]
-    await tui.press("g", "j")
-    assert tui.pane.chosen.record["rule_text"] == rules[1]
-    await tui.press("d", "y")
-    await tui.until(lambda: not any(rules[1] in str(row) for row in tui.pane.rows))
-    assert tui.pane.chosen.record["rule_text"] == rules[2]
 
 
 async def test_a_rule_of_a_mounted_pack_is_shown_and_cannot_be_changed(tui: RunningTui, tmp_path: Path) -> None:
@@ -143,21 +139,11 @@ async def test_a_rule_of_a_mounted_pack_is_shown_and_cannot_be_changed(tui: Runn
         team.registry.call("addRule", rule, Scope(caller="cli"))
     tui.app.session.workspace.mounts.mount(tmp_path / "team.localmcp", "team")
     await tui.go("rules")
-    await tui.until(lambda: any("Page every endpoint" in str(row) for row in tui.pane.rows))
+    await tui.until(lambda: "Page every endpoint that returns a list." in texts(tui))
     for key in ("e", "d"):
         await tui.press("g", key)
         await tui.until(lambda: "team (mounted)" in tui.text())
         assert not tui.app.screen.query("#field-0, #yes")
-
-
-async def test_rules_are_imported_from_a_file(tui: RunningTui, tmp_path: Path) -> None:
-    file = write(tmp_path / "CLAUDE.md", "# Rules\n\n- Pin every dependency.\n")
-    await tui.go("rules")
-    await tui.press("i")
-    tui.app.screen.query_one("Input").value = str(file)  # type: ignore[attr-defined]
-    await tui.press("enter")
-    await tui.until(lambda: any("Pin every dependency" in str(row) for row in tui.pane.rows))
-    assert len(tui.pane.rows) == 4
 
 
 # ---------------------------------------------------------------- tools
@@ -169,11 +155,10 @@ def tools(tui: RunningTui) -> list[str]:
 
 
 async def test_the_search_for_tools_is_the_assistants_with_its_scores(tui: RunningTui) -> None:
-    pane = await tui.go("tools")
     discovery = tui.app.session.workspace.discovery
     # Without the vectors of the tools, words alone are compared.
     discovery.finder.score("trash", discovery.searchable(), patience=60)
-    pane.line.value = "documents in the trash"  # type: ignore[attr-defined]
+    await show(tui, "tools", "documents in the trash")
     await tui.until(lambda: tui.pane.rows and "▰" in tui.pane.rows[0].title.plain)
     answer = tui.app.session.call("tool_search", query="documents in the trash", max_results=50).value
     assert tools(tui) == [hit["name"] for hit in answer["tools"]]
@@ -183,8 +168,8 @@ async def test_the_search_for_tools_is_the_assistants_with_its_scores(tui: Runni
 
 async def test_a_tool_runs_from_its_form_and_its_answer_is_copied(tui: RunningTui) -> None:
     await tui.pilot.resize_terminal(80, 24)
-    await find_tool(tui, "list_sources")
-    await tui.press("enter")
+    await show(tui, "tools", "list_sources")
+    await tui.press("slash", "enter", "enter")
     await tui.type("2")
     await tui.press("ctrl+r")
     await tui.until(lambda: "Tools/list_sources" in tui.pane.answers, "the answer")
@@ -193,28 +178,17 @@ async def test_a_tool_runs_from_its_form_and_its_answer_is_copied(tui: RunningTu
     assert '"count": 2' in tui.app.clipboard
 
 
-async def find_tool(tui: RunningTui, name: str) -> None:
-    """Leave this tool alone in the list."""
-    pane = await tui.go("tools")
-    pane.line.value = name  # type: ignore[attr-defined]
-    await tui.settle()
-    await tui.press("slash", "enter")
-
-
 async def test_a_form_asks_for_what_is_missing_and_an_error_of_a_tool_is_its_answer(tui: RunningTui) -> None:
-    await find_tool(tui, "get_context")
-    await tui.press("enter", "ctrl+r")
+    await show(tui, "tools", "remove_source")
+    await tui.press("slash", "enter", "enter", "ctrl+r")
+    assert "Run remove_source?" in tui.text(), "what may remove something asks first"
+    await tui.press("n")
+    await show(tui, "tools", "get_context")
+    await tui.press("slash", "enter", "enter", "ctrl+r")
     assert "Chunk id: required" in tui.text()
     await tui.type("xyz")
     await tui.press("ctrl+r")
     assert "✗ chunkId: 'xyz' is not an id" in tui.text()
-
-
-async def test_what_may_remove_something_asks_first(tui: RunningTui) -> None:
-    await find_tool(tui, "remove_source")
-    await tui.press("enter", "ctrl+r")
-    assert "Run remove_source?" in tui.text()
-    await tui.press("n")
 
 
 async def test_a_form_that_is_being_saved_is_not_saved_twice(tui: RunningTui) -> None:
@@ -240,30 +214,24 @@ async def test_a_form_that_is_being_saved_is_not_saved_twice(tui: RunningTui) ->
 # ---------------------------------------------------------------- activity, checks
 
 
-async def test_calls_of_an_assistant_appear_by_themselves(tui: RunningTui) -> None:
+async def test_calls_of_an_assistant_appear_by_themselves_and_are_chosen_by_words_and_errors(tui: RunningTui) -> None:
     await tui.go("activity")
     registry = tui.app.session.workspace.registry
     registry.call("search", {"query": "bees"}, Scope(caller="stdio"))
-    await tui.until(lambda: "stdio" in tui.text() and "bees" in tui.text(), "the call")
-    await tui.until(lambda: "stdio called search on" in tui.text())
+    await tui.until(lambda: "stdio called search on" in tui.text(), "the call")
     assert "was given" in tui.text()
     assert "Roses" in tui.text()
     await tui.press("s")
     await tui.until(lambda: "What the calls add up to" in tui.text(), "the totals")
     assert "stdio" in tui.text()
-
-
-async def test_calls_are_chosen_by_words_and_errors_and_named_by_their_client(tui: RunningTui) -> None:
-    registry = tui.app.session.workspace.registry
+    await tui.press("escape")
     origin = call_origin.set(CallOrigin(client="Claude Desktop 1.2"))
-    registry.call("search", {"query": "bees"}, Scope(caller="stdio"))
     with pytest.raises(LocalMCPError):
         registry.call("get_context", {"chunkId": "nonsense"}, Scope(caller="stdio"))
     call_origin.reset(origin)
     for _ in range(250):
         registry.call("get_stats", {}, Scope(caller="tui"))
-    await tui.go("activity")
-    await tui.until(lambda: "Claude Desktop" in tui.text() and "✗" in tui.text(), "both calls")
+    await tui.until(lambda: "Claude Desktop" in tui.text() and "✗" in tui.text() and "bees" in tui.text(), "both calls")
     assert "get_stats" not in tui.text()
     await tui.press("e")
     assert "bees" not in tui.text()
@@ -276,8 +244,8 @@ async def test_calls_are_chosen_by_words_and_errors_and_named_by_their_client(tu
 
 async def test_the_checks_look_at_the_open_file(tmp_path: Path) -> None:
     async with open_tui(make_library(tmp_path), (160, 45), examine=run_checks) as tui:
-        await tui.go("file")
-        await tui.press(*"/check the file", "enter")
+        await show(tui, "file", "check the file")
+        await tui.press("slash", "enter")
         await tui.until(lambda: "✓ integrity" in tui.text())
 
 
@@ -285,8 +253,8 @@ async def test_what_is_wrong_comes_first_with_the_command_that_repairs_it(tmp_pa
     full = Check("space", "fail", "The disk is full.", "localmcp trash empty")
     report = [Check("model", "ok", "It is loaded."), full]
     async with open_tui(make_library(tmp_path), examine=lambda _workspace: report) as tui:
-        await tui.go("file")
-        await tui.press(*"/check the file", "enter")
+        await show(tui, "file", "check the file")
+        await tui.press("slash", "enter")
         await tui.until(lambda: "1 problem" in tui.text() and "$ localmcp trash empty" in tui.text(), "the report")
         text = tui.pane.reader.text.plain
         assert text.index("✗ space") < text.index("✓ model")

@@ -23,22 +23,24 @@ async def tui(tmp_path: Path) -> AsyncIterator[RunningTui]:
         yield tui
 
 
-async def test_passages_come_while_typing_and_the_last_key_wins(tui: RunningTui) -> None:
+async def search(tui: RunningTui, text: str) -> list[str]:
+    """Put a query into the line; return the titles of what is found."""
+    tui.pane.type_query(text)
+    await tui.settle()
+    return [hit["sourceTitle"] for hit in tui.pane.hits]
+
+
+async def test_passages_come_while_typing_and_every_line_of_a_pasted_text_is_searched(tui: RunningTui) -> None:
     await tui.pilot.press(*"kafkaaa", "backspace", "backspace")
     await tui.settle()
     assert tui.pane.hits[0]["sourceTitle"] == "Kafka lag"
-    assert tui.pane.found.result["query"] == "kafka"
-
-
-async def test_every_line_of_a_pasted_text_is_searched(tui: RunningTui) -> None:
+    assert tui.pane.found.result["query"] == "kafka", "the last key wins"
+    await tui.press("ctrl+u")
     tui.app.post_message(events.Paste("\nThe consumer\n  lags\r\nbehind\n"))
     await tui.settle()
     assert tui.pane.found.result["query"] == "The consumer lags behind"
     assert tui.pane.hits[0]["sourceTitle"] == "Kafka lag"
-
-
-async def test_the_passage_stands_beside_the_list_with_its_words_marked_and_its_sentence_bold(tui: RunningTui) -> None:
-    await tui.type("autumn")
+    await search(tui, "autumn")
     passage = tui.pane.reader.text
     spans = [passage.plain[span.start : span.end] for span in passage.spans if span.style.underline]
     assert spans == ["autumn"]
@@ -47,66 +49,78 @@ async def test_the_passage_stands_beside_the_list_with_its_words_marked_and_its_
     assert "Feed the bees in autumn, before the first frost." in " ".join(" ".join(bold).replace("▌", "").split())
 
 
-async def test_filters_stand_in_the_line(tui: RunningTui) -> None:
-    await tui.type("bees collection:garden")
-    assert [hit["sourceTitle"] for hit in tui.pane.hits] == ["Roses"]
-    tui.pane.type_query("lags tag:ops")
-    await tui.settle()
-    assert [hit["sourceTitle"] for hit in tui.pane.hits] == ["Kafka lag"]
-    tui.pane.type_query("queen source:bees")
-    await tui.settle()
-    assert [hit["sourceTitle"] for hit in tui.pane.hits] == ["Bees"]
-
-
-async def test_a_source_that_is_not_there_is_told_and_forgotten_when_typing_goes_on(tui: RunningTui) -> None:
-    await tui.type("queen source:nowhere")
+async def test_filters_stand_in_the_line_and_what_finds_nothing_is_told(tui: RunningTui) -> None:
+    assert await search(tui, "bees collection:garden") == ["Roses"]
+    assert await search(tui, "lags tag:ops") == ["Kafka lag"]
+    assert await search(tui, "queen source:bees") == ["Bees"]
+    assert await search(tui, "queen source:nowhere") == []
     assert "no document 'nowhere'" in tui.error()
     assert not tui.pane.rows and "nowhere" in tui.text()
-    tui.pane.type_query("queen")
-    await tui.settle()
-    assert tui.error() == ""
+    await search(tui, "bees queeen path:docs")
+    assert tui.error() == "", "it is forgotten when typing goes on"
+    assert "'queeen' was searched as 'queen'." in tui.text()
+    tui.pane.mode = "keyword"
+    await search(tui, "zzzzqqqq")
+    assert tui.pane.list.option_count == 0
+    assert "Nothing fits" in tui.text()
+    assert "A hive has" not in tui.text()
 
 
-async def test_the_mode_turns_from_hybrid_to_keyword_to_semantic(tui: RunningTui) -> None:
+async def test_mode_filters_and_reasons_by_their_keys_and_by_the_mouse(tui: RunningTui) -> None:
     await tui.type("bees")
     seen = [tui.pane.found.result["mode"]]
     for _ in range(3):
         await tui.press("ctrl+t")
         seen.append(tui.pane.found.result["mode"])
     assert seen == ["hybrid", "keyword", "semantic", "hybrid"]
-
-
-async def test_why_a_passage_was_found(tui: RunningTui) -> None:
-    await tui.type("queen")
+    await tui.press("escape", "f", "down", "enter")
+    assert tui.pane.line.value == "bees collection:garden"
+    assert [hit["sourceTitle"] for hit in tui.pane.hits] == ["Roses"]
+    await tui.press("ctrl+f")
+    await tui.press("down", "enter")
+    assert tui.pane.line.value == "bees"
+    chips = tui.text().splitlines()[5]
+    await tui.pilot.click("#chips", offset=(chips.index("mode") - 1, 0))
+    await tui.settle()
+    assert tui.pane.mode == "keyword"
+    await tui.pilot.click("#chips", offset=(chips.index("collection") - 1, 0))
+    await tui.settle()
+    await tui.press("down", "enter")
+    assert tui.pane.line.value == "bees collection:garden"
+    tui.pane.mode = "hybrid"
+    await search(tui, "queen")
     await tui.press("escape", "x")
     text = tui.text()
     assert "meaning + 0.3 × " in text
     assert "matched: queen" in text
     assert "as it was read" in text
+    await tui.press("l")
+    assert tui.pane.line.value == "like Bees"
+    assert tui.pane.found.result["mode"] == "semantic"
+    assert tui.pane.hits[0]["sourceTitle"] == "Bees"
 
 
-async def test_a_changed_file_is_marked(tui: RunningTui, tmp_path: Path) -> None:
-    write(tmp_path / "docs" / "bees.md", "# Bees\n\nA hive has one queen and many workers.\n")
+async def test_files_that_changed_or_have_copies_and_tables_are_shown_as_such(tui: RunningTui, tmp_path: Path) -> None:
+    docs, library = tmp_path / "docs", tui.app.session.workspace.library
+    write(docs / "bees.md", "---\ndate: 2001-09-09\n---\n# Bees\n\nA queen of the bees of long ago.\n")
     await tui.type("queen")
     assert "changed since" in tui.text()
-
-
-async def test_a_table_is_shown_without_its_rules_in_the_list(tui: RunningTui, tmp_path: Path) -> None:
-    write(tmp_path / "docs" / "loaf.md", "# Loaf\n\n| What | Weight |\n|---|---|\n| Spelt\\|rye flour | 400 g |\n")
-    tui.app.session.workspace.library.refresh()
-    await tui.type("spelt")
+    write(docs / "loaf.md", "# Loaf\n\n| What | Weight |\n|---|---|\n| Spelt\\|rye flour | 400 g |\n")
+    for place in ("sent/lease.md", "archive/lease.md", "lease.md"):
+        write(docs / "flat" / place, "# Lease\n\nThe deposit is three months of rent.\n")
+    library.refresh()
+    await search(tui, "spelt")
     assert "Spelt|rye flour · 400 g" in tui.text()
-
-
-async def test_nothing_found_empties_the_list(tui: RunningTui) -> None:
-    await tui.type("queen")
-    assert tui.pane.list.option_count
-    tui.pane.mode = "keyword"
-    tui.pane.type_query("zzzzqqqq")
-    await tui.settle()
-    assert tui.pane.list.option_count == 0
-    assert "Nothing fits" in tui.text()
-    assert "A hive has" not in tui.text()
+    await search(tui, "deposit")
+    [hit] = tui.pane.hits
+    assert len(hit["alsoIn"]) == 2
+    line = next(line for line in tui.text().splitlines() if "lease.md:3" in line)
+    assert "  +2 places" in line
+    passage = tui.pane.reader.text.plain
+    assert "also in" in passage and all(path[-15:] in passage for path in hit["alsoIn"])
+    await search(tui, "bees")
+    await tui.press("escape", "t")
+    assert [hit["sourceTitle"] for hit in tui.pane.hits] == ["Roses", "Bees"], "by date"
 
 
 async def test_more_passages_come_when_the_last_is_reached(tmp_path: Path) -> None:
@@ -130,47 +144,6 @@ async def test_more_passages_come_when_the_last_is_reached(tmp_path: Path) -> No
         assert (len(tui.pane.hits), tui.pane.hit["id"]) == (25, last), "the person stays where they were"
 
 
-async def test_filters_are_set_and_cleared_from_a_list(tui: RunningTui) -> None:
-    await tui.type("bees")
-    await tui.press("escape", "f", "down", "enter")
-    assert tui.pane.line.value == "bees collection:garden"
-    assert [hit["sourceTitle"] for hit in tui.pane.hits] == ["Roses"]
-    await tui.press("ctrl+f")
-    await tui.press("down", "enter")
-    assert tui.pane.line.value == "bees"
-
-
-async def test_copies_of_a_file_are_counted_in_the_list_and_named_below_the_passage(
-    tui: RunningTui, tmp_path: Path
-) -> None:
-    for place in ("sent/lease.md", "archive/lease.md", "lease.md"):
-        write(tmp_path / "flat" / place, "# Lease\n\nThe deposit is three months of rent.\n")
-    tui.app.session.call("add_path", path=str(tmp_path / "flat"))
-    await tui.type("deposit")
-    [hit] = tui.pane.hits
-    assert len(hit["alsoIn"]) == 2
-    line = next(line for line in tui.text().splitlines() if "lease.md:3" in line)
-    assert "  +2 places" in line
-    passage = tui.pane.reader.text.plain
-    assert "also in" in passage and all(path[-15:] in passage for path in hit["alsoIn"])
-
-
-async def test_more_like_this_searches_by_the_passage(tui: RunningTui) -> None:
-    await tui.type("queen")
-    await tui.press("escape", "l")
-    assert tui.pane.line.value == "like Bees"
-    assert tui.pane.found.result["mode"] == "semantic"
-    assert tui.pane.hits[0]["sourceTitle"] == "Bees"
-
-
-async def test_by_date_the_latest_document_is_first(tui: RunningTui, tmp_path: Path) -> None:
-    write(tmp_path / "docs" / "bees.md", "---\ndate: 2001-09-09\n---\n# Bees\n\nThe bees of long ago.\n")
-    tui.app.session.workspace.library.refresh()
-    await tui.type("bees")
-    await tui.press("escape", "t")
-    assert [hit["sourceTitle"] for hit in tui.pane.hits] == ["Roses", "Bees"]
-
-
 async def test_typing_is_a_draft_that_is_logged_once_when_a_passage_is_used(tui: RunningTui) -> None:
     await tui.pilot.press(*"queen")
     await tui.settle()
@@ -181,6 +154,10 @@ async def test_typing_is_a_draft_that_is_logged_once_when_a_passage_is_used(tui:
     await tui.press("Y")
     assert "A hive has one queen." in tui.app.clipboard
     assert activity.logs(tool="search").total == 1
+    tui.app.session.do("A job", lambda _tell: None, lambda _result: None)
+    await tui.until(lambda: not tui.app.session.job)
+    await tui.press("j")
+    assert tui.pane.line.value == "queen", "its end leaves the focus where the person is"
 
 
 async def test_earlier_and_saved_searches_come_back(tmp_path: Path) -> None:
@@ -202,20 +179,6 @@ def test_two_windows_keep_what_the_other_has_saved() -> None:
     one.remember("bees", toggle=True)
     other.remember("roses", toggle=True)
     assert SearchMemory().saved == ["bees", "roses"]
-
-
-async def test_a_job_that_ends_leaves_the_focus_where_the_person_is(tui: RunningTui) -> None:
-    await tui.type("bees")
-    await tui.press("escape")
-    tui.app.session.do("A job", lambda _tell: None, lambda _result: None)
-    await tui.until(lambda: not tui.app.session.job)
-    await tui.press("j")
-    assert tui.pane.line.value == "bees"
-
-
-async def test_a_repaired_spelling_is_said(tui: RunningTui) -> None:
-    await tui.type("bees queeen path:docs")
-    assert "'queeen' was searched as 'queen'." in tui.text()
 
 
 async def test_the_editor_and_the_original_say_why_they_cannot_be_opened(
@@ -264,15 +227,3 @@ def test_a_pdf_is_opened_at_its_page_where_the_viewer_takes_one(monkeypatch: pyt
     assert viewer_command("/a.pdf", None) == ["xdg-open", "/a.pdf"]
     monkeypatch.setattr(sys, "platform", "darwin")
     assert viewer_command("/a.pdf", 7) == ["open", "/a.pdf"]
-
-
-async def test_filters_below_the_line_are_set_by_a_click(tui: RunningTui) -> None:
-    await tui.type("bees")
-    chips = tui.text().splitlines()[5]
-    await tui.pilot.click("#chips", offset=(chips.index("mode") - 1, 0))
-    await tui.settle()
-    assert tui.pane.mode == "keyword"
-    await tui.pilot.click("#chips", offset=(chips.index("collection") - 1, 0))
-    await tui.settle()
-    await tui.press("down", "enter")
-    assert tui.pane.line.value == "bees collection:garden"

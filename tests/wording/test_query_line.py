@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localmcp.tui.search import parse_query_line
+from localmcp.humanize import parse_query_line
 
 
 @pytest.mark.parametrize(
