@@ -113,14 +113,13 @@ def show(session: Session, name: str, window: int, offset: int) -> int:
     return 0 if "source" in document else 1
 
 
-def _prepare_listing(_session: Session, arguments: Json) -> Json:
-    prefix, order = arguments["pathPrefix"], arguments["order"] or "changed"
-    return {**arguments, "pathPrefix": library_path(prefix) if prefix else None, "order": order}
-
-
 sources = tool_command(
     None, "sources", KnowledgeBase.list_sources, "List the documents, the last changed first.",
-    spelled={"pathPrefix": "--path"}, prepare=_prepare_listing,
+    spelled={"pathPrefix": "--path"},
+    prepare=lambda _, values: {
+        **values, "pathPrefix": values["pathPrefix"] and library_path(values["pathPrefix"]),
+        "order": values["order"] or "changed",
+    },
     columns=("title", "path", "collection", "chunkCount", "changedAt", "freshness", "origin"),
 )  # fmt: skip
 
@@ -152,7 +151,7 @@ COMMAND_OF_TOOL["tag_document"] = "localmcp tag"
 def tag(session: Session, name: str, changes: tuple[str, ...]) -> int:
     """Add tags to a document (+garage), or take them away (-old).
 
-    They stay with the document when its file is edited, renamed or moved. Search by them with tag:garage among the words.
+    They stay with the document when its file is edited, renamed or moved. Search by them with tag:garage.
     """
     if wrong := [change for change in changes if change[0] not in "+-"]:
         raise InvalidInput(f"'{wrong[0]}' is neither +TAG nor -TAG.")

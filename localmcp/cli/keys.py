@@ -21,11 +21,6 @@ from localmcp.tools.profiles import RIGHTS
 if TYPE_CHECKING:
     from localmcp.workspace import Workspace
 
-KEY_COLUMNS = (
-    "name", "id", "prefix", "status", "scopes", "collections", "tools", "providers", "expires_at", "last_used_at",
-    "uses", "errorRate",
-)  # fmt: skip
-
 
 @group()
 def keys() -> None:
@@ -92,10 +87,12 @@ def list_keys(session: Session, collection: str | None) -> None:
     workspace = session.existing()
     listed, used = list[Json](), workspace.activity.stats()
     for item in workspace.api_keys.list(collection):
-        usage = used.of(item.id)
-        counts = (usage.calls, usage.errors, round(usage.error_rate, 4)) if usage else (0, 0, 0.0)
-        listed.append({**item.as_json(), **dict(zip(("calls", "errors", "errorRate"), counts, strict=True))})
-    session.answer({"success": True, "keys": listed}, lambda value: session.show(value, columns=KEY_COLUMNS))
+        calls, errors, rate = (0, 0, 0.0)
+        if usage := used.of(item.id):
+            calls, errors, rate = usage.calls, usage.errors, round(usage.error_rate, 4)
+        listed.append({**item.as_json(), "calls": calls, "errors": errors, "errorRate": rate})
+    columns = "name id prefix status scopes collections tools providers expires_at last_used_at uses errorRate".split()
+    session.answer({"success": True, "keys": listed}, lambda value: session.show(value, columns=columns))
     if not listed:
         session.note("There are no keys. Make one with: localmcp keys create --name NAME")
 
@@ -126,7 +123,6 @@ def _end(session: Session, key: str, state: str) -> None:
 
 # ---------------------------------------------------------------- the log of calls
 
-CALL_COLUMNS = ("startedAt", "caller", "keyName", "tool", "via", "milliseconds", "resultBytes", "error", "arguments")
 _tool = click.option("--tool", help="Only this tool, or what was run through it.")
 _key = click.option("--key", metavar="ID|NAME|CALLER", help="Only calls with this API key, or from cli, tui or stdio.")
 _since = click.option(
@@ -158,7 +154,8 @@ def log(ctx: click.Context, session: Session, limit: int, offset: int, **conditi
     page = workspace.activity.logs(**chosen, limit=limit, offset=offset)
     # The latest is last, where a person looks.
     latest = {"calls": [entry.as_json() for entry in reversed(page.entries)], "total": page.total}
-    session.answer(page.as_json(), lambda _: session.show(latest, columns=CALL_COLUMNS))
+    columns = "startedAt caller keyName tool via milliseconds resultBytes error arguments".split()
+    session.answer(page.as_json(), lambda _: session.show(latest, columns=columns))
 
 
 def _chosen(workspace: Workspace, key: str | None, since: str | None, **conditions: Any) -> dict[str, Any]:

@@ -8,11 +8,10 @@ import click
 
 from localmcp.cli import render
 from localmcp.cli.session import Session, group, pass_session
-from localmcp.cli.tool_commands import tool_command
+from localmcp.cli.tool_commands import refuse_blank, tool_command
 from localmcp.config import sample_directory
 from localmcp.errors import InvalidInput, NotFound
 from localmcp.quickstarts.catalog import Quickstarts
-from localmcp.schemas import Json
 
 
 @group()
@@ -51,14 +50,11 @@ def import_files(session: Session, paths: tuple[str, ...], samples: bool) -> int
     return int(bool(total["skipped"]) and not counts)
 
 
-def _check_search(_session: Session, arguments: Json) -> Json:
-    if not any(arguments[name] for name in ("displayName", "name", "description")):
-        raise InvalidInput("Say what to search for: words of the title, --name or --description.")
-    return arguments
-
-
 tool_command(
-    quickstarts, "search", Quickstarts.search, prepare=_check_search, arguments={"displayName": "[WORDS]..."},
+    quickstarts, "search", Quickstarts.search, arguments={"displayName": "[WORDS]..."},
+    prepare=refuse_blank(
+        "Say what to search for: words of the title, --name or --description.", "displayName", "name", "description"
+    ),
     help="Search by words of the title; typing errors and another word order are forgiven.",
     columns=("score", "name", "displayName", "description", "matchType"),
 )  # fmt: skip

@@ -9,7 +9,7 @@ import click
 
 from localmcp.cli import render
 from localmcp.cli.session import Session, group, pass_session
-from localmcp.cli.tool_commands import tool_command, tool_options
+from localmcp.cli.tool_commands import refuse_blank, tool_command, tool_options
 from localmcp.errors import InvalidInput
 from localmcp.files import write_atomically
 from localmcp.humanize import counted
@@ -17,7 +17,6 @@ from localmcp.rules.catalog import RuleCatalog
 from localmcp.rules.files import RuleFiles, rule_files_in
 from localmcp.rules.finder import RuleFinder
 from localmcp.rules.learning import RuleLearner
-from localmcp.schemas import Json
 
 
 @group()
@@ -31,16 +30,10 @@ def rules() -> None:
     """
 
 
-def _check_words(_session: Session, arguments: Json) -> Json:
-    """Refuse blank text in words of the command line, not of the tool."""
-    if not "".join(arguments.get(name) or "" for name in ("taskDescription", "instruction")).strip():
-        raise InvalidInput('Say what the task or the rule is, such as: localmcp rules search "write tests"')
-    return arguments
-
-
 tool_command(
     rules, "search", RuleFinder.get_relevant_rules, "Find the rules that a task needs, and say why.",
-    prepare=_check_words, arguments={"taskDescription": "TASK..."},
+    prepare=refuse_blank('Say what the task is, such as: localmcp rules search "write tests"', "taskDescription"),
+    arguments={"taskDescription": "TASK..."},
     spelled={"maxResults": "-n --limit", "similarityThreshold": "--threshold", "files": "--file"},
     says={"maxResults": "Rules at most; default 5"}, columns=("id", "relevance_score", "rule_text", "category", "why"),
 )  # fmt: skip
@@ -52,7 +45,7 @@ tool_command(
 tool_command(
     rules, "remember", RuleLearner.remember, makes=True, arguments={"instruction": "INSTRUCTION"},
     help="Make a rule of an instruction in your own words, unless it was meant for the moment.",
-    prepare=_check_words,
+    prepare=refuse_blank("Say what the rule is.", "instruction"),
 )  # fmt: skip
 tool_command(
     rules, "list", RuleCatalog.list_rules, "List the rules, newest first.",

@@ -13,6 +13,7 @@ import click
 
 from localmcp.cli.session import COMMAND_OF_TOOL, Session, command, pass_session
 from localmcp.cli.values import YES
+from localmcp.errors import InvalidInput
 from localmcp.schemas import Json, Param, bare_type, param_of
 
 Function = Callable[..., Any]
@@ -87,6 +88,17 @@ def tool_command(
     function: Function = pass_session(run)
     function = tool_options(method, **described)(YES(function) if ask else function)
     return parent.command(name, help=help)(function) if parent else command(name, help=help)(function)
+
+
+def refuse_blank(message: str, *names: str) -> Callable[[Session, Json], Json]:
+    """Return a `prepare` that wants words in one of these, and refuses blanks in words of the command line."""
+
+    def prepare(_session: Session, arguments: Json) -> Json:
+        if not "".join(arguments.get(name) or "" for name in names).strip():
+            raise InvalidInput(message)
+        return arguments
+
+    return prepare
 
 
 def tool_options(

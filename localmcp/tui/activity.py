@@ -31,7 +31,6 @@ EMPTY = (
 
 
 class ActivityPane(Pane):
-    TITLE = "Activity"
     PLACEHOLDER, LIST_TITLE = "Only calls that hold…", "Calls"
     FOLLOWS_TOP = True
     BINDINGS: ClassVar[list[BindingType]] = [

@@ -33,7 +33,7 @@ from localmcp.tui import theme
 from localmcp.tui.pane import Pane
 from localmcp.tui.passages import bar, short
 from localmcp.tui.search import SearchPane
-from localmcp.tui.session import REFRESH, Failed, FileChanged, JobEnded, Opened, Session, StateChanged, log_file
+from localmcp.tui.session import REFRESH, Failed, FileChanged, JobEnded, Session, StateChanged, log_file
 from localmcp.tui.widgets import ErrorGuard, Quiet
 from localmcp.visible_text import visible
 
@@ -62,9 +62,8 @@ TITLES = {"words": "Reading files", "meaning": "Making vectors", "scans": "Recog
 class TopLine(Horizontal):
     """The file at the left; at the right what it holds, and whether everything is ready."""
 
-    state = "", ""
-    """Words and their color."""
-    holdings = ""
+    shown: tuple[tuple[str, str], str] = ("", ""), ""
+    """The state, which is words and their color, and what the file holds."""
 
     def compose(self) -> ComposeResult:
         yield Static(id="where")
@@ -78,8 +77,8 @@ class TopLine(Horizontal):
 
     def show(self, state: tuple[str, str], holdings: str) -> None:
         """Show what the file holds, and how it is."""
-        if (state, holdings) != (self.state, self.holdings):
-            self.state, self.holdings = state, holdings
+        if (state, holdings) != self.shown:
+            self.shown = state, holdings
             self.query_one("#state", Static).update(Content.assemble((holdings, "$muted"), state))
 
 
@@ -114,23 +113,18 @@ class JobStrip(Static):
     def show(self, job: str, progress: Progress | None, works: Sequence[Work]) -> None:
         """Show the job of this window with its progress, and the work of all processes."""
         lines: list[Content] = []
+
+        def add(title: str, who: str, words: str, stops: bool) -> None:
+            parts = ("◌ ", "bold $accent"), (title, "bold"), (who, "$muted"), f"  {words}"
+            lines.append(Content.assemble(*parts, ("  ctrl+x stops it" if stops else "", "$muted")))
+
         if job:
-            stops = ("  ctrl+x stops it", "$muted")
-            lines.append(
-                Content.assemble(("◌ ", "bold $accent"), (job, "bold"), f"  {progress_words(progress)}", stops)
-            )
+            add(job, "", progress_words(progress), True)
         for work in works:
             # The job of this window has a line of its own, which says more.
             if not (job and work.is_ours):
                 who = "" if work.is_ours else f" · process {work.process}" if work.process else " · another process"
-                title, stops = (
-                    TITLES.get(work.kind, work.kind),
-                    "  ctrl+x stops it" if can_stop(work) and not job else "",
-                )
-                lines.append(
-                    Content.assemble(("◌ ", "bold $accent"), (title, "bold"), (who, "$muted"), f"  {work_words(work)}",
-                                     (stops, "$muted"))
-                )  # fmt: skip
+                add(TITLES.get(work.kind, work.kind), who, work_words(work), can_stop(work) and not job)
         self.update(Content("\n").join(lines[:3]))
         self.set_class(bool(lines), "-on")
 
@@ -165,13 +159,13 @@ class Commands(Provider):
 
     async def search(self, query: str) -> Hits:
         from localmcp.tui.file import FilePane
-        from localmcp.tui.tools import CONNECT, ToolsPane
+        from localmcp.tui.tools import ToolsPane
 
         matcher = self.matcher(query.strip())
         for name, pane in {"file": FilePane, "tools": ToolsPane}.items():
             for command in chain.from_iterable(pane.COMMANDS.values()):
                 score = matcher.match(command.title)
-                if score > 0 and command.title != CONNECT:  # which is one of the app's own
+                if score > 0:
                     run = partial(cast("LocalMcpApp", self.app).run_in_pane, name, command.title)
                     yield Hit(score, matcher.highlight(command.title), run, help=command.says)
 
@@ -289,14 +283,6 @@ class LocalMcpApp(ErrorGuard, App[None]):
 
     # ------------------------------------------------------------ the file
 
-    @on(Opened)
-    def opened(self, message: Opened) -> None:
-        self.show_state()
-        if message.error is not None:
-            self.tell_error(message.error)
-        elif not self.session.exists:
-            self.pane.file_changed({})
-
     @on(StateChanged)
     def state_changed(self) -> None:
         """Show the work in the background, and what its end or the model changes."""
@@ -340,7 +326,8 @@ class LocalMcpApp(ErrorGuard, App[None]):
 
         if isinstance(self.error_line.error, FileUnavailable):
             self.action_dismiss_error()
-        self.pane.ask("holdings", lambda: {**session.read("get_stats"), "readOnly": session.why_read_only()}, show)
+        if session.exists:
+            self.pane.ask("holdings", lambda: {**session.read("get_stats"), "readOnly": session.why_read_only()}, show)
         self._reload_panes(message.counters)
 
     def _reload_panes(self, counters: dict[str, int]) -> None:
@@ -526,7 +513,6 @@ class LocalMcpApp(ErrorGuard, App[None]):
         for number, title in enumerate(PANES.values()):
             yield SystemCommand(f"Go to {title}", f"Key {number + 1}", partial(self.action_pane, number))
         yield SystemCommand("Theme", "Choose the colors; 'terminal' takes those of your terminal", self.choose_theme)
-        yield SystemCommand("Connect an assistant", "Claude, Cursor, …", self.action_connect)
         yield SystemCommand("Help", "Keys of the pane in front", self.action_help)
         yield SystemCommand("Details of the last error", "And where the log is", self.action_show_error)
         yield SystemCommand("Save a picture", "Of the screen, as SVG, into this folder", self.deliver_screenshot)
@@ -537,6 +523,8 @@ class LocalMcpApp(ErrorGuard, App[None]):
 
         def choose(name: str) -> None:
             self.theme = name
+            # A passage beside the list is drawn in the colors of the moment.
+            self.pane.highlighted()
             write_setting("theme", name)
 
         self.search_commands([(name, partial(choose, name)) for name in theme.theme_names()], "Choose the colors…")

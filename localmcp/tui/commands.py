@@ -64,6 +64,11 @@ def form_of(**fields: Json) -> Json:
     return {"type": "object", "properties": properties, "required": required}
 
 
+def call_tool(name: str, run: Run, **fixed: Any) -> Json:
+    """Call a tool with the fields of a form."""
+    return run.session.call(name, **run.values, **fixed).value
+
+
 def start(
     pane: Pane, command: Command, finish: Callable[[Any], object], values: Mapping[str, Any] | None = None,
     failed: Callable[[LocalMCPError], object] | None = None,
@@ -197,19 +202,16 @@ class CommandPane(Pane):
 
     def _fetch(self, row: Row, *, again: bool = False) -> None:
         """Fetch the answer of a row that is still highlighted."""
-
-        def keep(answer: Any) -> None:
-            self._keep(row, answer)
-            # What was found may be rows of their own.
-            self.reload()
-
         if self.chosen is not None and self.chosen.key == row.key and (again or row.key not in self.answers):
+            keep = partial(self.keep, row)
             self.ask("show", partial(row.record[0].do, Run(self.session)), keep, keep)
 
-    def _keep(self, row: Row, answer: Any) -> None:
+    def keep(self, row: Row, answer: Any) -> None:
+        """Show an answer beside its row, now and whenever it is highlighted."""
         self.answers[row.key] = answer
-        if self.chosen is not None and self.chosen.key == row.key:
-            self.show_row(self.chosen)
+        self.highlighted()
+        # What it brought about may be rows of their own.
+        self.reload()
 
     def action_open(self) -> None:
         """Run the command, or ask which."""
@@ -233,8 +235,7 @@ class CommandPane(Pane):
 
         def finish(answer: Any) -> None:
             self.answers, self._last_run = {}, row.key
-            self._keep(row, answer)
-            self.reload()
+            self.keep(row, answer)
             self.uncover_reader()
 
         start(self, command, finish)

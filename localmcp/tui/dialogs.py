@@ -59,50 +59,23 @@ class TextScreen(ModalScreen[None]):
         self.app.notify("Copied.")
 
 
-class ConfirmScreen(ModalScreen[bool]):
-    """A yes or no before something is taken away; `no` has the focus."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("y", "answer(True)", "Yes"), Binding("n,escape", "answer(False)", "No"),
-        Quiet("left,right", "app.focus_next"),
-    ]  # fmt: skip
-
-    def __init__(self, question: str, more: str, yes: str, *, unasked: bool) -> None:
-        super().__init__()
-        self._text = Content.assemble((visible(question), "bold"), visible(f"\n\n{more}", newlines=True))
-        self._yes, self._ignores_keys_until = yes, time.monotonic() + (UNASKED_SECONDS if unasked else 0)
-
-    def compose(self) -> ComposeResult:
-        with Vertical(classes="dialog") as box:
-            box.border_subtitle = "y yes · n no"
-            yield Static(self._text)
-            with Horizontal(classes="buttons"):
-                yield Button("No", id="no", compact=True)
-                yield Button(self._yes, id="yes", variant="error", compact=True)
-
-    def action_answer(self, answer: bool) -> None:
-        if time.monotonic() >= self._ignores_keys_until:
-            self.dismiss(answer)
-
-    @on(Button.Pressed)
-    def pressed(self, message: Button.Pressed) -> None:
-        self.action_answer(message.button.id == "yes")
-
-
 class ChoiceScreen(ModalScreen[int]):
     """A list to choose from; the answer is the number of the row. A plain text is a heading."""
 
     BINDINGS: ClassVar[list[BindingType]] = [("escape", "dismiss", "Back")]
+    ignores_keys_until = 0.0
+    """By the monotonic clock."""
 
     def __init__(
-        self, title: str, rows: Sequence[Content | str], above: Content | None = None, says: str = "enter chooses",
+        self, title: str, rows: Sequence[Content | str], above: Content | None = None,
+        says: str = "enter chooses · esc back",
     ) -> None:  # fmt: skip
         super().__init__()
         self._title, self._rows, self._above, self._says = title, rows, above, says
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog") as box:
-            box.border_title, box.border_subtitle = Content(self._title), f"{self._says} · esc back"
+            box.border_title, box.border_subtitle = Content(self._title), self._says
             if self._above is not None:
                 with VerticalScroll(classes="above", can_focus=False):
                     yield Static(self._above)
@@ -111,14 +84,30 @@ class ChoiceScreen(ModalScreen[int]):
     @on(OptionList.OptionSelected)
     def chosen(self, message: OptionList.OptionSelected) -> None:
         message.stop()
-        self.dismiss(int(message.option_id or 0))
+        self.action_answer(int(message.option_id or 0))
+
+    def action_answer(self, number: int) -> None:
+        if time.monotonic() >= self.ignores_keys_until:
+            self.dismiss(number)
+
+
+class ConfirmScreen(ChoiceScreen):
+    """No (0) or yes (1) before something is taken away; `no` is highlighted."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("y", "answer(1)", "Yes"), Binding("n,escape", "answer(0)", "No"),
+    ]  # fmt: skip
+
+    def __init__(self, question: str, more: str, yes: str) -> None:
+        above = Content.assemble((visible(question), "bold"), visible(f"\n\n{more}", newlines=True))
+        super().__init__("", [Content(" No"), Content.styled(f" {yes}", "$error")], above, "y yes · n no")
 
 
 def ask_screen(widget: Widget | App[Any], screen: Screen[T], then: Callable[[T], object]) -> None:
-    """Show a screen, and do `then` with its answer; nothing on None or no."""
+    """Show a screen, and do `then` with its answer, if it has one."""
 
     def answered(answer: T | None) -> None:
-        if answer is not None and answer is not False:
+        if answer is not None:
             then(answer)
 
     cast("App[Any]", widget.app).push_screen(screen, answered)
@@ -128,7 +117,9 @@ def confirm(
     widget: Widget | App[Any], question: str, more: str, yes: str, then: Callable[[], object], *, unasked: bool = False
 ) -> None:
     """Ask, and call `then` on yes; an `unasked` question ignores keys at first, which were meant for the pane."""
-    ask_screen(widget, ConfirmScreen(question, more, yes, unasked=unasked), lambda _: then())
+    screen = ConfirmScreen(question, more, yes)
+    screen.ignores_keys_until = time.monotonic() + UNASKED_SECONDS if unasked else 0.0
+    ask_screen(widget, screen, lambda number: then() if number else None)
 
 
 # ---------------------------------------------------------------- forms

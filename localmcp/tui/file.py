@@ -151,7 +151,7 @@ COMMANDS = {
 
 
 class FilePane(CommandPane):
-    TITLE = LIST_TITLE = "File"
+    LIST_TITLE = "File"
     COMMANDS = COMMANDS
     THINGS = {"Backups": backups_of, "Packs": mounts_of}
     HELP = """\

@@ -76,7 +76,6 @@ class Place:
 
 
 class LibraryPane(Pane):
-    TITLE = "Library"
     LIST_TITLE = "Documents"
     PLACEHOLDER = "Only titles and paths that hold…"
     NEED_ROW = ("remove", "read", "original", "edit", "cite", "branch")
@@ -270,7 +269,7 @@ class LibraryPane(Pane):
             self.app.notify("Nothing was removed since this window was opened; the trash has what was.")
 
     def _restore(self, ids: Sequence[str], what: str) -> None:
-        def done(_result: object) -> None:
+        def done(_rows: object) -> None:
             self.undoable = [identity for identity in self.undoable if identity not in ids]
             self.app.notify(f"Restored: {what}.")
 
@@ -290,9 +289,9 @@ class LibraryPane(Pane):
             self.reload()
 
         question = f"Delete {counted(len(trash.trashed), 'document')} for good?"
-        work = lambda: self.session.workspace.library.empty_trash()  # noqa: E731
+        library = self.session.workspace.library
         more = "Only a backup could bring them back. The files are not touched."
-        confirm(self, question, more, "Delete", lambda: self.ask("empty", work, show))
+        confirm(self, question, more, "Delete", lambda: self.ask("empty", library.empty_trash, show))
 
     # ------------------------------------------------------------ a document
 

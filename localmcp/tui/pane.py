@@ -37,7 +37,6 @@ class Row:
 class Pane(Vertical, Asking):
     """A line to type into, the rows that fit, and the reader; on a narrow screen the reader takes the list's place."""
 
-    TITLE: ClassVar[str] = ""
     LIST_TITLE: ClassVar[str] = ""
     PLACEHOLDER: ClassVar[str] = ""
     FOLLOWS_TOP: ClassVar[bool] = False

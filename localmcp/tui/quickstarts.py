@@ -10,7 +10,7 @@ from textual.content import Content
 
 from localmcp.humanize import counted
 from localmcp.schemas import Json
-from localmcp.tui.commands import Command, Run, form_of, start
+from localmcp.tui.commands import Command, call_tool, form_of, start
 from localmcp.tui.dialogs import PATH
 from localmcp.tui.markdown import markdown_content
 from localmcp.tui.pane import Pane, Row
@@ -25,7 +25,7 @@ EMPTY = (
 
 
 class QuickstartsPane(Pane):
-    TITLE, LIST_TITLE = "Quick starts", "Quick starts"
+    LIST_TITLE = "Quick starts"
     PLACEHOLDER = "Words of a title; typing errors are forgiven"
     NEED_ROW = ("remove",)
     BINDINGS: ClassVar[list[BindingType]] = [Binding("i", "import", "Import"), Binding("d", "remove", "Remove")]
@@ -60,19 +60,15 @@ class QuickstartsPane(Pane):
     def action_remove(self) -> None:
         if row := self.chosen:
             title = f"Remove “{row.record['displayName']}”"
-            remove = partial(_call, "removeQuickstart", names=[row.key])
+            remove = partial(call_tool, "removeQuickstart", names=[row.key])
             start(self, Command(title, "", remove, warning="It goes into the trash."), self._done)
 
     def action_import(self) -> None:
         form = form_of(path={**PATH, "description": "A YAML or JSON file of quick starts, or a folder of them"})
-        start(self, Command("Import quick starts", "", partial(_call, "importQuickstarts"), form=form), self._done)
+        start(self, Command("Import quick starts", "", partial(call_tool, "importQuickstarts"), form=form), self._done)
 
     def _done(self, report: Json) -> None:
         counts = [f"{report[count]} {count}" for count in ("added", "updated", "unchanged") if report.get(count)]
         problems = left_out(report) if "skipped" in report else ""
         self.app.notify((", ".join(counts) or "Done") + problems)
         self.reload()
-
-
-def _call(tool: str, run: Run, **fixed: object) -> Json:
-    return run.session.call(tool, **run.values, **fixed).value

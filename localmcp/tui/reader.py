@@ -361,7 +361,7 @@ class ReaderScreen(Screen[None], Asking):  # pyright: ignore[reportIncompatibleM
             rows = [
                 Content.assemble((f" {i.title}  ", "bold"), (short(i.path or i.collection), "$muted")) for i in items
             ]
-            screen = ChoiceScreen("These link here", rows, says="enter opens it")
+            screen = ChoiceScreen("These link here", rows, says="enter opens it · esc back")
             ask_screen(self, screen, lambda number: open_document(self, items[number], origin))
 
         self.look("linking", lambda workspace: documents_linking_to(database_of(workspace, origin), source_id), show)
@@ -417,7 +417,7 @@ class ReaderScreen(Screen[None], Asking):  # pyright: ignore[reportIncompatibleM
                 rows = [
                     Content.assemble((f" {t['name']}  ", "bold"), (f"{t['rows']:,} rows", "$muted")) for t in tables
                 ]
-                screen = ChoiceScreen("Tables of this document", rows, says="enter shows it")
+                screen = ChoiceScreen("Tables of this document", rows, says="enter shows it · esc back")
                 ask_screen(self, screen, lambda number: self.app.push_screen(TableScreen(tables[number])))
 
         source_id = self.about["sourceId"]

@@ -12,7 +12,7 @@ from textual.content import Content
 from localmcp.errors import InvalidInput
 from localmcp.index.federation import never_changed
 from localmcp.schemas import Json
-from localmcp.tui.commands import Command, Run, form_of, start
+from localmcp.tui.commands import Command, Run, call_tool, form_of, start
 from localmcp.tui.dialogs import PATH
 from localmcp.tui.pane import Pane, Row
 from localmcp.tui.passages import bar
@@ -34,7 +34,7 @@ NONE_FITS = "[b]No rule fits this task[/b]\n\n[$muted]The assistant would get no
 
 
 class RulesPane(Pane):
-    TITLE, LIST_TITLE = "Rules", "Rules"
+    LIST_TITLE = "Rules"
     PLACEHOLDER = "Describe a task: which rules would it get?"
     NEED_ROW = ("edit", "copy")
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -148,7 +148,7 @@ class RulesPane(Pane):
 
 
 def _save(tool: str, run: Run, **fixed: Any) -> Json:
-    answer = run.session.call(tool, **run.values, **fixed).value
+    answer = call_tool(tool, run, **fixed)
     if twin := answer.get("duplicate"):
         # The form stays open, with what was written.
         says = f"rule {twin['id']} says nearly the same: “{twin['rule_text'].rstrip('.')}”"

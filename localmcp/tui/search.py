@@ -102,7 +102,6 @@ def run_search(session: Session, asked: Asked, *, cursor: str | None = None, lim
 
 
 class SearchPane(Pane):
-    TITLE = "Search"
     PLACEHOLDER = "Search your documents"
     FOLLOWS_TOP = True
     NEED_ROW = ("read", "explain", "cite", "copy", "original", "edit", "similar", "sort")
@@ -163,9 +162,7 @@ class SearchPane(Pane):
         asked = Asked(self.text, self.mode, self.by_date, similar_to)
         self.forget("more")
         if not parse_query_line(asked.line)[0]:
-            session = self.session
-            is_empty = lambda: not session.exists or not session.read("get_stats")["totalSources"]  # noqa: E731
-            self.ask("rows", is_empty, self._show_start)
+            self.ask("rows", self._is_empty, self._show_start)
             return
 
         def show_refusal(error: LocalMCPError) -> None:
@@ -179,6 +176,9 @@ class SearchPane(Pane):
         self.ask("rows", partial(run_search, self.session, asked, limit=limit), self.show_found, show_refusal)
 
     action_again = reload
+
+    def _is_empty(self) -> bool:
+        return not self.session.exists or not self.session.read("get_stats")["totalSources"]
 
     def _show_start(self, is_empty: bool) -> None:
         """Show saved searches and the recent ones, before anything was typed; the first steps in an empty library."""
@@ -357,7 +357,7 @@ class SearchPane(Pane):
             if not rows:
                 self.type_query(f"{line} {only}:".strip())
                 return
-            screen = ChoiceScreen("Filter the search", rows, says="enter sets or clears")
+            screen = ChoiceScreen("Filter the search", rows, says="enter sets or clears · esc back")
             ask_screen(self, screen, lambda index: self.type_query(outcomes[index]))
 
         self.ask("filters", partial(choices_for, self.session), choose)
@@ -448,8 +448,8 @@ class SearchPane(Pane):
 
         self.session.do("Samples", index_samples)
         rows = [Content.assemble((f" {query}  ", "bold"), (why, "$muted")) for query, why in FIRST_QUERIES]
-        above = Content("They are read in the background, and what is read can be searched at once:\n")
-        screen = ChoiceScreen("Search the samples", rows, above, "enter searches")
+        above = Content("They are read in the background, and what is read can be searched at once:")
+        screen = ChoiceScreen("Search the samples", rows, above, "enter searches · esc back")
         ask_screen(self, screen, lambda index: self.type_query(FIRST_QUERIES[index][0]))
 
 

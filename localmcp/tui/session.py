@@ -52,15 +52,8 @@ class Failed(Message):
 
 
 @dataclass
-class Opened(Message):
-    """The file was opened, or could not be."""
-
-    error: BaseException | None
-
-
-@dataclass
 class FileChanged(Message):
-    """Somebody changed what is in the file, or it is reachable again."""
+    """Somebody changed what is in the file, or it is reachable again, or there is none yet."""
 
     counters: dict[str, int]
 
@@ -180,9 +173,10 @@ class Session:
             self._workspace = self._opener()
         except Exception as error:
             self._error = error
+            self._post(Failed(error))
         self._ready.set()
-        self._post(Opened(self._error))
         if self._workspace is not None:
+            self._post(StateChanged() if self.exists else FileChanged({}))
             _start_thread(load_model)
             self._watch(self._workspace)
 
@@ -233,22 +227,16 @@ class Session:
 
         return Scope(caller="tui")
 
-    def call(self, tool: str, **arguments: Any) -> Answer:
-        """Call a tool through the registry; arguments that are None are left out."""
-        return self.workspace.registry.call(tool, without_none(arguments), self.scope)
+    def call(self, tool: str, /, *, lean: bool = False, **arguments: Any) -> Answer:
+        """Call a tool through the registry; arguments that are None are left out. `lean`: as a language model does."""
+        return self.workspace.registry.call(tool, without_none(arguments), replace(self.scope, lean=lean))
 
-    def read(self, tool: str, **arguments: Any) -> Any:
+    def read(self, tool: str, /, **arguments: Any) -> Any:
         """Return the answer of a tool that only looks, without a line in the log of calls."""
         return self.draft(tool, **arguments)[0].value
 
-    def draft(self, tool: str, *, lean: bool = False, **arguments: Any) -> tuple[Answer, CallRecord]:
-        """Call a tool while the person types: `keep` logs the call once the answer is used.
-
-        `lean`: as a language model gets it.
-
-        Raises:
-            LocalMCPError: what the tool raises.
-        """
+    def draft(self, tool: str, /, *, lean: bool = False, **arguments: Any) -> tuple[Answer, CallRecord]:
+        """Call a tool while the person types: `keep` logs the call once the answer is used."""
         from localmcp.tools import CallRecord, use_scope
 
         values, started, clock = without_none(arguments), time.time(), time.perf_counter()

@@ -123,15 +123,13 @@ def _tool(tool: Tool, score: float | None = None) -> Row:
         Content.styled(mark.title, "bold"), " ".join(tool.description.split()), Content.styled(nature, "$muted")
     )
     warning = "This tool may take something away." if mark.destructive else ""
-    run = Command(f"Run {mark.name}", "", partial(_call, mark.name), form=tool_schema(mark.name), warning=warning)
-    return Row(f"Tools/{mark.name}", title, about, "Tools", (run,))
 
+    def call(run: Run) -> Answer:
+        """Call the tool as an assistant does: its text is what a language model reads."""
+        return run.session.call(mark.name, lean=True, **run.values)
 
-def _call(name: str, run: Run) -> Answer:
-    """Call a tool as an assistant does: its text is what a language model reads."""
-    answer, record = run.session.draft(name, lean=True, **run.values)
-    run.session.keep(record)
-    return answer
+    command = Command(f"Run {mark.name}", "", call, form=tool_schema(mark.name), warning=warning)
+    return Row(f"Tools/{mark.name}", title, about, "Tools", (command,))
 
 
 CONNECT = "Connect an assistant"
@@ -149,7 +147,7 @@ COMMANDS = {
 
 
 class ToolsPane(CommandPane):
-    TITLE = LIST_TITLE = "Tools"
+    LIST_TITLE = "Tools"
     PLACEHOLDER = "What should the tool do?"
     COMMANDS = COMMANDS
     THINGS = {"Servers": servers_of}
@@ -192,8 +190,7 @@ class ToolsPane(CommandPane):
             return
 
         def finish(answer: Any) -> None:
-            self.answers[row.key] = answer
-            self.highlighted()
+            self.keep(row, answer)
             self.uncover_reader()
 
         start(self, command, finish, failed=finish)

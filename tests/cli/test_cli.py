@@ -52,9 +52,12 @@ def test_an_unknown_option_is_a_usage_error(cli) -> None:
     assert "--modus" in ran.err and "See: localmcp search --help" in ran.err
 
 
-def test_usage_errors_are_json_too_when_json_is_asked_for(cli) -> None:
+def test_errors_are_an_object_on_stderr_when_json_is_asked_for(cli) -> None:
     ran = cli("search", "--json", "--limit", "0", "x")
     assert (ran.code, ran.out, ran.error["code"]) == (2, "", "usage")
+    ran = cli("search", "x", "--json", "--db", "typo.localmcp")
+    assert (ran.code, ran.out, ran.error["code"]) == (3, "", "file_unavailable")
+    assert set(ran.error) == {"code", "message", "hint"}
 
 
 @pytest.mark.parametrize("order", [("--db", "FILE", "--json", "status"), ("status", "--db", "FILE", "--json")])
@@ -76,12 +79,6 @@ def test_an_unexpected_error_is_one_line_and_a_traceback_only_with_v(cli, monkey
 
 
 # ---------------------------------------------------------------- files that are not there, or odd
-
-
-def test_errors_with_json_are_an_object_on_stderr(cli, tmp_path: Path) -> None:
-    ran = cli("search", "x", "--json", "--db", str(tmp_path / "typo.localmcp"))
-    assert (ran.code, ran.out, ran.error["code"]) == (3, "", "file_unavailable")
-    assert set(ran.error) == {"code", "message", "hint"}
 
 
 def test_a_file_that_is_no_database_is_a_configuration_error(cli, tmp_path: Path) -> None:
@@ -120,12 +117,6 @@ def test_add_tells_on_stderr_what_became_of_the_files(cli, notes: Path) -> None:
     assert re.search(r"3 indexed: \d+ new passages in [\d.]+ s\. The file has [\d.]+ [kM]B\.", ran.err)
     assert "1 skipped: hidden file" in ran.err
     assert "localmcp search" in ran.err
-
-
-def test_a_refresh_says_which_files_it_left_out_because_they_were_removed(filled, notes: Path) -> None:
-    removed = next(path for path in sorted(notes.rglob("*.md")) if not path.name.startswith("."))
-    assert filled("remove", "-y", str(removed)).code == 0
-    assert "removed by you" in filled("refresh").err
 
 
 def test_a_file_that_fails_makes_the_exit_code_1_and_the_others_are_added(cli, notes: Path) -> None:
@@ -175,6 +166,8 @@ def test_filters_narrow_the_search(filled, notes: Path) -> None:
     assert titles("--path", str(notes / "garden.md")) == {"Tomatoes"}
     assert titles("--source", "Il fondo pensione") == {"Il fondo pensione"}
     assert titles("--path", "elsewhere") == set()
+    assert filled("search", "calcium source:Tomatoes", "path:elsewhere", "--json").json["count"] == 0
+    assert filled("search", "calcium", "source:Tomatoes", "--json").json["query"] == "calcium"
 
 
 def test_a_changed_file_is_marked(filled, notes: Path) -> None:
@@ -265,11 +258,16 @@ def test_removed_documents_go_to_the_trash_and_come_back(filled) -> None:
     assert filled("search", "calcium", "-m", "keyword", "--json").json["count"] == 0
     trashed = filled("trash", "list", "--json").json["sources"]
     assert [each["title"] for each in trashed] == ["Tomatoes"]
-    assert trashed[0]["sourceId"] in filled("trash", "list").out
+    listed = filled("trash", "list")
+    assert trashed[0]["sourceId"] in listed.out
+    assert "localmcp trash restore brings documents back." in listed.err, "a person is told the command"
+    assert "removed by you" in filled("refresh").err
     for name in (trashed[0]["sourceId"], "tomatoes", "notes/garden.md"):
         assert filled("trash", "restore", name).code == 0
         assert filled("search", "calcium", "-m", "keyword", "--json").json["count"] == 1
         assert filled("remove", "notes/garden.md", "--yes").code == 0
+    assert filled("trash", "empty", "--yes", "--json").json == {"purged": 1}
+    assert filled("trash", "list", "--json").json["count"] == 0
 
 
 def test_nothing_is_removed_where_nobody_can_be_asked(filled) -> None:
@@ -277,12 +275,6 @@ def test_nothing_is_removed_where_nobody_can_be_asked(filled) -> None:
         ran = filled(*arguments)
         assert ran.code == 1 and "--yes" in ran.err
     assert filled("status", "--json").json["stats"]["totalSources"] == 3
-
-
-def test_the_trash_can_be_emptied(filled) -> None:
-    filled("remove", "Tomatoes", "--yes")
-    assert filled("trash", "empty", "--yes", "--json").json == {"purged": 1}
-    assert filled("trash", "list", "--json").json["count"] == 0
 
 
 # ---------------------------------------------------------------- tools, status, settings
@@ -325,7 +317,7 @@ def test_call_takes_its_arguments_from_anywhere(filled, tmp_path: Path, source: 
     assert filled("call", "search", given, stdin=arguments.encode()).json["count"] == 1
 
 
-def test_settings_are_written_read_and_removed(cli) -> None:
+def test_settings_are_written_read_and_removed_and_secrets_are_not_shown(cli) -> None:
     assert cli("config", "set", "trash_days", "7").code == 0
     assert cli("config", "get", "trash_days").out == "7\n"
     described = {each["name"]: each for each in cli("config", "show", "--json").json["settings"]}
@@ -334,15 +326,9 @@ def test_settings_are_written_read_and_removed(cli) -> None:
     assert cli("config", "unset", "trash_days").code == 0
     assert cli("config", "get", "trash_days", "--json").json == {"trash_days": 30}
     assert cli("config", "path").out.strip() == str(config.config_file())
-
-
-def test_bad_settings_are_refused_with_the_nearest_name(cli) -> None:
     assert cli("config", "set", "trash_days", "soon").code == 4
     ran = cli("config", "get", "trash_day")
     assert ran.code == 4 and "Did you mean 'trash_days'?" in ran.err
-
-
-def test_secrets_are_not_shown(cli) -> None:
     cli("config", "set", "model_api_key", "sesame")
     assert "sesame" not in cli("config", "show").out + cli("config", "get", "model_api_key").out
 
@@ -395,9 +381,6 @@ def test_the_demo_makes_a_new_file_only(tmp_path: Path) -> None:
 def test_no_color_is_honoured_on_a_terminal(filled, tmp_path: Path) -> None:
     plain = Terminal("search", "calcium", "-m", "keyword", cwd=tmp_path, NO_COLOR="1").end()
     assert "\x1b[3" not in plain and "\x1b[1m" not in plain and "calcium" in plain
-
-
-# ---------------------------------------------------------------- how things look
 
 
 # ---------------------------------------------------------------- how things look

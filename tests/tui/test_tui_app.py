@@ -63,7 +63,8 @@ async def test_an_assistant_is_connected_after_its_configuration_was_shown(
         await tui.until(lambda: tui.app.screen.query("#field-0"), "the form")
         await tui.press("ctrl+r")
         await tui.until(lambda: "Connect an assistant?" in tui.text(), "the preview")
-        assert "claude_desktop_config.json" in tui.text()
+        # On the screen a long path is on two lines.
+        assert "claude_desktop_config.json" in tui.app.screen._above.plain  # type: ignore[attr-defined]
         assert list(json.loads(configuration.read_text())["mcpServers"]) == ["other"]
         await tui.press("y")
         await tui.until(lambda: "localmcp" in json.loads(configuration.read_text())["mcpServers"], "the entry")
