@@ -480,12 +480,6 @@ class LocalMcpApp(ErrorGuard, App[None]):
     def action_filter(self) -> None:
         self.pane.line.focus()
 
-    async def action_search_for(self, query: str) -> None:
-        """Show this query in the Search pane."""
-        pane = await self.show_pane("search")
-        assert isinstance(pane, SearchPane)
-        pane.type_query(query)
-
     def action_add_folder(self) -> None:
         from localmcp.tui.library import add_folder
 

@@ -8,7 +8,6 @@ from typing import Any
 from rich.cells import cell_len
 from textual.color import Color
 from textual.screen import ModalScreen
-from textual.widget import Widget
 from textual.widgets import Footer
 from textual.widgets._toast import ToastRack
 
@@ -53,19 +52,6 @@ def contrast(first: Color, second: Color) -> float:
 def _luminance(color: Color) -> float:
     parts = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in color.normalized]
     return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
-
-
-def clipped(app: Any) -> list[str]:
-    """The parts of the screen that are cut though nothing there can be scrolled."""
-    cut: list[str] = []
-    for widget in app.screen.query("*"):
-        if not widget.display or not widget.region.area or widget.styles.position == "absolute":
-            continue
-        scrolls = any(part.is_scrollable for part in widget.ancestors if isinstance(part, Widget) and part.parent)
-        visible = app.screen.find_widget(widget).visible_region
-        if not scrolls and visible.size != widget.region.size:
-            cut.append(f"{widget!r} {widget.region} shows {visible}")
-    return cut
 
 
 def misplaced_borders(app: Any, width: int) -> list[str]:

@@ -78,7 +78,7 @@ async def test_a_pack_is_mounted_listed_with_what_it_holds_and_unmounted(tmp_pat
         assert tui.app.session.workspace.mounts.described() == []
 
 
-async def test_servers_are_listed_live_with_log_and_changed_definitions_are_approved(tmp_path: Path) -> None:
+async def test_servers_are_listed_live_with_log_approved_and_started_by_a_key(tmp_path: Path) -> None:
     entry = {"command": "no-such-program", "args": ["--fast"]}
     write(config_directory() / "mcp.json", json.dumps({"mcpServers": {"shop": entry}}))
     write(state_directory() / "logs" / "mcp-shop.log", "--- started\n\x1b[31mthe shelf is empty\n")
@@ -95,17 +95,11 @@ async def test_servers_are_listed_live_with_log_and_changed_definitions_are_appr
         await tui.press("enter", "enter")
         await tui.until(lambda: "Approve what it has changed?" in tui.text(), "the question")
         await tui.press("y")
-        await tui.until(lambda: server.changes() == {}, "the approval")
-
-
-async def test_a_server_is_started_by_a_key_and_says_why_it_does_not_run(tmp_path: Path) -> None:
-    write(config_directory() / "mcp.json", json.dumps({"mcpServers": {"shop": {"command": "no-such-program"}}}))
-    async with open_tui(make_library(tmp_path), (140, 40)) as tui:
-        await tui.go("tools")
-        await tui.until(lambda: "shop  not running" in tui.text(), "the server")
-        await find(tui, "shop")
-        await tui.press("enter", "enter")
-        await tui.until(lambda: "no-such-program" in tui.error(), "the reason")
+        await tui.until(lambda: server.changes() == {} and "✎ changed" not in tui.text(), "the approval")
+        await tui.press("enter")
+        await tui.until(lambda: "Read its tools again" in tui.text(), "what can be done")
+        await tui.press("enter")
+        await tui.until(lambda: "no-such-program" in tui.error(), "why it does not run")
 
 
 async def test_work_of_another_process_is_in_the_strip_until_it_ends(
