@@ -11,8 +11,7 @@ from typing import Any
 import click
 
 from localmcp.cli.ingest import finish_vectors
-from localmcp.cli.progress import shown_counts
-from localmcp.cli.session import COMMAND_OF_TOOL, Group, Session, command, group, pass_session
+from localmcp.cli.session import COMMAND_OF_TOOL, Group, Session, command, group, pass_session, shown_counts
 from localmcp.cli.tool_commands import tool_command
 from localmcp.cli.values import json_or_text, no_wait, parse_object, read_bytes
 from localmcp.errors import InvalidInput

@@ -12,8 +12,7 @@ import click
 from localmcp import __version__, config
 from localmcp.cli import render
 from localmcp.cli.ingest import summary
-from localmcp.cli.progress import shown_progress
-from localmcp.cli.session import Session, command, pass_session
+from localmcp.cli.session import Session, command, pass_session, shown_progress
 from localmcp.connect.entry import ask_server, make_launch
 from localmcp.errors import InvalidInput
 from localmcp.files import expand_home

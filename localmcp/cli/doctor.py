@@ -10,8 +10,7 @@ from pathlib import Path
 import click
 
 from localmcp.cli import render
-from localmcp.cli.progress import shown_counts
-from localmcp.cli.session import Session, command, pass_session
+from localmcp.cli.session import Session, command, pass_session, shown_counts
 from localmcp.cli.values import COLLECTIONS, YES, existing_file
 from localmcp.doctor import backups, rebuild
 from localmcp.doctor.rebuild import repair

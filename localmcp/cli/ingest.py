@@ -15,8 +15,7 @@ import click
 
 from localmcp.cli import render
 from localmcp.cli.documents import parse_metadata
-from localmcp.cli.progress import shown_progress
-from localmcp.cli.session import INTERRUPTED, Session, command, ended_by_signals, pass_session
+from localmcp.cli.session import INTERRUPTED, Session, command, ended_by_signals, pass_session, shown_progress
 from localmcp.cli.values import collection_option, no_wait
 from localmcp.errors import InvalidInput, NeedsConfirmation
 from localmcp.files import unicode_path

@@ -9,8 +9,7 @@ from pathlib import Path
 import click
 
 from localmcp import config
-from localmcp.cli.progress import shown_counts
-from localmcp.cli.session import Session, command, group, pass_session
+from localmcp.cli.session import Session, command, group, pass_session, shown_counts
 from localmcp.errors import InvalidInput
 from localmcp.humanize import command_line, counted
 from localmcp.index import vector_queue

@@ -44,10 +44,10 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "retrieve": ("collections", "Find what is nearest to one or several texts in a collection."),
     },
     "Quick starts": {
-        "quickstarts": ("quickstarts", "Import, search and read short guides."),
+        "quickstarts": ("guidance", "Import, search and read short guides."),
     },
     "Rules": {
-        "rules": ("rules", "Keep rules for assistants, and find those that a task needs."),
+        "rules": ("guidance", "Keep rules for assistants, and find those that a task needs."),
     },
     "Assistants": {
         "serve": ("serve", "Serve the tools over MCP, on stdin and stdout."),
