@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from array import array
+from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
@@ -52,6 +53,8 @@ languages: the best hit by chance on one word of six is none (nDCG@10 of hybrid 
 no set loses .001)."""
 MOST_COPIES = 20
 """Passages read beyond a page for those of them that are copies."""
+SPREAD_OVER = 20
+"""Places whose order may differ from that of their scores where documents are to be varied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +68,8 @@ class SearchRequest:
     collections: tuple[str, ...] | None = None
     filters: Filters = field(default_factory=Filters)
     sort: Sort = "relevance"
+    spread: bool = False
+    """Let no document have more than two passages among the first five, where others are among the first twenty."""
 
     @property
     def latest(self) -> Latest | None:
@@ -344,7 +349,8 @@ class Search:
         request, outcome = self.request, self.outcome
         start, stop = request.offset, request.offset + request.limit
         by_date = request.by_date
-        places = max(stop, LOOKED_AT, ARM_DEPTH if by_date else 0)
+        spread = request.spread and start < SPREAD_OVER
+        places = max(stop, LOOKED_AT, SPREAD_OVER if spread else 0, ARM_DEPTH if by_date else 0)
         read, passages = 0, dict[int, Passage]()
         distinct: dict[Hashable, list[int]] = {}
         last: list[int] = []
@@ -366,6 +372,15 @@ class Search:
             found = [(candidate.combined, passages[candidate.id]) for candidate in near]
             dated = [Dated(combined, passage.date or "", passage.title) for combined, passage in found]
             ordered[:ARM_DEPTH] = [near[place] for place in ordered_by_date(request, dated, outcome)]
+        if spread:
+            counts: Counter[str] = Counter()
+            varied: list[Candidate] = []
+            for candidate in ordered[:SPREAD_OVER]:
+                document = passages[candidate.id].source_uuid
+                if len(varied) < 5 and counts[document] < 2:
+                    counts[document] += 1
+                    varied.append(candidate)
+            ordered = list(dict.fromkeys([*varied, *ordered]))
         judged = judge(None if self.mode == "semantic" else outcome.query)
         hits = {
             candidate.id: self._hit(judged, candidate, [passages[row] for row in (candidate.id, *copies[candidate.id])])

@@ -29,8 +29,6 @@ from localmcp.wording.normalize import fold, stop_words
 
 GROUPED_CHARS = 120
 """Characters of a passage that represents its document where a language model reads it."""
-WINDOW, FIRST = 20, 5
-"""Hits whose order may differ from that of their scores: among the first five, a document has at most two."""
 NO_DOCUMENTS = "There are no documents yet. They are added with: localmcp add FOLDER"
 NOTHING_FOUND = "No relevant results found. Try rephrasing your query or using a different search mode."
 
@@ -141,7 +139,7 @@ class PassageSearch:
         notices = list(outcome.notices)
         if own:
             with self.database.read() as connection:
-                notices += filter(None, [tables_among(connection, own[:FIRST])])
+                notices += filter(None, [tables_among(connection, own[:5])])
         shown = request.offset + len(outcome.hits)
         repairs = outcome.query.repairs if outcome.query else ()
         replacements = {repair.word: repair.replacement for repair in repairs}
@@ -194,19 +192,8 @@ class PassageSearch:
                 best, more = _group_by_document(outcome.hits)
             outcome.hits, outcome.total = best[request.offset : end], len(best)
             return outcome, more
-        if not current_scope().lean or request.filters.source_ids or request.offset >= WINDOW:
-            return self.federation.search(request, origin), {}
-        outcome = self.federation.search(replace(request, limit=max(WINDOW, end), offset=0), origin)
-        first: list[Hit] = []
-        counts: Counter[tuple[str | None, str]] = Counter()
-        for hit in outcome.hits[:WINDOW]:
-            if len(first) < FIRST and counts[_document_of(hit)] < 2:
-                counts[_document_of(hit)] += 1
-                first.append(hit)
-        chosen = {id(hit) for hit in first}
-        others = (hit for hit in outcome.hits if id(hit) not in chosen)
-        outcome.hits = [*first, *others][request.offset : end]
-        return outcome, {}
+        spread = current_scope().lean and not request.filters.source_ids
+        return self.federation.search(replace(request, spread=spread), origin), {}
 
 
 # ---------------------------------------------------------------- search results
