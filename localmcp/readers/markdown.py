@@ -1,4 +1,4 @@
-"""Reads Markdown and notebooks, and writes the pieces of Markdown that other readers need."""
+"""Reads Markdown, notebooks, and text that marks its headings in other ways; writes Markdown for other readers."""
 
 import json
 import logging
@@ -10,6 +10,7 @@ from typing import Any, cast
 from localmcp.readers.document import Document, iso_date, json_value, make_document, one_line, title_among
 from localmcp.readers.encodings import decode_text
 from localmcp.readers.outline import scan_markdown
+from localmcp.readers.packages import suffix_of
 from localmcp.schemas import list_of
 
 logger = logging.getLogger(__name__)
@@ -135,3 +136,95 @@ def pipe_table(rows: list[list[str]]) -> str:
     lines = [f"| {' | '.join(row + [''] * (width - len(row)))} |" for row in rows]
     lines[1:1] = ["|" + " --- |" * width] if lines else []
     return "\n".join(lines)
+
+
+# ---------------------------------------------------------------- Org, AsciiDoc and LaTeX
+
+HEADED = {".org": "org", ".adoc": "asciidoc", ".asciidoc": "asciidoc", ".tex": "latex", ".ltx": "latex"}
+"""Suffixes of text that `read_headed` reads, and its format."""
+_LATEX_LEVELS = ("part", "chapter", "section", "subsection", "subsubsection", "paragraph")
+_MARKED_HEADING = re.compile(
+    rf"(?m)^(?:(\*{{1,6}})[ \t]+(.*?)(?:[ \t]+:[\w@:]+:)?[ \t]*|(={{1,6}})[ \t]+(\S.*)"
+    rf"|[ \t]*\\({'|'.join(_LATEX_LEVELS)})\*?\{{(.*)\}}.*)$"
+)
+_FIELD = re.compile(r"(?im)^(?:#\+(title|date):[ \t]*(.+)|\\(title|date)\{([^{}]*)\}.*|:(revdate):[ \t]*(.+))$")
+_FENCE = re.compile(
+    r"(?im)^[ \t]*(?:#\+(?:begin|end)_(?:src|example)\b.*|\\(?:begin|end)\{(?:verbatim|lstlisting)\}.*)$"
+)
+
+
+def read_headed(data: bytes, name: str) -> Document:
+    """Return text of Org, AsciiDoc or LaTeX line by line, its headings and listings as those of Markdown."""
+    text, metadata = decode_text(data)
+    kind, text = HEADED[suffix_of(name)], text.replace("\r\n", "\n")
+    fields: dict[str, str] = {}
+    for match in _FIELD.finditer(text):
+        fields.setdefault((match[1] or match[3] or "date").lower(), (match[2] or match[4] or match[6] or "").strip())
+    # AsciiDoc has these rows around blocks; below a line they would make it a heading.
+    text = re.sub(r"(?m)^(?:-{4,}|\.{4,})[ \t]*$", "```", text) if kind == "asciidoc" else _FENCE.sub("```", text)
+
+    def heading(match: re.Match[str]) -> str:
+        marks, words = match[1] or match[3], match[2] or match[4] or match[6] or ""
+        return f"{'#' * (len(marks) if marks else max(_LATEX_LEVELS.index(match[5]), 1))} {words}"
+
+    text = "```".join(
+        part if at % 2 else _MARKED_HEADING.sub(heading, part) for at, part in enumerate(text.split("```"))
+    )
+    title, date = fields.get("title") or first_heading(text[:10_000]), iso_date(fields.get("date", ""))
+    return make_document(name, text, kind, title=title, metadata=metadata, date=date, date_from="front matter")
+
+
+# ---------------------------------------------------------------- manual pages
+
+_MAN_ARGUMENT = re.compile(r'"([^"]*)"?|(\S+)')
+_MAN_HEADINGS = {"TH": "# ", "Dt": "# ", "SH": "## ", "Sh": "## ", "SS": "### ", "Ss": "### "}
+_MAN_SIGNS = {
+    **{"bu": "•", "em": "—", "en": "–", "aq": "'", "cq": "’", "oq": "‘", "lq": "“", "rq": "”", "dq": '"', "->": "→"},
+    **{"C`": '"', "C'": '"', 'L"': "“", 'R"': "”", "ti": "~", "ha": "^", "ga": "`", "rs": "\\", "e": "\\", "\\": "\\"},
+    **{"~": " ", "0": " ", "-": "-", "hy": "-", "mi": "-", "'": "'", "`": "`", ".": ".", " ": " "},
+}
+_MAN_ESCAPE = re.compile(
+    r"\\(?:\".*|[fmnFgkMVY](?:\(..|\[[^\]\n]*\]|.)|s[-+]?\d{1,2}|[hvwXZDlLboS]'[^'\n]*'"
+    r"|\*?(?:\((..)|\[([^\]\n]*)\])|\*?(.)|$)"
+)
+
+
+def read_man_page(data: bytes, name: str) -> Document:
+    """Return a manual page: its headings and words without the requests to the typesetter, line by line."""
+    text, metadata = decode_text(data)
+    text = text.replace("\r\n", "\n")
+
+    def plain(words: str) -> str:
+        return _MAN_ESCAPE.sub(lambda escape: _MAN_SIGNS.get(escape[1] or escape[2] or escape[3] or "", ""), words)
+
+    def arguments(words: str) -> list[str]:
+        return [plain(match[1] or match[2] or "") for match in _MAN_ARGUMENT.finditer(re.sub(r'\\".*', "", words))]
+
+    titled = re.search(r"(?m)^\.(?:TH|Dt)[ \t]+(.+)", text)
+    title = [*arguments(titled[1] if titled else name), "", "", ""]
+    named = f"{title[0].lower() if title[0].isupper() else title[0]}({title[1]})"
+    # What a macro is defined as, and the other branch of a condition, are not printed.
+    hidden = r"(?ms)^[.'][ \t]*(?:(?:de1?|am|ig)\b.*?^\.\.|el\b[^\n]*\\\{.*?^\.[ \t]*\\\})[ \t]*$"
+    text = re.sub(hidden, lambda match: "\n" * match[0].count("\n"), text)
+    # Macros, besides headings, whose arguments are printed.
+    printed = "B I SM SB BR RB BI IB IR RI IP Nm Nd Fl Ar Op It Pa Xr Ic Cm Em Sy Va Ev Li Dl Ql Fn Fa".split()
+    lines: list[str] = []
+    heading = ""
+    for line in text.split("\n"):
+        request = re.fullmatch(r"[.'][ \t]*([^\s\\\"]*)[ \t]*(.*)", line)
+        macro = request[1] if request else ""
+        heading = _MAN_HEADINGS.get(macro, heading)
+        words = "" if request else plain(line)
+        if macro in ("TH", "Dt"):
+            words = named
+        elif request and (macro in _MAN_HEADINGS or macro in printed):
+            # Words in two fonts touch.
+            touching = len(macro) == 2 and set(macro) <= set("BIR")
+            words = ("" if touching else " ").join(arguments(request[2])[: 1 if macro == "IP" else None])
+        if words:
+            # What only looks like a heading of Markdown, or the underline of one, is indented.
+            is_marked = not heading and (words.lstrip()[:1] == "#" or not words.strip("-= "))
+            words, heading = heading + ("    " if is_marked else "") + words, ""
+        lines.append(words)
+    text, date = "\n".join(lines), iso_date(title[2])
+    return make_document(name, text, "man page", title=named, metadata=metadata, date=date, date_from="front matter")

@@ -1,15 +1,20 @@
-"""Reads Word, PowerPoint and LibreOffice files as Markdown, from the tree of their XML; and workbooks."""
+"""Reads Word, PowerPoint and LibreOffice files as Markdown, from the tree of their XML; workbooks, and Rich Text."""
 
 from __future__ import annotations
 
 import io
 import re
+import shutil
+import subprocess
+import tempfile
 from collections.abc import Iterable, Iterator
 from datetime import date, datetime, time, timedelta
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple, cast
 from xml.etree.ElementTree import Element
 
 from python_calamine import CalamineError, CalamineWorkbook, SheetTypeEnum, SheetVisibleEnum
+from striprtf.striprtf import rtf_to_text  # pyright: ignore[reportUnknownVariableType]
 
 from localmcp.errors import UnreadableDocument
 from localmcp.readers.document import Document, join_pages, make_document, one_line, set_fields, visible
@@ -520,3 +525,49 @@ def _shown_value(value: Any) -> str:
     if isinstance(value, datetime):
         return value.date().isoformat() if value.time() == time() else value.isoformat(" ", "minutes")
     return str(value) if isinstance(value, date | time | timedelta) else " ".join(visible(str(value)).split())
+
+
+# ---------------------------------------------------------------- Rich Text, and old Office files
+
+
+def read_rtf(data: bytes, name: str) -> Document:
+    """Return the text of a Rich Text file, without its marks."""
+    source = data.decode("latin-1")
+    if not source.startswith("{\\rtf"):
+        raise UnreadableDocument(f"{name} is damaged: it is no Rich Text.")
+    title = re.search(r"\{\\title ([^{}\\]*)\}", source)
+    text = cast("str", rtf_to_text(source, errors="ignore"))
+    return office_document(name, "rtf", text.strip("\n"), {"title": title[1]} if title else {})
+
+
+def old_office_program(suffix: str) -> str:
+    """Return the installed program that reads .doc or .ppt files; "" if none does."""
+    names = ("soffice", "libreoffice", *(("antiword",) if suffix == ".doc" else ()))
+    return next((path for name in names if (path := shutil.which(name))), "")
+
+
+def read_old_office(data: bytes, name: str) -> Document:
+    """Return a .doc or .ppt file, converted by LibreOffice or antiword.
+
+    Raises:
+        UnreadableDocument: neither is installed, or it cannot convert the file in a minute.
+    """
+    suffix = suffix_of(name)
+    program = old_office_program(suffix)
+    with tempfile.TemporaryDirectory() as folder:
+        source, target = Path(folder, f"file{suffix}"), Path(folder, f"file{suffix}x")
+        source.write_bytes(data)
+        command = [program, str(source)]
+        if not program.endswith("antiword"):
+            profile = f"-env:UserInstallation={Path(folder, 'profile').as_uri()}"
+            command[1:1] = [profile, "--headless", "--convert-to", target.suffix[1:], "--outdir", folder]
+        try:
+            done = subprocess.run(command, capture_output=True, timeout=60)
+        except subprocess.TimeoutExpired as error:
+            raise UnreadableDocument(f"{name} takes {program} more than a minute.") from error
+        if program.endswith("antiword") and not done.returncode:
+            return office_document(name, "doc", done.stdout.decode(errors="replace"), {})
+        if done.returncode or not target.exists():
+            output = done.stderr.decode(errors="replace").replace(str(source), name).strip()
+            raise UnreadableDocument(f"{name} cannot be converted: {output[:200]}")
+        return (read_docx if suffix == ".doc" else read_pptx)(target.read_bytes(), target.name)

@@ -29,17 +29,25 @@ from localmcp.readers.mail import (
     read_mhtml,
     read_webarchive,
 )
-from localmcp.readers.markdown import markdown_head, read_markdown, read_notebook
-from localmcp.readers.marked_text import (
+from localmcp.readers.markdown import (
     HEADED,
-    old_office_program,
+    markdown_head,
     read_headed,
     read_man_page,
-    read_old_office,
-    read_rtf,
+    read_markdown,
+    read_notebook,
 )
 from localmcp.readers.ocr import PICTURES, installed_engine, read_picture, read_scan
-from localmcp.readers.office import read_docx, read_odp, read_odt, read_pptx, read_sheets
+from localmcp.readers.office import (
+    old_office_program,
+    read_docx,
+    read_odp,
+    read_odt,
+    read_old_office,
+    read_pptx,
+    read_rtf,
+    read_sheets,
+)
 from localmcp.readers.outline import scan_underlined
 from localmcp.readers.packages import ARCHIVES, OLE_MAGIC, in_megabytes, most_unpacked, read_archive, suffix_of
 from localmcp.readers.pdf import read_pdf

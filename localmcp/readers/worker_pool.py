@@ -12,7 +12,6 @@ import os
 import pickle
 import queue
 import signal
-import struct
 import subprocess
 import sys
 import threading
@@ -20,7 +19,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from functools import partial
+from typing import Any, Generic, Literal, TypeVar
 
 from localmcp.errors import LocalMCPError, Unavailable
 
@@ -36,9 +36,9 @@ RETIRE_BYTES = 350_000_000
 TEXT_PER_BYTE = 100
 """Characters that a byte of a file may hold: beyond, it was packed to hold up its reader, and gets no more time."""
 
-_FRAME = struct.Struct("<cdQI")
-"""Kind, the worker's processor time in seconds, characters of text of the current item, bytes of the pickled value."""
-_READY, _BEGIN, _TEXT, _VALUE, _ERROR, _END = (bytes([code]) for code in b"RBTVXE")
+_Kind = Literal["begin", "text", "value", "error", "end"]
+_Message = tuple[_Kind, float, int, bytes]
+"""Kind, the worker's processor time in seconds, characters of text of the current item, and a pickled value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +96,10 @@ def work_for_parent() -> None:
     # Readers make few cycles of objects: looking for them after every 700 objects took a tenth of the time.
     gc.set_threshold(50_000)
 
-    def send(kind: bytes, value: object = None) -> None:
+    def send(kind: _Kind, value: object = None) -> None:
+        # The value is pickled by itself: whoever waits for it unpickles it when there is room.
         data = pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
-        back.write(_FRAME.pack(kind, time.process_time(), _text, len(data)) + data)
+        pickle.dump((kind, time.process_time(), _text, data), back, pickle.HIGHEST_PROTOCOL)
         back.flush()
 
     items: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -110,22 +111,21 @@ def work_for_parent() -> None:
                 items.put(pickle.load(source))
         os._exit(0)
 
-    send(_READY, os.getpid())
-    _report = lambda: send(_TEXT)  # noqa: E731
+    _report = partial(send, "text")
     threading.Thread(target=take, daemon=True).start()
     while True:
         item, _text = items.get(), 0
-        send(_BEGIN)
+        send("begin", os.getpid())
         try:
             for value in work(item):
-                send(_VALUE, value)
+                send("value", value)
         except MemoryError:
-            send(_ERROR, "")
+            send("error", "")
         except LocalMCPError as error:
-            send(_ERROR, str(error))
+            send("error", str(error))
         except Exception as error:
-            send(_ERROR, f"unexpected {type(error).__name__}: {error}"[:300])
-        send(_END)
+            send("error", f"unexpected {type(error).__name__}: {error}"[:300])
+        send("end")
 
 
 # ---------------------------------------------------------------- in the parent
@@ -171,8 +171,8 @@ class _Worker:
         self.input, self.output = self.process.stdin, self.process.stdout
         self.setup = (work, limits.memory)
 
-    def read(self, item: object, size: int) -> Iterator[tuple[bytes, bytes]]:
-        """Send an item; yields the kind and the pickled value of each frame, an _ERROR too if the process dies of it.
+    def read(self, item: object, size: int) -> Iterator[tuple[_Kind, bytes]]:
+        """Send an item; yields each value or error of it, pickled; an error too if the process dies of it.
 
         Raises:
             Unavailable: the process never ran.
@@ -183,22 +183,20 @@ class _Worker:
             for payload in (item,) if self.pid else (self.setup, item):
                 self.input.write(pickle.dumps(payload, pickle.HIGHEST_PROTOCOL))
             self.input.flush()
-        while len(header := self.output.read(_FRAME.size)) == _FRAME.size:
-            kind, spent, self.text, length = _FRAME.unpack(header)
-            payload = self.output.read(length)
-            if len(payload) < length:
-                break
-            if kind in (_VALUE, _ERROR):
-                yield kind, payload
-                # It may be large, and is not held here while the next is waited for.
-                payload = b""
-            elif kind == _READY:
-                self.pid = pickle.loads(payload)
-            elif kind == _BEGIN:
-                self.spent_before, self.reading = spent, True
-            elif kind == _END:
-                self.reading = False
-                return
+        with suppress(EOFError, pickle.UnpicklingError):
+            while True:
+                message: _Message = pickle.load(self.output)
+                kind, spent, self.text, payload = message
+                if kind in ("value", "error"):
+                    # It may be large, and is not held here while the next is waited for.
+                    del message
+                    yield kind, payload
+                    payload = b""
+                elif kind == "begin":
+                    self.pid, self.spent_before, self.reading = pickle.loads(payload), spent, True
+                elif kind == "end":
+                    self.reading = False
+                    return
         self.reading = False
         code = self.process.wait()
         if not self.pid:
@@ -209,7 +207,7 @@ class _Worker:
         ending = f"signal {-code}" if code < 0 else f"exit code {code}"
         failure = self.why_killed or f"the reader crashed on it ({ending})"
         log.info("a reading process ended: %s", failure)
-        yield _ERROR, pickle.dumps(failure)
+        yield "error", pickle.dumps(failure)
 
     def check(self) -> None:
         """Kill the process if its file is over a limit."""
@@ -281,7 +279,7 @@ class WorkerPool(Generic[Item, Value]):
             Unavailable: no worker process can be started.
         """
         jobs = ((item,) for item in items)
-        steps = queue.SimpleQueue[tuple[Item, bytes, bytes] | Exception | None]()
+        steps = queue.SimpleQueue[tuple[Item, _Kind, bytes] | Exception | None]()
         done = threading.Event()
 
         def watch() -> None:
@@ -307,7 +305,7 @@ class WorkerPool(Generic[Item, Value]):
                             self._undelivered += len(payload)
                         steps.put((item, kind, payload))
                         del payload
-                    steps.put((item, _END, b""))
+                    steps.put((item, "end", b""))
                     if member.process.poll() is not None or member.memory > RETIRE_BYTES:
                         with self._lock:
                             self._workers.pop(place, None)
@@ -336,10 +334,10 @@ class WorkerPool(Generic[Item, Value]):
                 value = pickle.loads(payload) if payload else None
                 # The bytes are not kept beside what they became while the caller works on that.
                 del step, payload
-                if kind == _ERROR:
+                if kind == "error":
                     yield Answer(item, failure=value or self.limits.too_much_memory)
                 else:
-                    yield Answer(item, value, finished=kind == _END)
+                    yield Answer(item, value, finished=kind == "end")
                 value = None
         finally:
             done.set()

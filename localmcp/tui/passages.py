@@ -15,20 +15,33 @@ from localmcp.visible_text import visible
 
 if TYPE_CHECKING:
     from localmcp.library.inventory import Inventory
-    from localmcp.readers.excerpt import Matcher
     from localmcp.storage.database import Database
     from localmcp.workspace import Workspace
 
 FRESHNESS = {"fresh": "as it was read", "changed": "✎ changed since", "missing": "○ file is gone"}
 
 
-def matcher_of(result: Json, hit: Json) -> Matcher:
-    """Return a matcher for the query's words in a hit's language; `result` was made with `explain`."""
-    # Stemming takes time that the first paint has not.
-    from localmcp.readers.excerpt import Matcher
+class Matcher:
+    """Recognizes the words of a query in a text of one language, as the keyword index does."""
 
-    searched = [form for term in result["explain"]["terms"] for form in term["searchedAs"]]
-    return Matcher(searched, hit["explain"]["language"])
+    def __init__(self, result: Json, hit: Json) -> None:
+        """The words are those of a search with `explain`, the language is that of one of its hits."""
+        searched = [form for term in result["explain"]["terms"] for form in term["searchedAs"]]
+        self._searched = {part for phrase in searched for part in phrase.split()}
+        self._language = hit["explain"]["language"]
+        self._stems_by_run: dict[str, set[str]] = {}
+
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        """Return (start, stop) of each word that was searched for."""
+        # Stemming takes time that the first paint has not.
+        from localmcp.wording.normalize import stem, words
+
+        spans: list[tuple[int, int]] = []
+        for run in re.finditer(r"\w+", text):
+            if run[0] not in self._stems_by_run:
+                self._stems_by_run[run[0]] = {stem(word, self._language) for word in words(run[0])} & self._searched
+            spans += [run.span()] if self._stems_by_run[run[0]] else []
+        return spans
 
 
 def look_around(workspace: Workspace, chunk_id: str, window: int) -> Json:

@@ -25,13 +25,12 @@ from textual.widgets.option_list import Option
 
 from localmcp.index.federation import shown_name, split_name
 from localmcp.library.inventory import Item, documents_linking_to, linked_document
-from localmcp.readers.excerpt import Matcher
 from localmcp.readers.outline import BEGINNING
 from localmcp.schemas import Json
 from localmcp.tui.dialogs import ChoiceScreen, TextScreen, ask_screen
 from localmcp.tui.editor import open_in_editor, open_original
 from localmcp.tui.markdown import Line, Link, renderer_of
-from localmcp.tui.passages import citation_text, database_of, inventory_of, look_around, place_of, short
+from localmcp.tui.passages import Matcher, citation_text, database_of, inventory_of, look_around, place_of, short
 from localmcp.tui.widgets import Asking, Choices, Quiet, TextLine
 
 DRAWN = 20

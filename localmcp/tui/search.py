@@ -20,7 +20,7 @@ from localmcp.errors import LocalMCPError
 from localmcp.humanize import FILTERS, counted, explanation, headings_of, parse_query_line
 from localmcp.schemas import Json
 from localmcp.tui.pane import Pane, Row
-from localmcp.tui.passages import FRESHNESS, citation_text, hit_title, lines_of, look_around, matcher_of, short
+from localmcp.tui.passages import FRESHNESS, Matcher, citation_text, hit_title, lines_of, look_around, short
 from localmcp.tui.session import Failed, Session
 from localmcp.tui.widgets import Quiet, facts, lines
 from localmcp.visible_text import visible
@@ -217,7 +217,7 @@ class SearchPane(Pane):
         for number, hits in enumerate(groups.values(), 1):
             for hit in hits:
                 shown_number = number if hit is hits[0] else None
-                title = hit_title(shown_number, hit, matcher_of(found.result, hit), columns)
+                title = hit_title(shown_number, hit, Matcher(found.result, hit), columns)
                 rows.append(Row(hit["chunkId"], title, record=hit))
         self._show(rows)
 
@@ -288,7 +288,7 @@ class SearchPane(Pane):
 
             around["chunks"] = [chunk for chunk in around["chunks"] if chunk["relativePosition"] >= 0]
             span = hit.get("highlight", {"start": 0, "stop": 0})
-            sentence, spans = hit["content"][span["start"] : span["stop"]], matcher_of(self.found.result, hit).spans
+            sentence, spans = hit["content"][span["start"] : span["stop"]], Matcher(self.found.result, hit).spans
             copies = ", ".join(map(short, hit.get("alsoIn", ())))
             file = {"file": FRESHNESS.get(hit["freshness"], "not a file of this machine")}
             why = [*facts({**explanation(self.found.result, hit), **file}), ""] if self.explains else []
@@ -404,7 +404,7 @@ class SearchPane(Pane):
         from localmcp.tui.reader import ReaderScreen
 
         if hit := self._use():
-            screen = ReaderScreen(hit["chunkId"], matcher_of(self.found.result, hit), hit["freshness"])
+            screen = ReaderScreen(hit["chunkId"], Matcher(self.found.result, hit), hit["freshness"])
             self.app.push_screen(screen)
 
     def action_explain(self) -> None:

@@ -165,7 +165,7 @@ def main() -> None:
     make_files(arguments.workdir / "files", arguments.count, arguments.seed)
     read, slowest = worker_pool._Worker.read, [-99.0, ""]  # pyright: ignore[reportPrivateUsage]
 
-    def timed(self: Any, item: Any, size: int) -> Iterator[tuple[bytes, bytes]]:
+    def timed(self: Any, item: Any, size: int) -> Iterator[tuple[str, bytes]]:
         """Read with a look at the processor time of the worker, until it is killed."""
         over = threading.Event()
 
