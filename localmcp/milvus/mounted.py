@@ -40,8 +40,7 @@ from localmcp.index.search import (
     SearchRequest,
     is_doubtful,
 )
-from localmcp.milvus.collection import Milvus, MilvusCollection, MilvusRow
-from localmcp.milvus.filters import begins_with, filters_text, is_one_of
+from localmcp.milvus.collection import Milvus, MilvusCollection, MilvusRow, begins_with, filters_text, is_one_of
 from localmcp.models import LazyEmbedder
 from localmcp.models.calibration import Calibration
 from localmcp.schemas import Json

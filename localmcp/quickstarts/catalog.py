@@ -4,35 +4,42 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from heapq import merge
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NotRequired, cast
+from weakref import WeakKeyDictionary
 
 import apsw
+from typing_extensions import TypedDict
 
 from localmcp.errors import AccessDenied, FileUnavailable, InvalidInput, LocalMCPError, NotFound
 from localmcp.files import expand_home
+from localmcp.humanize import quoted
 from localmcp.index.federation import Federation, MountedFile, never_changed, split_name
-from localmcp.quickstarts import answers, store
+from localmcp.quickstarts import store
 from localmcp.quickstarts.documents import (
     Draft,
     Reading,
+    ReportedProblem,
     Unreadable,
     exported_document,
     read_path,
     read_text,
+    render,
+    task_count,
     write_documents,
 )
-from localmcp.quickstarts.search import Catalogs, Field, Match, Request, find_quickstarts
+from localmcp.quickstarts.search import Catalog, Field, Match, MatchType, Request, find_quickstarts, match_type
 from localmcp.quickstarts.store import Row
-from localmcp.schemas import did_you_mean
+from localmcp.schemas import Json, compact_json, did_you_mean, mapping_of, without_none
 from localmcp.storage.connections import check_levenshtein
-from localmcp.storage.database import Database
-from localmcp.tools import Param, at_most, current_scope, hidden_change, hidden_tool, integer_or_string, tool
+from localmcp.storage.database import Database, fetch_one
+from localmcp.tools import Answer, Param, at_most, current_scope, hidden_change, hidden_tool, integer_or_string, tool
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +47,109 @@ DEFAULT_LIMIT, MOST_RESULTS = 10, 50
 DEFAULT_DISTANCE = 7
 IMPORTED_AT_ONCE = 500
 """Quick starts written in one transaction; a file is never divided unless it alone holds more."""
+LONGEST_STEPS = 6_000
+"""Characters of a guide that a language model is shown at once."""
+
+MatchedField = Literal["name", "display_name", "description", "document"]
+
+
+class SearchParams(TypedDict):
+    """What was searched for: the texts that were given (S0-21)."""
+
+    name: NotRequired[str]
+    displayName: NotRequired[str]
+    description: NotRequired[str]
+    maxDistance: int
+
+
+class Found(TypedDict):
+    """What is said of every match."""
+
+    displayName: str
+    description: str
+    score: int
+    matchType: MatchType
+    matchedField: MatchedField
+    origin: NotRequired[str]
+    """The mounted file that it is in, which is also said in its name: `team:deploy`."""
+
+
+class BestMatch(Found):
+    """The single best match (S0-20); the two words are those of the list."""
+
+    quickstart: dict[str, Any]
+    """As stored: id, name, content, created_at, updated_at."""
+
+
+class MatchedQuickstart(Found):
+    """One line of the list (S0-19)."""
+
+    name: str
+
+
+class SearchAnswer(TypedDict):
+    """The answer of `searchQuickstarts`: the best match and the list [C0-2]."""
+
+    tool: str
+    searchParams: SearchParams
+    result: NotRequired[BestMatch]
+    results: list[MatchedQuickstart]
+    count: int
+    fallback: NotRequired[bool]
+    message: NotRequired[str]
+    notices: NotRequired[list[str]]
+    """Mounted files that could not be searched."""
+
+
+class ListedQuickstart(TypedDict):
+    """A quick start in the catalog."""
+
+    name: str
+    displayName: str
+    description: str
+    tags: list[str]
+    type: NotRequired[str]
+    durationMinutes: NotRequired[int]
+    tasks: int
+    link: NotRequired[str]
+    origin: NotRequired[str]
+
+
+class CatalogList(TypedDict):
+    """The answer of `listQuickstarts`."""
+
+    count: int
+    total: int
+    quickstarts: list[ListedQuickstart]
+    tags: dict[str, int]
+
+
+class ShownQuickstart(TypedDict):
+    """A quick start to read."""
+
+    name: str
+    displayName: str
+    markdown: str
+    tasks: int
+    origin: NotRequired[str]
+
+
+class ImportReport(TypedDict):
+    """What an import did. `skipped` was left out; `warnings` were taken as they are."""
+
+    added: int
+    updated: int
+    unchanged: int
+    skipped: list[ReportedProblem]
+    warnings: list[ReportedProblem]
+
+
+class ExportAnswer(TypedDict):
+    """Quick starts as one text that can be imported again."""
+
+    count: int
+    format: str
+    text: str
 
 
 def lenient_distance(name: str, value: Any) -> Any:
@@ -55,8 +165,26 @@ def explain_failure(error: LocalMCPError) -> dict[str, Any]:
     log.warning("quick starts cannot be searched: %s", error)
     is_missing = isinstance(error, FileUnavailable)
     failure = "Error: Database connection not available" if is_missing else "Error searching quickstarts"
-    answer = answers.search_answer(Request({}, 0, 0), DEFAULT_DISTANCE, [], None)
+    answer = search_answer(Request({}, 0, 0), DEFAULT_DISTANCE, [], None)
     return {**answer, "message": f"{failure}: {error}"}
+
+
+def answer_text(answer: SearchAnswer) -> str:
+    """Return the sentence where there is one (S0-7, S0-8, S0-21), else the whole answer."""
+    return answer.get("message") or compact_json(answer)
+
+
+def lean_answer(answer: SearchAnswer) -> Answer:
+    """Return the answer for a language model: the best match as steps, the others by name and title."""
+    best = answer.get("result")
+    if "message" in answer or best is None:
+        return Answer(dict(answer), answer_text(answer), whole_text=True)
+    steps = render(best["quickstart"]["content"], name=answer["results"][0]["name"]).rstrip()
+    if len(steps) > LONGEST_STEPS:
+        steps = f"{steps[:LONGEST_STEPS]} …\n\nThe rest: showQuickstart"
+    others = [f"- {match['name']}: {match['displayName']}" for match in answer["results"][1:]]
+    text = "\n".join([steps, *(["\nOther matches:", *others] if others else []), *answer.get("notices", [])])
+    return Answer(dict(answer), text, whole_text=True)
 
 
 class Quickstarts:
@@ -65,7 +193,16 @@ class Quickstarts:
     def __init__(self, database: Database, federation: Federation) -> None:
         self._database = database
         self._federation = federation
-        self._catalogs = Catalogs()
+        self._lock = threading.Lock()
+        self._snapshots: WeakKeyDictionary[Database, Catalog] = WeakKeyDictionary()
+
+    def _catalog(self, database: Database, connection: apsw.Connection) -> Catalog:
+        """Return the snapshot of a file as of this connection, remade when its generation of quick starts moves on."""
+        with self._lock:
+            catalog = self._snapshots.get(database)
+            if catalog is None or catalog.generation != fetch_one(connection, "select quickstarts from state"):
+                catalog = self._snapshots[database] = Catalog(connection)
+            return catalog
 
     # ------------------------------------------------------------ search
 
@@ -85,8 +222,8 @@ class Quickstarts:
             "{displayName}",
         ),
         accepts={"limit": partial(at_most, MOST_RESULTS), "maxDistance": lenient_distance},
-        text=answers.answer_text,
-        lean=answers.lean_answer,
+        text=answer_text,
+        lean=lean_answer,
         on_error=explain_failure,
     )
     def search(
@@ -97,7 +234,7 @@ class Quickstarts:
         limit: Annotated[int, Param("Results", minimum=1, maximum=MOST_RESULTS)] = DEFAULT_LIMIT,
         maxDistance: Annotated[int, Param("Typing errors forgiven in all", minimum=0)] = DEFAULT_DISTANCE,
         tag: Annotated[str | None, Param("Only with this tag: value or kind:value")] = None,
-    ) -> answers.SearchAnswer:
+    ) -> SearchAnswer:
         """Find quick starts (short guides and links to manuals) by name, title or description, typos forgiven; give at
         least one of the three. Returns the best match whole and the list, lowest score first (0 = exact)."""
         texts_by_field: dict[Field, str | None] = {
@@ -109,22 +246,22 @@ class Quickstarts:
         request = Request(texts, limit, maxDistance, tag or None)
         if not texts:
             message = "Error: At least one search parameter (name, displayName, or description) must be provided"
-            return {**answers.search_answer(request, maxDistance, [], None), "message": message}
+            return {**search_answer(request, maxDistance, [], None), "message": message}
         try:
             with self._database.read() as connection:
                 return self._answer(connection, request)
         except apsw.Error as error:
             raise LocalMCPError(str(error)) from error
 
-    def _answer(self, connection: apsw.Connection, request: Request) -> answers.SearchAnswer:
+    def _answer(self, connection: apsw.Connection, request: Request) -> SearchAnswer:
         notices: list[str] = []
         fuzzy = check_levenshtein(connection)
         if not fuzzy:
             log.warning("levenshtein is not available in this file: quick starts are searched by substring")
-        own = find_quickstarts(connection, self._catalogs.read(self._database, connection), request, fuzzy=fuzzy)
+        own = find_quickstarts(connection, self._catalog(self._database, connection), request, fuzzy=fuzzy)
 
         def search_mounted(file: MountedFile, theirs: apsw.Connection) -> list[Match]:
-            catalog = self._catalogs.read(file.database, theirs)
+            catalog = self._catalog(file.database, theirs)
             matches = find_quickstarts(theirs, catalog, request, fuzzy=check_levenshtein(theirs))
             same = _same_quickstarts(connection, theirs, [match.name for match in matches])
             return [match._replace(origin=file.name) for match in matches if same.get(match.name) is False]
@@ -137,7 +274,7 @@ class Quickstarts:
             best = self._find_mounted(first.shown_name) if first.origin else store.find_row(connection, first.name)
             if best is None:
                 raise NotFound(f"{first.shown_name} was removed meanwhile.")
-        answer = answers.search_answer(request, request.max_distance if fuzzy else 0, matches, best)
+        answer = search_answer(request, request.max_distance if fuzzy else 0, matches, best)
         if notices:
             answer["notices"] = notices
         if not fuzzy:
@@ -161,7 +298,7 @@ class Quickstarts:
         path: Annotated[str | None, Param("File or folder; only for the person at the machine")] = None,
         text: Annotated[str | None, Param("The documents themselves", max_length=10_000_000)] = None,
         format: Annotated[Literal["yaml", "json", "jsonl"], Param("Form of text")] = "yaml",  # noqa: A002
-    ) -> answers.ImportReport:
+    ) -> ImportReport:
         """Import quick starts from YAML, JSON or JSON Lines: ConsoleQuickStart documents, or rows {name, content}.
         Known names are updated. A broken file is reported and left out whole."""
         if (path is None) == (text is None):
@@ -176,7 +313,7 @@ class Quickstarts:
             readings = [Reading(skipped=[{"where": "text", "problem": str(error)}])]
         return self._import(readings)
 
-    def import_path(self, path: str | Path) -> answers.ImportReport:
+    def import_path(self, path: str | Path) -> ImportReport:
         """Import a file, or every YAML and JSON file of a folder.
 
         Raises:
@@ -188,8 +325,8 @@ class Quickstarts:
             raise NotFound(f"There is no file or folder {expanded}.")
         return self._import(read_path(expanded))
 
-    def _import(self, readings: Iterable[Reading]) -> answers.ImportReport:
-        report: answers.ImportReport = {"added": 0, "updated": 0, "unchanged": 0, "skipped": [], "warnings": []}
+    def _import(self, readings: Iterable[Reading]) -> ImportReport:
+        report: ImportReport = {"added": 0, "updated": 0, "unchanged": 0, "skipped": [], "warnings": []}
         drafts: list[Draft] = []
         for reading in readings:
             report["skipped"] += reading.skipped
@@ -220,7 +357,7 @@ class Quickstarts:
         tag: Annotated[str | None, Param("Only with this tag: value or kind:value")] = None,
         limit: Annotated[int, Param("Quick starts", minimum=1, maximum=1000)] = 50,
         offset: Annotated[int, Param("Passed over first", minimum=0)] = 0,
-    ) -> answers.CatalogList:
+    ) -> CatalogList:
         """List the quick starts by title, with tags."""
         with self._database.read() as connection:
             own_names = store.names(connection)
@@ -239,7 +376,7 @@ class Quickstarts:
         return {
             "count": len(rows),
             "total": sum(total for _, total, _ in shelves),
-            "quickstarts": [answers.listed_quickstart(row) for row in rows],
+            "quickstarts": [listed_quickstart(row) for row in rows],
             "tags": dict(sorted(tags.items(), key=lambda pair: (-pair[1], pair[0]))),
         }
 
@@ -254,10 +391,10 @@ class Quickstarts:
         ),
         text=lambda shown: shown["markdown"],
     )
-    def show(self, name: Annotated[str, Param("Name or title")]) -> answers.ShownQuickstart:
+    def show(self, name: Annotated[str, Param("Name or title")]) -> ShownQuickstart:
         """Return a quick start as Markdown: introduction, tasks with review steps, conclusion, what comes next."""
         with self._database.read() as connection:
-            return answers.shown_quickstart(self._find(connection, name))
+            return shown_quickstart(self._find(connection, name))
 
     @hidden_tool(
         "exportQuickstarts",
@@ -273,7 +410,7 @@ class Quickstarts:
         names: Annotated[list[str] | None, Param("Which; all if not given")] = None,
         format: Annotated[Literal["yaml", "json", "jsonl"], Param("Form of the text")] = "yaml",  # noqa: A002
         tag: Annotated[str | None, Param("Only with this tag")] = None,
-    ) -> answers.ExportAnswer:
+    ) -> ExportAnswer:
         """Return quick starts as one text that `importQuickstarts` reads back without a difference."""
         with self._database.read() as connection:
             if names is None:
@@ -334,3 +471,71 @@ def _same_quickstarts(own: apsw.Connection, theirs: apsw.Connection, names: Iter
     their_contents = store.contents(theirs, names)
     own_contents = store.contents(own, their_contents)
     return {name: own_contents.get(name) == content for name, content in their_contents.items()}
+
+
+# ---------------------------------------------------------------- answers
+
+
+_KEYS: dict[Field, str] = {"name": "name", "display_name": "displayName", "description": "description"}
+
+
+def search_answer(request: Request, max_distance: int, matches: Sequence[Match], best: Row | None) -> SearchAnswer:
+    """Return the answer to a request; `best` is the row of the first match, None if there is none."""
+    params = cast(SearchParams, {_KEYS[field]: text for field, text in request.texts.items()})
+    params["maxDistance"] = max_distance
+    answer: SearchAnswer = {"tool": "searchQuickstarts", "searchParams": params, "results": [], "count": len(matches)}
+    if best is None:
+        said = ", ".join(f"{_KEYS[field]}='{quoted(text)}'" for field, text in request.texts.items())
+        answer["message"] = f"No quickstarts found matching ({said}) with Levenshtein distance ≤{max_distance}"
+        if request.tag:
+            answer["message"] += (
+                f"\nOnly those with the tag '{quoted(request.tag)}' were searched; listQuickstarts shows the tags."
+            )
+        return answer
+    answer["results"] = [cast(MatchedQuickstart, {"name": match.shown_name, **_facts(match)}) for match in matches]
+    times = {"created_at": best.created_at, "updated_at": best.updated_at}
+    whole = {"id": best.id, "name": best.shown_name, "content": best.content, **times}
+    answer["result"] = cast(BestMatch, {**_facts(matches[0]), "quickstart": whole})
+    return answer
+
+
+def _facts(match: Match) -> Any:
+    return without_none(
+        {
+            "displayName": match.display_name,
+            "description": match.description,
+            "score": match.score,
+            "matchType": match_type(match.score),
+            "matchedField": match.matched_field,
+            "origin": match.origin,
+        }
+    )
+
+
+def listed_quickstart(row: Row) -> ListedQuickstart:
+    spec = mapping_of(row.content.get("spec"))
+    kind, link = mapping_of(spec.get("type")).get("text"), mapping_of(spec.get("link")).get("href")
+    minutes = spec.get("durationMinutes")
+    listed: Json = {
+        "name": row.shown_name,
+        "displayName": row.display_name,
+        "description": row.description,
+        "tags": list(dict.fromkeys(value for _, value in row.tags)),
+        "tasks": task_count(row.content),
+        "type": kind if isinstance(kind, str) else None,
+        "link": link if isinstance(link, str) else None,
+        "durationMinutes": minutes if isinstance(minutes, int) else None,
+        "origin": row.origin,
+    }
+    return without_none(listed)
+
+
+def shown_quickstart(row: Row) -> ShownQuickstart:
+    shown = {
+        "name": row.shown_name,
+        "displayName": row.display_name,
+        "markdown": render(row.content, name=row.shown_name, tags=row.tags),
+        "tasks": task_count(row.content),
+        "origin": row.origin,
+    }
+    return without_none(shown)

@@ -297,3 +297,70 @@ def write_documents(documents: Sequence[Json], form: str) -> str:
 
     dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
     return yaml.dump_all(documents, Dumper=dumper, sort_keys=False, allow_unicode=True, width=100, explicit_start=True)
+
+
+# ---------------------------------------------------------------- as Markdown
+
+
+def render(content: Json, *, name: str, tags: Sequence[tuple[str, str]] = ()) -> str:
+    """Return a quick start to read: introduction, tasks with their review steps, conclusion and what comes next."""
+    spec = mapping_of(content.get("spec"))
+    conclusion, link = _text(spec.get("conclusion")), mapping_of(spec.get("link"))
+    href = _text(link.get("href"))
+    minutes = spec.get("durationMinutes")
+    facts = [
+        f"`{name}`",
+        _text(mapping_of(spec.get("type")).get("text")),
+        f"{minutes} minutes" if isinstance(minutes, int) and minutes > 1 else "",
+        ", ".join(dict.fromkeys(value for _, value in tags)),
+    ]
+    tasks: list[str] = []
+    for number, task in enumerate(list_of(spec.get("tasks")), start=1):
+        fields = mapping_of(task)
+        review, summary = mapping_of(fields.get("review")), mapping_of(fields.get("summary"))
+        tasks += [
+            f"## {number}. {_text(fields.get('title'))}",
+            _text(fields.get("description")),
+            _quoted("Check your work", review.get("instructions")),
+            _quoted("If that failed", review.get("failedTaskHelp")),
+            _text(summary.get("success")),
+        ]
+    parts = [
+        f"# {_text(spec.get('displayName')) or name}",
+        _text(spec.get("description")),
+        " · ".join(fact for fact in facts if fact),
+        _listed("Before you begin", spec.get("prerequisites")),
+        _text(spec.get("introduction")),
+        *tasks,
+        f"## Done\n\n{conclusion}" if conclusion else "",
+        _listed("Next", spec.get("nextQuickStart")),
+        f"[{_text(link.get('text')) or href}]({href})" if href else "",
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def task_count(content: Json) -> int:
+    """Return how many tasks a quick start has."""
+    return len(list_of(mapping_of(content.get("spec")).get("tasks")))
+
+
+def _quoted(title: str, value: Any) -> str:
+    text = _text(value)
+    return f"> **{title}.** " + text.replace("\n", "\n> ") if text else ""
+
+
+def _listed(title: str, value: Any) -> str:
+    items = [_text(item) for item in list_of(value)]
+    lines = [f"- {item}" for item in items if item]
+    return "\n".join([f"**{title}**", "", *lines]) if lines else ""
+
+
+def _text(value: Any) -> str:
+    """Return text without the marks that only a web console understands."""
+    if not isinstance(value, str):
+        return ""
+    # None of the parts may hold what begins the next one, or a text of nothing but brackets takes hours.
+    plain = re.sub(r"\[([^\[\]\n]+)\]\{\{highlight [^{}]*\}\}", r"**\1**", value.strip())
+    kind = r"\[([^\[\]]+)\]\{\{admonition ([^{}]*)\}\}"
+    plain = re.sub(kind, lambda match: f"**{match[2].strip().capitalize() or 'Note'}:** {match[1]}", plain)
+    return re.sub(r"\{\{(?:copy|execute|highlight|admonition)[^{}]*\}\}", "", plain)

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import json
 import re
-import threading
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from os.path import commonprefix
 from typing import Literal, NamedTuple
-from weakref import WeakKeyDictionary
 
 import apsw
 
 from localmcp.index.federation import shown_name
-from localmcp.storage.database import Database, fetch_all, fetch_column, fetch_one
+from localmcp.storage.database import fetch_all, fetch_column, fetch_one
 from localmcp.wording.languages import detect_language
 from localmcp.wording.normalize import fold, index_text, stem, stop_words
 
@@ -344,22 +342,6 @@ class Catalog:
             if query.pattern in text
         }
         return {identity: fallback_score(where, far) for identity, far in distances.items() if far is not None}
-
-
-class Catalogs:
-    """The newest snapshot of each file, remade when its generation of quick starts moves on. Thread-safe."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._made: WeakKeyDictionary[Database, Catalog] = WeakKeyDictionary()
-
-    def read(self, database: Database, connection: apsw.Connection) -> Catalog:
-        """Return the snapshot as of this connection, which belongs to the database."""
-        with self._lock:
-            catalog = self._made.get(database)
-            if catalog is None or catalog.generation != fetch_one(connection, "select quickstarts from state"):
-                catalog = self._made[database] = Catalog(connection)
-            return catalog
 
 
 def find_quickstarts(connection: apsw.Connection, catalog: Catalog, request: Request, *, fuzzy: bool) -> list[Match]:

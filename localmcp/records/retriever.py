@@ -23,8 +23,7 @@ from localmcp.index.conditions import Condition, comparisons, parse_condition
 from localmcp.index.filters import SOURCE_COLUMNS, Filters, parse_range
 from localmcp.index.passages import Match, Row, best_matches, load_rows, nearest_to_any
 from localmcp.index.search import Index, SearchOutcome, SearchRequest
-from localmcp.milvus.collection import Milvus, MilvusCollection, MilvusRow
-from localmcp.milvus.filters import filters_text
+from localmcp.milvus.collection import Milvus, MilvusCollection, MilvusRow, filters_text
 from localmcp.milvus.mounted import MilvusFile
 from localmcp.models import LazyEmbedder, ModelIdentity
 from localmcp.schemas import did_you_mean
