@@ -146,9 +146,9 @@ def parse_entry(name: str, raw: Any) -> ServerEntry:
     """Return the entry; a mistake becomes its `problem`, so that it does not cost the other servers."""
     if not isinstance(raw, dict):
         problem = f"it must be an object, not {type(raw).__name__}"
-        return ServerEntry.model_construct(name=name, raw={}, namespace=normalise_namespace(name), problem=problem)
+        return ServerEntry.model_construct(name=name, raw={}, namespace=normalize_namespace(name), problem=problem)
     raw = cast(Json, raw)
-    own: Json = {"name": name, "raw": raw, "namespace": normalise_namespace(str(raw.get("namespace") or name))}
+    own: Json = {"name": name, "raw": raw, "namespace": normalize_namespace(str(raw.get("namespace") or name))}
     try:
         given = {key: value for key, value in raw.items() if value is not None and key != "problem"}
         return ServerEntry.model_validate({**given, **own})
@@ -158,7 +158,7 @@ def parse_entry(name: str, raw: Any) -> ServerEntry:
         return ServerEntry.model_construct(**own, problem=f"{place}: {message}" if place else message)
 
 
-def normalise_namespace(name: str) -> str:
+def normalize_namespace(name: str) -> str:
     """`My Server!` -> `My_Server`: letters, digits, `-`, single `_`, 1 to 24 characters."""
     plain = re.sub(r"[^A-Za-z0-9-]+", "_", name).strip("_-")
     if not plain or len(plain) > _MOST_NAMESPACE:

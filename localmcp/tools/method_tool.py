@@ -65,8 +65,6 @@ def canonical_names(arguments: Mapping[str, Any], parameters: Collection[str]) -
     nested under one name, such as `arguments`, are unwrapped. Anything else stays as it is and is refused later, with
     the nearest name.
     """
-    if all(name in parameters for name in arguments):
-        return dict(arguments)
     wrappers = ("arguments", "args", "input", "params", "parameters", "kwargs")
     by_fold = {fold_name(name): name for name in parameters}
     free = [name for name in parameters if name not in arguments]
@@ -189,7 +187,8 @@ class MethodTool(Tool):
         """
         accepted: Json = {}
         certain = True
-        for name, value in canonical_names(arguments, self._parameters).items():
+        known = arguments.keys() <= self._parameters.keys()
+        for name, value in (arguments if known else canonical_names(arguments, self._parameters)).items():
             if name in self.mark.accepts and value is not None:
                 value = self.mark.accepts[name](name, value)
             plain = name in self._parameters and is_plain_value(value, self._hints[name])

@@ -125,7 +125,8 @@ class Registry:
 
     def find(self, name: str) -> Tool | None:
         """Return the tool of that name in the current scope, or None; what a provider raises passes through."""
-        if not current_scope().names(name):
+        allowed = current_scope().tools
+        if allowed is not None and name not in allowed:
             return None
         if name in self._tools:
             return self._tools[name]

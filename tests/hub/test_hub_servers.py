@@ -534,7 +534,7 @@ TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 @settings(suppress_health_check=[HealthCheck.too_slow])
 @given(st.text(min_size=1), st.lists(st.text(min_size=1), unique=True))
 def test_every_name_becomes_one_that_clients_take_and_no_two_become_one(server: str, tools: list[str]) -> None:
-    namespace = entries.normalise_namespace(server)
+    namespace = entries.normalize_namespace(server)
     shown = exposed_names(namespace, tools)
     assert sorted(shown.values()) == sorted(tools)
     assert all(TOOL_NAME.fullmatch(name) and name.startswith(f"{namespace}__") for name in shown)
