@@ -93,9 +93,11 @@ def show(session: Session, name: str, window: int, offset: int) -> int:
     if "source" not in document and not session.as_json:
         with session.existing().database.read() as connection:
             near = None if os.path.exists(name) else nearest_source(connection, name)
-        reason = f"See why with: localmcp why {command_line(name)}"
-        hint = f"Did you mean '{near}'?" if near else reason if os.path.exists(name) else ""
-        raise NotFound(document["message"], hint=f"{hint}   (List the documents with: localmcp sources)".strip())
+        hint = "List the documents with: localmcp sources"
+        if near or os.path.exists(name):
+            advice = f"Did you mean '{near}'?" if near else f"See why with: localmcp why {command_line(name)}"
+            hint = f"{advice}   ({hint})"
+        raise NotFound(document["message"], hint=hint)
 
     def print_document(page: Json) -> None:
         """Print the whole text; what one call cannot carry is fetched by the next."""

@@ -229,6 +229,7 @@ class Session:
 
 def with_commands(text: str) -> str:
     """Return words about tools as a person reads them: each with the command that calls it."""
+    text = re.sub(r" *\(as a tool: [^)]*\)", "", text)
     return re.sub(r"\b[a-z]+(_[a-z]+|[A-Z]\w*)+\b", lambda name: COMMAND_OF_TOOL.get(name[0], name[0]), text)
 
 

@@ -282,16 +282,18 @@ class SearchPane(Pane):
         """
         if hit is not self.hit:
             return
+        # Another search may have begun when the passage comes.
+        result = self.found.result
 
         def show(around: Json) -> None:
             from localmcp.tui.markdown import passages_content
 
             around["chunks"] = [chunk for chunk in around["chunks"] if chunk["relativePosition"] >= 0]
             span = hit.get("highlight", {"start": 0, "stop": 0})
-            sentence, spans = hit["content"][span["start"] : span["stop"]], Matcher(self.found.result, hit).spans
+            sentence, spans = hit["content"][span["start"] : span["stop"]], Matcher(result, hit).spans
             copies = ", ".join(map(short, hit.get("alsoIn", ())))
             file = {"file": FRESHNESS.get(hit["freshness"], "not a file of this machine")}
-            why = [*facts({**explanation(self.found.result, hit), **file}), ""] if self.explains else []
+            why = [*facts({**explanation(result, hit), **file}), ""] if self.explains else []
 
             def draw(width: int) -> Content:
                 text = passages_content(self, around, sentence, spans, self.text, width)

@@ -46,13 +46,10 @@ def test_every_command_has_help(cli) -> None:
         assert "--db FILE" in ran.out
 
 
-def test_an_unknown_option_is_a_usage_error(cli) -> None:
+def test_errors_are_words_and_an_object_on_stderr_when_json_is_asked_for(cli) -> None:
     ran = cli("search", "--modus", "keyword", "x")
     assert ran.code == 2
     assert "--modus" in ran.err and "See: localmcp search --help" in ran.err
-
-
-def test_errors_are_an_object_on_stderr_when_json_is_asked_for(cli) -> None:
     ran = cli("search", "--json", "--limit", "0", "x")
     assert (ran.code, ran.out, ran.error["code"]) == (2, "", "usage")
     ran = cli("search", "x", "--json", "--db", "typo.localmcp")
@@ -125,9 +122,6 @@ def test_a_file_that_fails_makes_the_exit_code_1_and_the_others_are_added(cli, n
     assert ran.code == 1
     assert "3 indexed" in ran.err and "failed: notes/broken.pdf: " in ran.err
     assert cli("status", "--json").json["stats"]["totalSources"] == 3
-
-
-def test_add_without_any_such_path_fails_and_names_it(cli) -> None:
     ran = cli("add", "nowhere", "--json")
     assert (ran.code, ran.error["code"]) == (1, "not_found")
     assert "nowhere" in ran.error["message"]
@@ -180,14 +174,11 @@ def test_a_changed_file_is_marked(filled, notes: Path) -> None:
 # ---------------------------------------------------------------- documents
 
 
-@pytest.mark.parametrize("name", ["notes/garden.md", "garden.md", "Tomatoes"])
-def test_show_prints_a_document_exactly(filled, name: str) -> None:
-    ran = filled("show", name)
-    assert (ran.code, ran.out) == (0, GARDEN)
-    assert "Tomatoes" in ran.err
-
-
-def test_show_prints_the_passages_around_a_hit(filled) -> None:
+def test_show_prints_a_document_exactly_or_the_passages_around_a_hit(filled) -> None:
+    for name in ("notes/garden.md", "garden.md", "Tomatoes"):
+        ran = filled("show", name)
+        assert (ran.code, ran.out) == (0, GARDEN)
+        assert "Tomatoes" in ran.err
     hit = filled("search", "calcium", "--json").json["results"][0]
     ran = filled("show", hit["chunkId"])
     assert ran.code == 0 and "lack of calcium" in ran.out
@@ -201,15 +192,11 @@ def test_show_fails_for_what_is_not_there(filled) -> None:
     assert as_json.json["error"] == "Invalid sourceId format"
 
 
-def test_sources_lists_documents_with_their_places(filled) -> None:
+def test_documents_are_listed_by_where_their_files_are_and_when_these_changed(filled, notes: Path) -> None:
     ran = filled("sources")
-    assert ran.code == 0
-    assert len(ran.out.splitlines()) == 4
+    assert (ran.code, len(ran.out.splitlines())) == (0, 4)
     assert f"notes{os.sep}garden.md" in ran.out
     assert filled("sources", "--json", "-n", "1").json["total"] == 3
-
-
-def test_documents_are_listed_by_where_their_files_are_and_when_these_changed(filled, notes: Path) -> None:
     box = notes / "box.mbox"
     box.write_text("From a@b Thu Jan  1 00:00:00 2015\nFrom: a@b\nSubject: Cheese\n\nTwelve a kilo.\n\n" * 2)
     os.utime(notes / "garden.md", (86_400, 86_400))
@@ -261,6 +248,8 @@ def test_removed_documents_go_to_the_trash_and_come_back(filled) -> None:
     listed = filled("trash", "list")
     assert trashed[0]["sourceId"] in listed.out
     assert "localmcp trash restore brings documents back." in listed.err, "a person is told the command"
+    unknown = filled("trash", "restore", "nothing").err
+    assert "localmcp trash list" in unknown and "tool" not in unknown
     assert "removed by you" in filled("refresh").err
     for name in (trashed[0]["sourceId"], "tomatoes", "notes/garden.md"):
         assert filled("trash", "restore", name).code == 0
@@ -299,22 +288,6 @@ def test_a_file_from_elsewhere_is_read_only_until_it_is_adopted(
     assert filled("status", "--json").json["file"]["writable"] is False
     assert filled("adopt", str(config.load_settings().database)).code == 0
     assert filled("add", str(notes)).code == 0
-
-
-def test_tools_lists_visible_and_hidden_ones_with_their_parameters(cli) -> None:
-    rows = {line.split()[0]: line for line in cli("tools").out.splitlines() if line}
-    assert "yes" in rows["search"] and "query* (string), limit (integer 1..100)" in rows["search"]
-    assert "yes" not in rows["verify_citation"] and "quote*" in rows["verify_citation"]
-    listed = cli("tools", "--json").json
-    assert listed["count"] == len(listed["tools"])
-
-
-@pytest.mark.parametrize("source", ["argument", "file", "stdin"])
-def test_call_takes_its_arguments_from_anywhere(filled, tmp_path: Path, source: str) -> None:
-    arguments = '{"query": "calcium", "mode": "keyword"}'
-    (tmp_path / "arguments.json").write_text(arguments)
-    given = {"argument": arguments, "file": "@arguments.json", "stdin": "-"}[source]
-    assert filled("call", "search", given, stdin=arguments.encode()).json["count"] == 1
 
 
 def test_settings_are_written_read_and_removed_and_secrets_are_not_shown(cli) -> None:

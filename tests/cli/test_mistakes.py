@@ -47,18 +47,12 @@ def test_a_tool_that_writes_makes_the_file(cli, tmp_path: Path) -> None:
     assert file.exists()
 
 
-def test_restore_looks_before_it_asks(filled) -> None:
+def test_restore_and_remove_look_before_they_ask(filled, notes: Path) -> None:
     ran = filled("restore", "notes/garden.md")
     assert (ran.code, "localmcp trash restore ID" in ran.err, "Replace" in ran.err) == (4, True, False)
-
-
-def test_remove_looks_before_it_asks(filled) -> None:
     ran = filled("remove", "/nope")
     assert ran.code == 1
     assert "No document '/nope'." in ran.err and "trash?" not in ran.err
-
-
-def test_remove_asks_with_the_number_of_documents(filled, notes: Path) -> None:
     assert "Put 3 documents" in filled("remove", str(notes)).err
 
 
@@ -232,23 +226,7 @@ UNFIT = (
 )
 
 
-@pytest.mark.parametrize(
-    ("words", "advice"),
-    UNFIT,
-    ids=[
-        "type",
-        "field",
-        "ftp",
-        "folder",
-        "unnamed",
-        "mount",
-        "provider",
-        "time",
-        "ago",
-        "months",
-        "help",
-    ],
-)
+@pytest.mark.parametrize(("words", "advice"), UNFIT, ids=[" ".join(words) for words, _ in UNFIT])
 def test_what_cannot_be_meant_is_refused_with_what_would_be_accepted(
     filled, words: tuple[str, ...], advice: str
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +18,11 @@ def tools(cli: Any) -> Any:
 
 
 def test_alone_it_lists_and_so_does_list(cli) -> None:
-    assert cli().out == cli("list").out != ""
+    shown = cli().out
+    assert shown == cli("list").out
+    rows = {line.split()[0]: line for line in shown.splitlines() if line}
+    assert "yes" in rows["search"] and "query* (string), limit (integer 1..100)" in rows["search"]
+    assert "yes" not in rows["verify_citation"] and "quote*" in rows["verify_citation"]
     listed = cli("--json").json
     assert listed["count"] == len(listed["tools"]) and "search" in [each["name"] for each in listed["tools"]]
 
@@ -35,11 +40,13 @@ def test_show_tells_everything_of_one_tool(cli) -> None:
     assert (missing.code, missing.error["hint"]) == (2, "Did you mean 'greetUser'?")
 
 
-def test_call_takes_json_and_pairs(cli) -> None:
+def test_call_takes_json_and_pairs(cli, tmp_path: Path) -> None:
     by_json = cli("call", "addNumbers", '{"a": 2, "b": 3}')
     assert by_json.code == 0
     assert cli("call", "addNumbers", "a=2", "b=3").out == by_json.out
     assert cli("call", "addNumbers", "-", stdin=b'{"a": 2, "b": 3}').out == by_json.out
+    (tmp_path / "arguments.json").write_text('{"a": 2, "b": 3}')
+    assert cli("call", "addNumbers", "@arguments.json").out == by_json.out
     wrong = cli("call", "addNumbers", "a=2", "c=3", "--json")
     assert (
         wrong.code == 2 and "b: required" in wrong.error["message"] and "c: not a parameter" in wrong.error["message"]
@@ -48,24 +55,11 @@ def test_call_takes_json_and_pairs(cli) -> None:
 
 
 def test_values_are_read_as_the_schema_wants_them() -> None:
-    schema = {
-        "properties": {
-            "text": {"type": "string"},
-            "kind": {"enum": ["1", "2"]},
-            "count": {"type": "integer"},
-            "tags": {"type": "array"},
-            "map": {"type": "object"},
-        }
-    }
+    kinds = {"text": "string", "count": "integer", "tags": "array", "map": "object"}
+    schema = {"properties": {"kind": {"enum": ["1", "2"]}, **{name: {"type": kind} for name, kind in kinds.items()}}}
     pairs = ("text=5", "kind=1", "count=5", "tags=a", 'map={"a": 1}', "more=x=y")
-    assert read_pairs(pairs, schema) == {
-        "text": "5",
-        "kind": "1",
-        "count": 5,
-        "tags": ["a"],
-        "map": {"a": 1},
-        "more": "x=y",
-    }
+    values = {"text": "5", "kind": "1", "count": 5, "tags": ["a"], "map": {"a": 1}, "more": "x=y"}
+    assert read_pairs(pairs, schema) == values
     assert read_pairs(("tags=[1, 2]", "count=many"), schema) == {"tags": [1, 2], "count": "many"}
 
 
