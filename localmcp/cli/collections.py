@@ -76,9 +76,6 @@ retrieve = tool_command(
 )  # fmt: skip
 
 
-# ---------------------------------------------------------------- collections
-
-
 @group()
 def collections() -> None:
     """Make, fill, describe and drop collections and partitions: documents you added, texts with metadata.
@@ -131,9 +128,6 @@ tool_command(
     partitions, "drop", Collections.drop_partition, "Put a partition with everything in it into the trash.",
     ask=_ask, arguments=PARTITION, without=("confirm",),
 )  # fmt: skip
-
-
-# ---------------------------------------------------------------- records
 
 
 @collections.command("insert")
@@ -203,9 +197,6 @@ tool_command(
     ask=_ask_deletion, instead={"filter": _filter("Everything that fulfils this")},
     arguments={**NAME, "ids": "[ID]..."}, spelled={"partition_name": "-p --partition"}, without=("confirm",),
 )  # fmt: skip
-
-
-# ---------------------------------------------------------------- tables in documents
 
 
 def _show_tables(session: Session, value: Json) -> None:

@@ -23,9 +23,6 @@ from localmcp.visible_text import visible
 FRESHNESS = {"changed": "the file has changed since it was indexed", "missing": "the file is gone"}
 
 
-# ---------------------------------------------------------------- search
-
-
 @command()
 @tool_options(
     PassageSearch.search,
@@ -66,9 +63,6 @@ def parse_metadata(pairs: tuple[str, ...]) -> Json:
     """`("year=2024", "tags=[1, 2]", "author=Ada")` as `{"year": 2024, "tags": [1, 2], "author": "Ada"}`."""
     wrong = "--meta: '{}' must be KEY=VALUE, such as author=Ada or year=2024."
     return {key: json_or_text(value) for key, value in (split_pair(pair, wrong.format(pair)) for pair in pairs)}
-
-
-# ---------------------------------------------------------------- read and list
 
 
 @command()
@@ -169,9 +163,6 @@ tags = tool_command(
     None, "tags", LibraryTools.list_tags, "List the tags of the documents, the most used first.",
     columns=("tag", "documents"),
 )  # fmt: skip
-
-
-# ---------------------------------------------------------------- remove and the trash
 
 
 @command()

@@ -114,9 +114,6 @@ def refresh(session: Session, collection: str | None, confirmed: bool, no_wait: 
         return run_ingest(session, collection, partial(work, confirm_removals=True), folders, wait=wait)
 
 
-# ---------------------------------------------------------------- running, and the summary
-
-
 def run_ingest(
     session: Session, collection: str | None, work: Callable[..., Report], paths: Iterable[str], *, wait: bool
 ) -> int:

@@ -73,9 +73,6 @@ def hushed(session: Session) -> Generator[None]:
         logger.setLevel(before)
 
 
-# ---------------------------------------------------------------- list
-
-
 @servers.command("list")
 @pass_session
 def list_servers(session: Session) -> None:
@@ -104,9 +101,6 @@ def describe(server: McpServer) -> Json:
         "tools": server.known_tools,
         "error": entry.problem or None,
     }
-
-
-# ---------------------------------------------------------------- add and remove
 
 
 @servers.command("add")
@@ -158,9 +152,6 @@ def remove(session: Session, names: tuple[str, ...]) -> None:
     session.answer({"removed": list(names), "file": str(path)}, f"Removed {', '.join(names)}.")
 
 
-# ---------------------------------------------------------------- import
-
-
 @servers.command("import")
 @click.option("--dry-run", is_flag=True, help="Show what would be done; change nothing.")
 @click.option("--replace", is_flag=True, help="Overwrite your servers of the same name.")
@@ -208,9 +199,6 @@ def approve(session: Session, name: str, yes: bool) -> None:
     session.answer({"server": name, "changes": changes, "approved": accepted}, session.show)
 
 
-# ---------------------------------------------------------------- login and logout
-
-
 @servers.command("login")
 @click.option("--no-browser", is_flag=True, help="Only print the address; open it yourself.")
 @click.option("--timeout", type=click.FloatRange(1, 3600), default=300, help="Seconds to sign in (300).")
@@ -248,9 +236,6 @@ def logout(session: Session, name: str) -> None:
     session.answer({"server": name, "signedOut": existed}, message)
 
 
-# ---------------------------------------------------------------- refresh
-
-
 @servers.command("refresh")
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @pass_session
@@ -285,9 +270,6 @@ def _warn_of_changes(session: Session, servers: Iterable[McpServer]) -> None:
         if count := len(server.changes()):
             changes = f"{server.entry.name}: {counted(count, 'tool')} changed since you approved it; see"
             session.warn(f"{changes}: localmcp servers approve {server.entry.name}")
-
-
-# ---------------------------------------------------------------- localmcp in an assistant
 
 
 @command()

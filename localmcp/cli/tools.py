@@ -115,9 +115,6 @@ def search(session: Session, words: tuple[str, ...], limit: int) -> None:
             render.echo(f"        {render.warned(item['notice'])}")
 
 
-# ---------------------------------------------------------------- call
-
-
 @command()
 @click.argument("tool")
 @click.argument("arguments", nargs=-1, metavar="[JSON|@FILE|-|KEY=VALUE...]")
@@ -173,9 +170,6 @@ def _tool(session: Session, name: str) -> Tool:
     """Return the tool of that name, also one whose server has to start first."""
     registry = session.reading().registry
     return registry.find(name) or registry.get(name)
-
-
-# ---------------------------------------------------------------- the person's own tools
 
 
 @tools.command("providers", short_help="Show where tools come from, and how they are.")
@@ -234,9 +228,6 @@ def check_all(workspace: Workspace) -> list[Problem]:
                 message = f"The name '{tool.name}' belongs to another tool, which is called instead."
                 problems.append(Problem(where, None, message, "Give this one another name."))
     return problems
-
-
-# ---------------------------------------------------------------- ask
 
 
 @command()
