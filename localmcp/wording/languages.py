@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from functools import cache, lru_cache
+from functools import cache
 from typing import Any
 
 from localmcp.config import packaged_data
@@ -38,12 +38,7 @@ def _model() -> Any:
 def detect_language(text: str) -> str | None:
     """Return the language of the beginning of a text, as the stemmer calls it; None when undecided."""
     # The model reads one line of valid UTF-8; it was trained on running text, where words of capitals are rare.
-    return _detect(" ".join(text[:CHARACTERS_READ].lower().split()).encode(errors="ignore").decode())
-
-
-@lru_cache(maxsize=256)
-def _detect(line: str) -> str | None:
-    """Return the language of a line; each file that is searched asks for that of the same question."""
+    line = " ".join(text[:CHARACTERS_READ].lower().split()).encode(errors="ignore").decode()
     labels, probabilities = _model().predict(line)
     # Right for .76 of labels of 15 to 45 characters in 20 languages, .90 and .96 of longer ones (function words: .27,
     # .50, .61); of code, names and numbers most is undecided.

@@ -51,9 +51,7 @@ _UNMARKED = _Unmarked()
 
 
 def _strip_marks(text: str) -> str:
-    """Return `text` in NFKC without combining marks, its case kept."""
-    if text.isascii():
-        return text
+    """Return `text` in NFKC without combining marks, its case kept; ASCII needs none of it."""
     apart = unicodedata.normalize("NFKD", text).replace("и\u0306", "й").replace("И\u0306", "Й")
     return unicodedata.normalize("NFC", apart.translate(_UNMARKED))
 
@@ -113,7 +111,7 @@ def phrases(text: str) -> list[tuple[str, ...]]:
     twice (nDCG@10 of the keyword arm, XQuAD in Turkish: .940 instead of .956).
     """
     phrase_list: list[tuple[str, ...]] = []
-    plain = _strip_marks(text)
+    plain = text if text.isascii() else _strip_marks(text)
     for unit in re.finditer(_ASCII_UNIT if plain.isascii() else _UNIT, plain):
         unit_words = [word for run in runs(unit[0]) for word in _take_apart(run)]
         is_code = unit.lastgroup == "joined" and any(character.isdigit() for character in unit[0])
@@ -128,7 +126,7 @@ def phrases(text: str) -> list[tuple[str, ...]]:
 
 def runs(text: str) -> list[str]:
     """Return the runs of letters, digits and underscores without marks, their case kept."""
-    plain = _strip_marks(text)
+    plain = text if text.isascii() else _strip_marks(text)
     return plain.translate(_BETWEEN_RUNS).split() if plain.isascii() else re.findall(_RUN, plain)
 
 
