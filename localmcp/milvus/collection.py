@@ -201,13 +201,9 @@ class MilvusCollection:
         self, vectors: Vectors, limit: int, partition: str | None = None, condition: Condition | None = None,
         within: str = "",
     ) -> list[dict[Any, float]]:  # fmt: skip
-        """Return id -> cosine of the passages nearest to each vector, best first.
+        """Return id -> cosine of the passages nearest to each of the vectors (questions, dimension), best first.
 
-        Args:
-            vectors: of shape (questions, dimension).
-            partition: only passages in it.
-            condition: what their metadata have to fulfil.
-            within: Milvus' filter text that they have to pass.
+        `condition`: what their metadata have to fulfil; `within`: Milvus' filter text that they have to pass.
 
         Raises:
             ModelMismatch: the vectors have another length than those of the collection.

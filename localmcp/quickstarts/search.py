@@ -113,9 +113,7 @@ def score_field(
 ) -> int | None:
     """Return the score of the best tier in which a field matches, 0..699; None = not at all.
 
-    Args:
-        whole_distance: Levenshtein distance of the query and the whole field, if it is near.
-        max_distance: most edits in all.
+    `whole_distance`: Levenshtein distance of the query and the whole field, if it is near.
     """
     if text.folded == query.text.folded:
         return 0 if text.folded else None

@@ -70,12 +70,9 @@ def list_rows(
     connection: apsw.Connection, tag: str | None, limit: int, offset: int = 0,
     *, origin: str | None = None, without: Sequence[str] = (),
 ) -> tuple[list[Row], int]:  # fmt: skip
-    """Return a page by title, and how many there are in all.
+    """Return a page by title (-1 = all), and how many there are in all; `without` those names.
 
-    Args:
-        limit: -1 = all.
-        origin: the name of the mounted file that is listed.
-        without: names that do not count.
+    `origin` is the mounted file's name.
     """
     ids = tagged_ids(connection, tag)
     sql = f"""{_COLUMNS}

@@ -20,7 +20,7 @@ from localmcp.index.collections import (
 from localmcp.index.passages import count_vectors
 from localmcp.index.sources import drop_collection, drop_partition
 from localmcp.milvus.collection import Milvus
-from localmcp.records.retriever import find_on_server
+from localmcp.records.retriever import find_named, find_on_server
 from localmcp.storage.database import Database, fetch_one
 from localmcp.tools import Json, Param, current_scope, hidden_change, hidden_tool
 
@@ -117,8 +117,7 @@ class Collections:
     def describe_collection(self, collection_name: Name) -> Json:
         """Documents, vectors, partitions, embedding model and where a collection is searched."""
         with self.database.read() as connection:
-            visible = visible_collections(connection)
-            own = next((item for item in visible if item.name.casefold() == collection_name.casefold()), None)
+            own = find_named(visible_collections(connection), collection_name)
         collection = None if own else find_on_server(self.milvus, collection_name)
         if collection is not None:
             return {

@@ -38,7 +38,7 @@ from localmcp.index.sources import keep_version, put_source, trash_sources
 from localmcp.index.vector import Made
 from localmcp.milvus.collection import Milvus
 from localmcp.models import Embedder, LazyEmbedder
-from localmcp.records.retriever import explain_misses, find_on_server, require_our_model
+from localmcp.records.retriever import explain_misses, find_named, find_on_server, require_our_model
 from localmcp.schemas import Json, did_you_mean, without_none
 from localmcp.storage.database import Database, fetch_all, fetch_column, fetch_one
 from localmcp.tools import Param, current_scope, hidden_change
@@ -186,8 +186,7 @@ class Records:
     def _model_for(self, collection: str) -> Embedder:
         """Return the model, if the collection is in the file or can be made there, without vectors of another model."""
         with self.database.read() as connection:
-            visible = visible_collections(connection)
-            own = next((item for item in visible if item.name.casefold() == collection.casefold()), None)
+            own = find_named(visible_collections(connection), collection)
         # The file can be written to although the server is down.
         with suppress(Unavailable):
             if own is None and find_on_server(self.milvus, collection) is not None:

@@ -59,10 +59,6 @@ def find_on_server(milvus: Milvus | None, name: str) -> MilvusCollection | None:
         return None
 
 
-Answers = tuple[Sequence[Match], Mapping[Any, Row] | Mapping[Any, MilvusRow]]
-"""What answers, with the text that each answers best, and id -> its text and metadata."""
-
-
 class Retriever:
     """Searches collections by several texts at once."""
 
@@ -114,7 +110,7 @@ class Retriever:
         filters = Filters(partitions, condition=parse_condition(filter), since=first, until=after)
         with self.database.read() as connection:
             visible = visible_collections(connection)
-            own = _named(visible, collection_name)
+            own = find_named(visible, collection_name)
             if own is not None and partition_name:
                 find_partition(connection, own, partition_name)
         notices: list[str] = []
@@ -145,18 +141,14 @@ class Retriever:
         data = {"results": results, "count": len(results)}
         return without_none({"success": True, "data": data, "notices": notices or None})
 
-    # ------------------------------------------------------------ in the file
-
     def _embed(self, texts: Sequence[str]) -> Vectors:
         return self.embedder.embed_queries(texts, wait=MODEL_WAIT_SECONDS).astype("<f4", copy=False)
-
-    # ------------------------------------------------------------ on Milvus
 
     def _in_milvus(
         self, visible: list[Collection], name: str, texts: Sequence[str], filters: Filters, top_k: int, hybrid: bool,
         notices: list[str],
-    ) -> Answers:  # fmt: skip
-        """Search a collection that only the server has; text and metadata are the server's.
+    ) -> tuple[Sequence[Match], Mapping[Any, Row] | Mapping[Any, MilvusRow]]:  # fmt: skip
+        """Search a collection that only the server has; returns what answers, and id -> its text and metadata there.
 
         Raises:
             NotFound: it is not on the server either; names the nearest.
@@ -233,7 +225,7 @@ def explain_misses(connection: apsw.Connection, collection: Collection, conditio
     ]
 
 
-def _named(visible: Sequence[Collection], name: str) -> Collection | None:
+def find_named(visible: Sequence[Collection], name: str) -> Collection | None:
     return next((collection for collection in visible if collection.name.casefold() == name.casefold()), None)
 
 

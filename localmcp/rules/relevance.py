@@ -105,10 +105,7 @@ class Everyday(NamedTuple):
         """Return how much nearer each task is to each rule than everyday requests are, in their deviations: (k, v).
 
         A task seldom has a word of its rule, so a rule is also near to the tasks that written rules like it have.
-
-        Args:
-            rules: unit rows (k, dimension).
-            views: unit columns (dimension, v): the task, and the conversation if there is one.
+        `rules`: unit rows (k, dimension); `views`: unit columns (dimension, v), the task and the conversation.
         """
         if self.rules is not None and self.tasks is not None:
             cosines = rules @ self.rules.T
@@ -124,8 +121,7 @@ class Everyday(NamedTuple):
     def reluctance(self, cosines: Vectors, is_question: Vector | bool) -> Vector:
         """Return what tasks have against any rule: they are like requests that need none, or ask for a fact.
 
-        Args:
-            cosines: of tasks (k,) with all requests (n,): rows (k, n).
+        `cosines`: of tasks with all requests, (tasks, requests).
         """
         nearest = np.sort(cosines, axis=1)[:, -5:].mean(axis=1)
         return EVERYDAY * (nearest - self.mean) / max(self.deviation, 1e-6) + QUESTION * np.asarray(is_question)
@@ -200,10 +196,8 @@ def match_rules(
 ) -> list[Match]:  # fmt: skip
     """Return the rules nearest in meaning, with their likeness; relevance is not set.
 
-    Args:
-        blocks: sign codes of the model in use; without any there is nothing that the task can be compared with.
-        levels: kept from one search to the next.
-        origin: the name of a mounted file.
+    `blocks`: sign codes of the model in use; without any there is nothing that the task can be compared with. `levels`
+    are kept from one search to the next. `origin` is the mounted file's name.
     """
     if not blocks:
         return []
@@ -252,10 +246,7 @@ def rate(matches: Sequence[Match], task: Task, everyday: Everyday, categories: M
     """Set the relevance, and what orders equally relevant rules: files, category, use, recency, weight (S2-10).
 
     A weight below 1 (rules reported as not useful) lowers the relevance; everything else changes none, or a rule of the
-    task's category would pass better ones.
-
-    Args:
-        categories: category -> 0..1, how near the task is to it.
+    task's category would pass better ones. `categories`: category -> 0..1, how near the task is to it.
     """
     if not matches:
         return

@@ -66,11 +66,9 @@ def rank_tools(
 ) -> Hits:
     """Return the tools that fit a query, best first; an empty query lists all with score 1.0 by name.
 
-    Args:
-        queries: the things that are asked for one by one; the query is all of them together.
-        profile: `classic` is the original's ladder (requirements.md, section 4): of equal scores by name. `best`
-            keeps its score for a name and for single words, and weighs words, meaning and use for anything else.
-        patience: seconds that `best` waits for the model before words alone decide.
+    `classic` is the original's ladder (requirements.md, section 4): of equal scores by name. `best` keeps its score for
+    a name and for single words, and compares words and meaning for anything else, for whose model it waits `patience`
+    seconds. `queries`: the things that are asked for one by one; the query is all of them together.
     """
     if not query.strip() or profile == "classic":
         scored = [

@@ -114,10 +114,7 @@ def match_phrase(phrase: Phrase, tokens: Sequence[Token], properties: Mapping[st
     """Return how well a sentence says a phrase; None if it shares no word of weight with it.
 
     The best alignment, found from the end: words of the phrase may be missing, words of the sentence may be left over,
-    and slots take whole runs of tokens.
-
-    Args:
-        properties: the tool's parameters as JSON Schema: a slot for a number takes a number.
+    and slots take whole runs of tokens. `properties`: the tool's parameters as JSON Schema.
     """
     literals = [item for item in phrase.items if isinstance(item, Literal)]
     # A verb of asking alone tells nothing where the phrase has a noun.

@@ -217,11 +217,7 @@ class ToolFinder:
     """Searches any tools. Thread-safe: what it keeps can be made twice, never wrongly."""
 
     def __init__(self, embedder: LazyEmbedder | None = None, cache: Path | None = None) -> None:
-        """
-        Args:
-            embedder: None searches by words alone.
-            cache: the folder where the tools' vectors are kept for the next process; None keeps them in memory.
-        """
+        """Without an embedder words alone decide; `cache` is a folder that keeps tools' vectors for other processes."""
         self._embedder = embedder
         self._vectors = TextVectors(cache)
         self._texts: WeakKeyDictionary[ToolDescription, ToolText] = WeakKeyDictionary()
@@ -260,9 +256,8 @@ class ToolFinder:
     ) -> Scores:
         """Score a request against each of the tools, of which there is at least one, no two of one name.
 
-        Args:
-            patience: seconds to wait for the model, without which words alone are compared; None does not ask it.
-            queries: the parts of the request; where there are none, its sentences, clauses and entries of lists.
+        `patience`: seconds to wait for the model, without which words alone are compared; None does not ask it.
+        `queries`: the parts of the request; where there are none, its sentences, clauses and entries of lists.
         """
         texts = [text, *(queries or parts_of(text))]
         rows, words, with_model = self.evidence(texts, tools, patience)
@@ -337,11 +332,7 @@ class ToolFinder:
     ) -> Hits:
         """Return the tools that fit, best first; of equal scores the more relevant first, then by name.
 
-        Args:
-            query: not blank.
-            tools: no two of one name.
-            patience: seconds to wait for the model before words alone decide.
-            queries: the parts of the request, as for `score`.
+        The query is not blank; no two tools have one name. `patience` and `queries` are as for `score`.
         """
         if not tools:
             return Hits(())

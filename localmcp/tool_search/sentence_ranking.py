@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from localmcp.arrays import np
-from localmcp.tool_search.phrases import Phrase, PhraseMatch, match_phrase, parse_phrase, takes_words
+from localmcp.tool_search.phrases import PhraseMatch, match_phrase, parse_phrase, takes_words
 from localmcp.tool_search.ranking import ToolFinder
 from localmcp.tool_search.words import ToolDescription
 from localmcp.tools import Json, Tool
@@ -79,7 +79,9 @@ class ToolRanking:
         phrases: list[PhraseMatch | None] = []
         for tool in listed:
             properties = tool.input_schema.get("properties", {})
-            matches = filter(None, (match_phrase(phrase, tokens, properties) for phrase in phrases_of(tool)))
+            # One that is nothing but a slot fits every sentence.
+            parsed = (phrase for phrase in map(parse_phrase, tool.mark.examples) if not phrase.is_bare)
+            matches = filter(None, (match_phrase(phrase, tokens, properties) for phrase in parsed))
             phrases.append(max(matches, key=lambda match: (round(match.score, 1), match.weight), default=None))
         ranking = self._weigh(sentence, tokens, listed, phrases, None)
         if ranking.tools[0].certainty < 0.9 if with_model is None else with_model:
@@ -122,11 +124,6 @@ class ToolRanking:
         ranked = list(map(RankedTool, tools, certainties, phrases, evidence))
         ranked.sort(key=lambda ranked_tool: (-ranked_tool.certainty, ranked_tool.tool.name))
         return Ranking(sentence, tokens, ranked, none)
-
-
-def phrases_of(tool: Tool) -> tuple[Phrase, ...]:
-    """Return the example phrases of a tool that are more than a slot."""
-    return tuple(phrase for phrase in map(parse_phrase, tool.mark.examples) if not phrase.is_bare)
 
 
 def is_telling(token: Token) -> bool:

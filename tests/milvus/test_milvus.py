@@ -345,7 +345,7 @@ def test_a_milvus_lite_file_that_another_process_has_open_is_told_as_such(lite: 
     code = f"""
 from localmcp.errors import Unavailable
 from localmcp.milvus.collection import Milvus
-from localmcp.milvus.client import Server, translate_error
+from localmcp.milvus.client import Server
 try:
     Milvus(Server({lite.server.uri!r})).names()
 except Unavailable as error:
@@ -386,7 +386,7 @@ def test_no_env_file_is_loaded_and_nothing_is_written_to_stderr(tmp_path: Path) 
 import os
 from localmcp.errors import Unavailable
 from localmcp.milvus.collection import Milvus
-from localmcp.milvus.client import Server, translate_error
+from localmcp.milvus.client import Server
 for address in ("http://127.0.0.1:1", "https://127.0.0.1:1"):
     try:
         Milvus(Server(address, timeout=1)).names()
@@ -407,7 +407,7 @@ import sys
 sys.modules["pymilvus"] = None
 from localmcp.errors import MissingExtra
 from localmcp.milvus.collection import Milvus
-from localmcp.milvus.client import Server, translate_error
+from localmcp.milvus.client import Server
 try:
     Milvus(Server("http://127.0.0.1:1")).names()
 except MissingExtra as error:
@@ -425,7 +425,7 @@ def test_a_lite_file_is_free_for_others_when_it_is_closed(tmp_path: Path) -> Non
     first.close()
     code = f"""
 from localmcp.milvus.collection import Milvus
-from localmcp.milvus.client import Server, translate_error
+from localmcp.milvus.client import Server
 print(Milvus(Server({first.server.uri!r})).names())
 """
     assert run_apart(code, tmp_path).stdout.strip() == "['docs']"
