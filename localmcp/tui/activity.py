@@ -10,7 +10,7 @@ from textual.binding import Binding, BindingType
 from textual.content import Content
 
 from localmcp.humanize import local_time, size
-from localmcp.tui.commands import told
+from localmcp.tui.commands import describe_answer
 from localmcp.tui.dialogs import TextScreen
 from localmcp.tui.pane import Pane, Row
 from localmcp.tui.passages import cut
@@ -81,7 +81,7 @@ class ActivityPane(Pane):
         """Show what the calls add up to."""
         self.ask(
             "totals", lambda: self.session.look(lambda w: w.activity.stats().as_json()),
-            lambda totals: self.app.push_screen(TextScreen("What the calls add up to", told(totals))),
+            lambda totals: self.app.push_screen(TextScreen("What the calls add up to", describe_answer(totals))),
         )  # fmt: skip
 
     def action_copy(self) -> None:

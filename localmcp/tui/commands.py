@@ -95,7 +95,7 @@ def start(
         ask = partial(confirm, pane, f"{command.title}?", yes="Run", then=partial(execute, run))
         if command.has_preview:
             preview = partial(command.do, replace(run, dry_run=True))
-            pane.ask("preview", preview, lambda shown: ask(more=told(shown).plain))
+            pane.ask("preview", preview, lambda shown: ask(more=describe_answer(shown).plain))
         elif command.warning:
             ask(more=command.warning)
         else:
@@ -118,7 +118,7 @@ def start(
 # ---------------------------------------------------------------- answers
 
 
-def told(value: Any) -> Content:
+def describe_answer(value: Any) -> Content:
     """Return an answer as text: that of a tool as a model reads it, a record by its fields, in words."""
     if isinstance(value, LocalMCPError):
         return Content.styled(f"✗ {visible_content(Content(str(value)))}", "$error")
@@ -194,7 +194,7 @@ class CommandPane(Pane):
         keys = "enter runs it" if len(commands) == 1 else "enter: what can be done"
         answer = Content.styled("◌ looking …" if commands[0].shows else keys, "$muted")
         if row.key in self.answers:
-            answer = told(self.answers[row.key])
+            answer = describe_answer(self.answers[row.key])
         self.reader.show(row.key.partition("/")[2], lines(row.about, "", answer))
         if commands[0].shows and row.key not in self.answers and self.session.is_open:
             # Going past a row fetches nothing.

@@ -168,8 +168,8 @@ class LibraryPane(Pane):
             mark, words, _ = STATES[place.item.state]
             self.list.border_subtitle = f"{mark} {place.item.why or words}"
 
-        def show(told: tuple[Content, Json]) -> None:
-            about, around = told
+        def show(answer: tuple[Content, Json]) -> None:
+            about, around = answer
 
             def draw(width: int) -> Content:
                 passages = [passages_content(self, around, "", lambda _: [], "", width)] if around else []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -192,6 +193,7 @@ async def test_an_unexpected_error_is_a_line_and_its_traceback_goes_to_the_log(t
     file = make_library(tmp_path)
     with logging_to_file("warning"):
         async with open_tui(file) as tui:
+            logging.getLogger("localmcp").warning("refused: Bearer sk-abcdefghijklmnop1234567890abcd \x1b[2J")
             tui.app.call_later(fail)
             await tui.until(lambda: "Unexpected ValueError: something odd" in tui.error())
             assert "Traceback" not in tui.text()
@@ -203,7 +205,8 @@ async def test_an_unexpected_error_is_a_line_and_its_traceback_goes_to_the_log(t
             await tui.until(lambda: "◌ working" in tui.text(), "the words of what takes long")
             goes_on.set()
             await tui.until(lambda: "● ready" in tui.text(), "the words to go")
-    assert "Traceback" in log_file().read_text(encoding="utf-8")
+    logged = log_file().read_text(encoding="utf-8")
+    assert "Traceback" in logged and "refused" in logged and "sk-abc" not in logged and "\x1b" not in logged
 
 
 async def test_errors_without_end_end_the_app_in_one_line(tmp_path: Path) -> None:
