@@ -77,6 +77,13 @@ def own_directories(homes: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return home
 
 
+@pytest.fixture
+def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read files in this process instead of one of their own, which takes most of the time of a short test."""
+    for module in ("doctor.examination", "packs.verify", "storage.adoption"):
+        monkeypatch.setattr(f"localmcp.{module}.run_killable", lambda _path, work, *args: work(*args))
+
+
 @pytest.fixture(scope="session")
 def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder that all workers of this run share."""

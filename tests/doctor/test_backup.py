@@ -20,6 +20,8 @@ from localmcp.index.search import SearchRequest
 from localmcp.storage.database import Database, fetch_one
 from localmcp.workspace import Workspace, open_workspace
 
+pytestmark = pytest.mark.usefixtures("in_process")
+
 
 @pytest.fixture
 def workspace(tmp_path: Path) -> Iterator[Workspace]:

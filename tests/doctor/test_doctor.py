@@ -24,6 +24,8 @@ from localmcp.files import scratch_folder
 from localmcp.index.search import SearchRequest
 from localmcp.workspace import Workspace, open_workspace
 
+pytestmark = pytest.mark.usefixtures("in_process")
+
 
 @pytest.fixture
 def workspace(tmp_path: Path) -> Iterator[Workspace]:

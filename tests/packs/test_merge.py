@@ -23,6 +23,8 @@ from localmcp.storage.database import Database, fetch_all, fetch_one
 from localmcp.tools import Scope
 from localmcp.workspace import Workspace
 
+pytestmark = pytest.mark.usefixtures("in_process")
+
 PERSON = Scope(caller="cli")
 GUIDE = {"metadata": {"name": "bees"}, "spec": {"displayName": "Keep bees", "description": "Honey", "tasks": []}}
 

@@ -25,6 +25,8 @@ from localmcp.storage.schema import adopt_file, expected_schema
 from localmcp.tools import Scope
 from localmcp.workspace import Workspace
 
+pytestmark = pytest.mark.usefixtures("in_process")
+
 ROOT = Path(__file__).parents[2]
 PERSON = Scope(caller="cli")
 PLANTED = (
