@@ -17,7 +17,6 @@ from localmcp.config import Settings, state_directory
 from localmcp.doctor.backups import restore
 from localmcp.errors import FileUnavailable, LocalMCPError
 from localmcp.packs.verify import verify
-from localmcp.storage import adoption
 from localmcp.storage.adoption import adopt
 from localmcp.storage.database import Database, fetch_column
 from localmcp.storage.schema import expected_schema, schema_of
@@ -100,7 +99,10 @@ class Killed(BaseException):
     """The process ends here."""
 
 
-@pytest.mark.parametrize("step", ["adopt_file", "keep_bytes", "truncate_log", "replace_file", "Path.replace"])
+@pytest.mark.parametrize(
+    "step",
+    ["schema.adopt_file", "adoption.keep_bytes", "adoption.truncate_log", "adoption.replace_file", "Path.replace"],
+)
 def test_an_adoption_that_was_killed_can_be_repeated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
@@ -125,7 +127,7 @@ def test_an_adoption_that_was_killed_can_be_repeated(
             place = Path.replace
             patched.setattr(Path, "replace", lambda self, to: kill() if self.name == "copy" else place(self, to))
         else:
-            patched.setattr(adoption, step, kill)
+            patched.setattr(f"localmcp.storage.{step}", kill)
         adopt(path)
     adopt(path)
     with closing(Database(path)) as database, database.read() as connection:
