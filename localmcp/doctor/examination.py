@@ -26,7 +26,7 @@ from localmcp.files import abandoned_folders, expand_home, is_filled, modified_n
 from localmcp.hub.client_configuration import client_files, is_localmcp, read_document, servers_in
 from localmcp.hub.servers import McpServers
 from localmcp.humanize import command_line, counted, size
-from localmcp.index.collections import spec_of, unread_languages
+from localmcp.index.collections import sound_calibration, spec_of, unread_languages
 from localmcp.index.consistency import disagreements
 from localmcp.index.vector_queue import REFRESH, waiting, word_only_passages
 from localmcp.own_tools.problems import line_of
@@ -306,6 +306,14 @@ def _check_model(workspace: Workspace) -> Iterator[Check]:
     """
     with workspace.database.read() as connection:
         foreign = fetch_all(connection, sql, (identity.fingerprint,))
+        sql = "select name, calibration from models where id in (select model_id from collections) order by 1"
+        models = fetch_all(connection, sql)
+    for name, stored in models:
+        says = f"{name} is not measured yet: its cosines are read as they are"
+        if measured := sound_calibration(stored):
+            abroad = "finds" if measured.reads_all else "does not find"
+            says = f"{name}: {measured.offset:g} + {measured.factor:g} x cosine; {abroad} answers in other languages"
+        yield Check("calibration", "ok", says)
     for name, kind, model, dimension in foreign:
         says = f"come from {model}, not from {identity.name}: not found by meaning"
         if kind == "rules":

@@ -191,14 +191,17 @@ def read_calibration(connection: apsw.Connection, identity: ModelIdentity) -> tu
     """Return the id of a model in the file, 0 if it has none of its vectors, and its calibration."""
     sql = "select id, calibration from models where fingerprint = ?"
     [(model_id, stored)] = fetch_all(connection, sql, (identity.fingerprint,)) or [(0, None)]
-    measured, is_sound = Calibration(), False
+    return model_id, sound_calibration(stored) or Calibration()
+
+
+def sound_calibration(stored: str | None) -> Calibration | None:
+    """Return a calibration as stored; None where nothing was measured yet, or somebody wrote something else there."""
     try:
         values: dict[str, Any] = json.loads(stored or "{}")
         measured = Calibration(float(values["offset"]), float(values["factor"]), bool(values["reads_all"]))
-        is_sound = -MOST_SCALED < measured.offset < MOST_SCALED and 0 < measured.factor < MOST_SCALED
-    except (KeyError, TypeError, ValueError):
-        pass  # Not measured yet; or anybody may have written the file.
-    return model_id, measured if is_sound else Calibration()
+    except (KeyError, TypeError, ValueError, OverflowError, RecursionError):
+        return None
+    return measured if abs(measured.offset) < MOST_SCALED and 0 < measured.factor < MOST_SCALED else None
 
 
 def spec_of(name: str, dimension: int = 0) -> str:
@@ -236,11 +239,10 @@ def claim_collection(connection: apsw.Connection, collection: Collection, model_
 
 
 class UnreadLanguages(NamedTuple):
-    """Languages of a good part of the passages, which the model in use does not know."""
+    """Languages of a good part of the passages that the model in use does not know, and the command that helps."""
 
     sentence: str
     command: str
-    """What helps, to be pasted into a shell."""
 
     @property
     def notice(self) -> str:

@@ -198,6 +198,14 @@ def test_passages_without_vectors_and_files_that_changed_name_the_refresh(worksp
     assert found["vectors"].fix == found["freshness"].fix == "localmcp refresh"
 
 
+def test_each_model_in_the_file_says_how_its_cosines_are_read(workspace: Workspace) -> None:
+    read = [each.says for each in run_checks(workspace.settings) if each.name == "calibration"]
+    assert read == ["hash: 0 + 1 x cosine; does not find answers in other languages"]
+    with workspace.database.write() as connection:
+        connection.execute("update models set calibration = '[3]'")
+    assert "hash is not measured yet" in "".join(each.says for each in run_checks(workspace.settings))
+
+
 def test_another_model_than_the_files_names_the_setting_and_the_reembed(workspace: Workspace) -> None:
     path = workspace.database.path
     found = {each.name: each for each in run_checks(load_settings(database=path, model="hash:128")) if each.fix}
