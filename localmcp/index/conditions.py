@@ -200,9 +200,8 @@ def evaluate(condition: Condition, metadata: Mapping[str, Any]) -> bool:
 def sql_condition(condition: Condition, metadata: str, columns: Mapping[str, str]) -> tuple[str, dict[str, Any]]:
     """Return the condition over a JSON text column: SQL that is 1 or 0 for every row, never null, and its bindings.
 
-    Args:
-        metadata: the SQL of the JSON text; what is not JSON counts as an empty object.
-        columns: field -> SQL of the column that replaces it where the metadata has no such key.
+    `metadata` is the SQL of the JSON text, which counts as an empty object if it is none; `columns`: field -> SQL of
+    the column that replaces it where the metadata has no such key.
     """
     bindings: dict[str, Any] = {}
     sound = f"iif(json_valid({metadata}), {metadata}, '{{}}')"

@@ -168,7 +168,6 @@ def _index_heading(heading: str, language: str) -> tuple[frozenset[str], str]:
 LONGEST_RECORD = 254
 """Tokens of an embedded text that the default model reads."""
 TITLE_CHARACTERS = 80
-
 TITLE_COLUMN = f"iif(sources.format = '{FORMAT}', null, sources.title)"
 """SQL of the title in a chunk's metadata."""
 
@@ -203,14 +202,14 @@ class RecordText:
 
 
 def metadata_of(
-    metadata_json: str, uri: str | None, title: str, page: int | None, kind: str | None = None
+    metadata_json: str, uri: str | None, title: str, page: int | None, source_format: str
 ) -> dict[str, Any]:
     """Return the metadata of a chunk: the source's own, and path, title and page where they have no such keys.
 
-    `kind` is the source's format; the made-up title of a record is not told.
+    The made-up title of a record is not told.
     """
     own_metadata = mapping_of(json.loads(metadata_json))
-    added = {"path": uri, "title": title if kind != FORMAT else None, "page": page}
+    added = {"path": uri, "title": title if source_format != FORMAT else None, "page": page}
     return {**{key: value for key, value in added.items() if value not in (None, "")}, **own_metadata}
 
 
@@ -240,38 +239,29 @@ def clean_text(text: str, place: str = "text") -> str:
     return cleaned
 
 
-def draft_whole(
-    record: RecordText, collection_id: int, identity: tuple[int, bytes] | None = None
-) -> tuple[SourceDraft, dict[bytes, str]]:
-    """Return the source of one chunk that holds the whole text, and digest -> embedded text."""
+def draft_record(record: RecordText, window: Window | None = None) -> tuple[SourceDraft, dict[bytes, str]]:
+    """Return the source of one chunk with the whole text, or of as many as fit a window, and digest -> embedded text.
+
+    Its collection is still to be set.
+    """
     language = detect_language(record.text) or DEFAULT_LANGUAGE
-    digest = digest_of(language, heading_of(record.shown_title, ()), record.embedded)
-    lines = record.text.rstrip().count("\n") + 1
-    chunk = ChunkDraft(
-        0, len(record.text), record.text, (), 1, lines, None, None, language, "prose", digest, identity
-    )  # fmt: skip
-    return _source(record, collection_id, language, [chunk]), {digest: record.embedded}
-
-
-def draft_split(record: RecordText, collection_id: int, window: Window) -> tuple[SourceDraft, dict[bytes, str]]:
-    """Return the source of as many chunks as the text needs, and digest -> embedded text."""
-    language = detect_language(record.text) or DEFAULT_LANGUAGE
-    document = Document(record.title, record.text, FORMAT, "plain", "text")
-    chunks = split(document, window.count_tokens, limit=window.limit)
-    drafts = [
-        draft_chunk(chunk, record.shown_title, record.title, detect_language(chunk.text) or language, chunk.kind)
-        for chunk in chunks
-    ]
-    texts = [chunk.embedded_text(record.title) for chunk in chunks]
-    return _source(record, collection_id, language, drafts), {
-        draft.digest: text for draft, text in zip(drafts, texts, strict=True)
-    }
-
-
-def _source(record: RecordText, collection_id: int, language: str, chunks: list[ChunkDraft]) -> SourceDraft:
+    if window is None:
+        digest = digest_of(language, heading_of(record.shown_title, ()), record.embedded)
+        lines = record.text.rstrip().count("\n") + 1
+        place = (0, len(record.text), record.text, (), 1, lines, None, None)
+        drafts, texts = [ChunkDraft(*place, language, "prose", digest)], {digest: record.embedded}
+    else:
+        document = Document(record.title, record.text, FORMAT, "plain", "text")
+        chunks = split(document, window.count_tokens, limit=window.limit)
+        drafts = [
+            draft_chunk(chunk, record.shown_title, record.title, detect_language(chunk.text) or language, chunk.kind)
+            for chunk in chunks
+        ]
+        embedded = (chunk.embedded_text(record.title) for chunk in chunks)
+        texts = {draft.digest: text for draft, text in zip(drafts, embedded, strict=True)}
     data = record.text.encode()
-    return SourceDraft(
-        collection_id=collection_id,
+    draft = SourceDraft(
+        collection_id=0,
         partition_id=record.partition_id,
         title=record.shown_title,
         source_type="text",
@@ -282,5 +272,6 @@ def _source(record: RecordText, collection_id: int, language: str, chunks: list[
         mtime_ns=None,
         language=language,
         metadata=record.metadata,
-        chunks=chunks,
+        chunks=drafts,
     )
+    return draft, texts

@@ -184,7 +184,13 @@ class Federation:
                 notice.
         """
         files, troubles = self._chosen(origin), self.mounted()[1]
-        if origin is None and ((files == [None] and not troubles) or self._is_own(request.collections or ())):
+        own_names = set[str]()
+        if request.collections:
+            with self.own.database.read() as connection:
+                own_names = {collection.name.casefold() for collection in visible_collections(connection)}
+        # A collection of your own file wins over mounted ones.
+        is_own = any(name.casefold() in own_names for name in request.collections or ())
+        if origin is None and ((files == [None] and not troubles) or is_own):
             return self.own.search(request)
         places = request.offset + request.limit
         # Passages may be in several files; where dates decide the order, they decide it among all that they may move.
@@ -208,12 +214,6 @@ class Federation:
         if not parts and missing:
             raise missing[0]
         return _join(request, parts, [*notices, *troubles.values()])
-
-    def _is_own(self, names: Sequence[str]) -> bool:
-        """Return whether one of the names is a collection of your own file, which wins over mounted ones."""
-        with self.own.database.read() as connection:
-            own_names = {collection.name.casefold() for collection in visible_collections(connection)}
-        return any(name.casefold() in own_names for name in names)
 
     def _chosen(self, origin: str | None) -> list[MountedFile | None]:
         """Return your file (None) and the mounted ones, or the mounted one of that name alone."""

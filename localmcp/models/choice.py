@@ -154,16 +154,12 @@ def open_embedder(
     *,
     api_key: str | None = None,
     threads: int | None = None,
-    models_directory: Path | None = None,
     download: bool = False,
 ) -> Embedder:
     """Return the model that `spec` names, loaded and ready.
 
-    Args:
-        api_key: for endpoints only.
-        threads: for models that run here; None or 0 means up to 4, by the number of cores.
-        models_directory: where models are kept; that of the configuration by default.
-        download: let `fastembed:` fetch a missing model; only for a command the person typed.
+    `api_key` is for endpoints; `threads` for models that run here: None or 0 means up to 4, by the number of cores.
+    `download` lets `fastembed:` fetch a missing model; only for a command the person typed.
 
     Raises:
         ConfigurationError: the spec does not follow the grammar; says what is accepted.
@@ -186,7 +182,7 @@ def open_embedder(
 
             return PairEmbedder(
                 open_embedder(parsed.model, threads=threads),
-                open_embedder(parsed.target, api_key=api_key, threads=threads, models_directory=models_directory),
+                open_embedder(parsed.target, api_key=api_key, threads=threads),
             )
         case "imported" | "folder":
             from localmcp.models.onnx_models import open_folder
@@ -199,7 +195,7 @@ def open_embedder(
         case "fastembed":
             from localmcp.models.onnx_models import open_fastembed
 
-            folder = models_directory or config.models_directory()
+            folder = config.models_directory()
             return open_fastembed(parsed.target, folder, threads, download=download, **parsed.options)
         case _:
             return _open_endpoint(parsed, api_key)

