@@ -74,7 +74,7 @@ class Passage:
 
     @property
     def metadata(self) -> dict[str, Any]:
-        return read_metadata(self.metadata_json)
+        return mapping_of(_read_json(self.metadata_json))
 
 
 def read_texts(text: str) -> list[str]:

@@ -260,7 +260,9 @@ class Search:
             nearest = nearest | deeper | nearest
         arms.semantic_ranks = {chunk_id: place for place, chunk_id in enumerate(nearest, 1)}
         missing = [chunk_id for chunk_id in arms.keyword_ranks if chunk_id not in nearest]
-        arms.cosines = self._scaled(nearest | exact_cosines(connection, model_id, missing, vectors[0]))
+        arms.cosines = self.outcome.calibration.scaled(
+            nearest | exact_cosines(connection, model_id, missing, vectors[0])
+        )
         if vectors[1:]:
             # The nearest sentence of a long question counts as much as the whole.
             near = [exact_cosines(connection, model_id, list(arms.cosines), sentence) for sentence in vectors[1:]]
@@ -276,19 +278,17 @@ class Search:
         alike = alike_passages(self, reader, language)
         best = sorted(alike, key=lambda chunk_id: (-alike[chunk_id], chunk_id))[:ARM_DEPTH]
         new = [chunk_id for chunk_id in best if chunk_id not in arms.cosines]
-        arms.cosines |= self._scaled(exact_cosines(self.connection, self.model_id, new, vector))
+        arms.cosines |= self.outcome.calibration.scaled(exact_cosines(self.connection, self.model_id, new, vector))
         arms.alike = {chunk_id: alike[chunk_id] for chunk_id in arms.cosines.keys() & alike.keys()}
         arms.most_alike = frozenset(best)
-
-    def _scaled(self, cosines: Mapping[int, float]) -> dict[int, float]:
-        scale = self.outcome.calibration.scale
-        return {chunk_id: scale(cosine) for chunk_id, cosine in cosines.items()}
 
     def _mix_cosines(self, near: Mapping[int, float]) -> None:
         """Let other cosines of the candidates count as much as their own; the first hundred stay the first."""
         if near:
             cosines = self.arms.cosines
-            cosines |= {row: (cosines[row] + cosine) / 2 for row, cosine in self._scaled(near).items()}
+            cosines |= {
+                row: (cosines[row] + cosine) / 2 for row, cosine in self.outcome.calibration.scaled(near).items()
+            }
             self.arms.semantic_ranks = _ranked(self.arms.semantic_ranks, cosines)
 
     # ------------------------------------------------------------ both

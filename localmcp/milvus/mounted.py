@@ -148,7 +148,7 @@ class MilvusFile:
             arms, depth = Arms(), DEEPEST if request.limit > ARM_DEPTH else ARM_DEPTH
             if vector is not None:
                 [near] = collection.nearest(vector[None, :], depth, condition=condition, within=within)
-                arms.cosines = {key: calibration.scale(cosine) for key, cosine in near.items()}
+                arms.cosines = calibration.scaled(near)
                 arms.semantic_ranks = {key: place for place, key in enumerate(arms.cosines, 1)}
             if request.mode != "semantic" or vector is None:
                 arms.bm25 = collection.holding(request.text, DEEPEST, condition=condition, within=within)
@@ -160,7 +160,7 @@ class MilvusFile:
             if vector is not None:
                 for key in arms.keyword_ranks.keys() & candidates.keys() - arms.cosines.keys():
                     theirs = np.asarray(candidates[key].fields["vector"], "<f4")
-                    arms.cosines[key] = calibration.scale(float(np.dot(vector, theirs)))
+                    arms.cosines |= calibration.scaled({key: float(np.dot(vector, theirs))})
             mode = "keyword" if vector is None else request.mode
             if mode != "semantic":
                 query = outcome.query = _query(request.text, [row.fields["words"] for row in candidates.values()])

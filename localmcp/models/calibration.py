@@ -8,7 +8,7 @@ works at once, and nothing has to be known of it. Of two models at once, each co
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from localmcp.arrays import Vector, Vectors, np
@@ -49,9 +49,9 @@ class Calibration:
     reads_all: bool = False
     """Whether it finds answers in other languages than the question's."""
 
-    def scale(self, cosine: float) -> float:
-        """Return a cosine as the default model would have it."""
-        return self.offset + self.factor * cosine
+    def scaled(self, cosines: Mapping[int, float]) -> dict[int, float]:
+        """Return cosines by id as the default model would have them."""
+        return {key: self.offset + self.factor * cosine for key, cosine in cosines.items()}
 
 
 def measure_model(embedder: Embedder) -> Calibration:

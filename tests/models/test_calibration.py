@@ -38,7 +38,7 @@ def test_the_default_model_is_the_scale() -> None:
 
 def test_a_model_with_another_range_is_brought_to_it() -> None:
     calibration = measure_model(Narrow())
-    assert [calibration.scale(0.6 + 0.4 * cosine) for cosine in (0.0, 0.5)] == pytest.approx([0.0, 0.5], abs=0.01)
+    assert calibration.scaled({1: 0.6, 2: 0.8}) == pytest.approx({1: 0.0, 2: 0.5}, abs=0.01)
 
 
 def test_a_model_that_tells_nothing_apart_is_left_as_it_is() -> None:
