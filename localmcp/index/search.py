@@ -18,7 +18,7 @@ from localmcp.errors import ConfigurationError, ModelUnavailable
 from localmcp.index.adaptation import DEEP, READ_LANGUAGE, load_groups, weight_for
 from localmcp.index.collections import Collection, choose_collections, read_calibration, visible_ids
 from localmcp.index.drafts import WORD_ONLY, heading_of
-from localmcp.index.filters import Dated, Filters, Latest, Sort, allowed_sources, asks_for_latest, order_by_date
+from localmcp.index.filters import Dated, Filters, Sort, allowed_sources, asks_for_latest, order_by_date
 from localmcp.index.fusion import ARM_DEPTH, LEAST, LOOKED_AT, Arms, Candidate, Judge, Mode, Weights, judge, rank
 from localmcp.index.highlight import find_highlight, sentences
 from localmcp.index.keyword import (
@@ -72,14 +72,9 @@ class SearchRequest:
     """Let no document have more than two passages among the first five, where others are among the first twenty."""
 
     @property
-    def latest(self) -> Latest | None:
-        """The part of the question that asks for the latest of several documents; a long text does not ask for it."""
-        return asks_for_latest(self.text[:200])
-
-    @property
     def by_date(self) -> bool:
-        """Whether the order depends on dates."""
-        return self.sort == "newest" or self.latest is not None
+        """Whether the order depends on dates; a long text does not ask for the latest of several documents."""
+        return self.sort == "newest" or asks_for_latest(self.text[:200]) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +148,7 @@ def is_doubtful(hits: Iterable[Hit]) -> bool:
 
 def ordered_by_date(request: SearchRequest, dated: Sequence[Dated], outcome: SearchOutcome) -> list[int]:
     """Return the order by date of the first candidates; the outcome says for which word newer ones were preferred."""
-    latest = request.latest
+    latest = asks_for_latest(request.text[:200])
     order = order_by_date(dated, request.sort, latest)
     if latest and order != sorted(order):
         outcome.recency = latest.word
