@@ -6,7 +6,6 @@ import zipfile
 from contextlib import closing
 from email.message import EmailMessage
 
-import pytest
 from folders import write
 
 from localmcp.tools import Scope
@@ -96,20 +95,24 @@ def test_a_file_that_is_in_several_folders_is_one_hit_that_names_the_others(tmp_
     assert "also in " in lean.text and "f03/lease.md, 16 more" in lean.text
 
 
-@pytest.fixture
-def removed_mailbox(tmp_path, file):
-    """A mailbox of two messages in a folder that is watched, itself in the trash."""
+def test_messages_of_a_mailbox_come_and_go_with_it_also_back_from_the_trash(tmp_path, file):
     path = tmp_path / "mail" / "archive.mbox"
     path.parent.mkdir()
-    add_mails(path, 1, 2)
-    file.add(path.parent)
-    file.remove(str(path))
-    return path
-
-
-def test_a_mailbox_that_is_back_from_the_trash_is_followed_again(removed_mailbox, file):
-    path = removed_mailbox
-    file.workspace.library.restore(str(path))
+    add_mails(path, 1)
+    one = path.read_bytes()
+    add_mails(path, 2)
+    library = file.workspace.library
+    assert file.add(path.parent).indexed == 2
+    assert library.why(path)["entries"][0]["chunks"] == 2
+    assert file.refresh().unchanged == 1
+    path.write_bytes(one)
+    report = file.refresh()
+    assert (report.unchanged, report.missing) == (1, 1)
+    add_mails(path, 2)
+    file.refresh()
+    assert library.remove([str(path)]).removed == 2
+    assert file.call("list_sources")["total"] == 0
+    library.restore(str(path))
     add_mails(path, 3)
     assert file.refresh().indexed == 1
     assert file.call("list_sources")["total"] == 3

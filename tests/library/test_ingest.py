@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from localmcp.config import Settings
 from localmcp.errors import InvalidInput, ModelMismatch, ModelUnavailable, UnreadableDocument
 from localmcp.library.ingest import Library
+from localmcp.library.inventory import Inventory
 from localmcp.models import Embedder, HashEmbedder, LazyEmbedder
 from localmcp.storage.database import Database, fetch_one
 
@@ -31,17 +32,13 @@ def test_why_names_the_bad_line_of_front_matter(library: Library, tmp_path: Path
     assert explanation.startswith("indexed") and "title: Plan: phase two" in explanation
 
 
-def test_a_folder_goes_in_with_everything_that_can_be_read(library: Library, database: Database, folder: Path) -> None:
+def test_a_folder_goes_in_with_everything_that_can_be_read_and_nothing_is_read_or_embedded_again(
+    library: Library, embedder: CountingEmbedder, database: Database, folder: Path
+) -> None:
     report = library.add_paths([folder])
     assert (report.indexed, report.skipped, report.failed) == (3, 1, 0)
     assert titles(database) == ["Bees", "Roses", "soil"]
     assert report.chunks_added == column(database, "select count(*) from vectors")[0] == 3
-
-
-def test_the_same_folder_again_reads_and_embeds_nothing(
-    library: Library, embedder: CountingEmbedder, folder: Path
-) -> None:
-    library.add_paths([folder])
     embedder.embedded.clear()
     report = library.add_paths([folder])
     assert (report.indexed, report.unchanged, report.skipped) == (0, 3, 1)
@@ -107,12 +104,6 @@ def test_a_hidden_or_ignored_file_goes_in_when_it_is_named(library: Library, dat
     assert len(titles(database)) == 5
 
 
-def test_a_path_that_does_not_exist_stops_none_of_the_others(library: Library, folder: Path) -> None:
-    report = library.add_paths([folder, folder / "nowhere.md"])
-    assert (report.indexed, report.failed) == (3, 1)
-    assert report.problems == [(str(folder / "nowhere.md"), "no such file or folder")]
-
-
 @pytest.mark.parametrize(
     ("options", "says"),
     [
@@ -176,23 +167,25 @@ def test_every_file_that_is_not_taken_has_its_reason(library: Library, folder: P
     assert (library.add_paths([folder]).indexed, status(library, folder / "big.txt")) == (1, ("indexed", ""))
 
 
-def test_a_broken_file_is_reported_and_stops_none_of_the_others(library: Library, folder: Path) -> None:
+def test_what_cannot_be_read_stops_none_of_the_others_and_is_tried_again_when_asked_or_changed(
+    library: Library, database: Database, folder: Path
+) -> None:
     (folder / "a.pdf").write_bytes(b"%PDF-1.7\nnot really\n")
     (folder / "b.docx").write_bytes(b"PK\x03\x04nothing")
-    report = library.add_paths([folder])
-    assert (report.indexed, report.failed, len(report.problems)) == (3, 2, 2)
-    assert sorted(Path(path).name for path, _ in report.problems) == ["a.pdf", "b.docx"]
+    report = library.add_paths([folder, folder / "nowhere.md"])
+    assert (report.indexed, report.failed) == (3, 3)
+    problems = {Path(path).name: reason for path, reason in report.problems}
+    assert problems.keys() == {"a.pdf", "b.docx", "nowhere.md"}
+    assert problems["nowhere.md"] == "no such file or folder"
     assert status(library, folder / "a.pdf")[0] == "failed"
-
-
-def test_a_failed_file_is_tried_again_when_asked_and_otherwise_when_it_changes(library: Library, folder: Path) -> None:
-    (folder / "a.pdf").write_bytes(b"%PDF-1.7\nnot really\n")
-    library.add_paths([folder])
+    [(unread, reason), _] = Inventory(database).unread("default")
+    assert unread.endswith("a.pdf") and reason
+    assert Inventory(database).count_waiting("default")[2] == 2
     assert library.refresh().problems == []
-    assert library.refresh().failed == 1
-    assert len(library.add_paths([folder]).problems) == 1
+    assert library.refresh().failed == 2
+    assert len(library.add_paths([folder]).problems) == 2
     (folder / "a.pdf").unlink()
-    assert library.refresh().failed == 0
+    assert library.refresh().failed == 1
     assert library.why(folder / "a.pdf")["entries"] == []
 
 
@@ -203,11 +196,10 @@ def test_when_a_changed_file_cannot_be_read_the_version_before_stays(
     good = (folder / "bees.md").read_bytes()
     (folder / "bees.md").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(100))
     library.refresh()
-    assert "Bees" in titles(database)
+    [bees] = [item for item in Inventory(database).documents("default")[0] if item.title == "Bees"]
+    assert bees.state == "failed" and bees.why
     found, reason = status(library, folder / "bees.md")
-    assert found == "failed"
-    assert "binary file" in reason
-    assert "still searched" in reason
+    assert found == "failed" and "binary file" in reason and "still searched" in reason
     (folder / "bees.md").write_bytes(good)
     library.refresh()
     assert status(library, folder / "bees.md") == ("indexed", "")
@@ -276,47 +268,7 @@ def test_another_model_is_refused_before_anything_is_read(library: Library, data
     assert other.add_paths([folder], collection="other").indexed == 4
 
 
-# ---------------------------------------------------------------- several documents in a file, and text by word only
-
-MAILBOX = """From ann@example.org Mon Jan  6 09:00:00 2025
-From: Ann <ann@example.org>
-Subject: Anchors
-Message-ID: <1@example.org>
-Date: Mon, 6 Jan 2025 09:00:00 +0000
-
-The anchors are in the shed.
-
-From bob@example.org Tue Jan  7 09:00:00 2025
-From: Bob <bob@example.org>
-Subject: Barometers
-Message-ID: <2@example.org>
-Date: Tue, 7 Jan 2025 09:00:00 +0000
-
-The barometers fell.
-"""
-
-
-def test_each_message_of_a_mailbox_is_a_document_that_comes_and_goes_with_it(
-    library: Library, database: Database, tmp_path: Path
-) -> None:
-    mailbox = write(tmp_path / "mail" / "inbox.mbox", MAILBOX)
-    other = write(tmp_path / "mail" / "note.md", "A note.")
-    report = library.add_paths([tmp_path / "mail"])
-    assert (report.indexed, report.failed) == (3, 0)
-    assert sorted(titles(database)) == ["Anchors", "Barometers", "note"]
-    assert library.why(mailbox)["entries"][0]["chunks"] == 2
-    assert library.refresh().unchanged == 2
-    write(mailbox, MAILBOX.split("From bob")[0] + "\n")
-    report = library.refresh()
-    assert (report.unchanged, report.missing) == (2, 1)
-    assert sorted(titles(database)) == ["Anchors", "note"]
-    assert library.remove([str(mailbox)]).removed == 1
-    assert titles(database) == ["note"]
-    assert library.add_paths([mailbox]).restored == 1
-    mailbox.unlink()
-    assert library.refresh().missing == 1
-    assert titles(database) == ["note"]
-    assert other.exists()
+# ---------------------------------------------------------------- text by word only, and text that is there twice
 
 
 def test_numbers_and_lock_files_are_found_by_word_only_and_why_says_so(

@@ -40,42 +40,14 @@ def test_the_state_of_a_document_is_that_of_its_file(library: Library, inventory
     assert states == {"Bees": "changed", "Roses": "missing", "soil": "fresh"}
 
 
-def test_a_file_that_cannot_be_read_again_keeps_its_document_and_says_why(
+def test_a_document_is_found_by_title_or_a_part_of_its_path_where_the_scope_reaches(
     library: Library, inventory: Inventory, folder: Path
 ) -> None:
     library.add_paths([folder])
-    (folder / "bees.md").write_bytes(b"\x00\x01\x02" * 500)
-    library.refresh()
-    [bees] = [item for item in inventory.documents("default")[0] if item.title == "Bees"]
-    assert bees.state == "failed"
-    assert bees.why
-
-
-def test_files_that_were_never_read_are_listed_with_their_reason(
-    library: Library, inventory: Inventory, tmp_path: Path
-) -> None:
-    write(tmp_path / "docs" / "good.md", "# Good\n\nWords.\n")
-    (tmp_path / "docs" / "broken.pdf").write_bytes(b"%PDF-1.4 broken")
-    library.add_paths([tmp_path / "docs"])
-    [(path, reason)] = inventory.unread("default")
-    assert path.endswith("broken.pdf") and reason
-    assert inventory.count_waiting("default")[2] == 1
-
-
-@pytest.mark.parametrize("name", ["Bees", "bees", "bees.md"])
-def test_a_document_is_found_by_title_or_a_part_of_its_path(
-    library: Library, inventory: Inventory, folder: Path, name: str
-) -> None:
-    library.add_paths([folder])
-    found = inventory.find(name)
-    assert found is not None
-    assert found.title == "Bees"
-    assert inventory.find("nothing like it") is None
-
-
-def test_a_scope_hides_other_collections(library: Library, inventory: Inventory, folder: Path) -> None:
-    library.add_paths([folder])
     library.add_text("Secret words.", "Hidden", collection="private")
+    found = [inventory.find(name) for name in ("Bees", "bees", "bees.md")]
+    assert [item and item.title for item in found] == ["Bees"] * 3
+    assert inventory.find("nothing like it") is None
     with use_scope(Scope(collections=frozenset({"default"}))):
         assert inventory.find("Hidden") is None
         with pytest.raises(NotFound):

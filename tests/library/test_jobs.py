@@ -164,36 +164,21 @@ def test_a_folder_that_vanished_is_left_alone_and_the_thread_goes_on(
     workspace.close()
 
 
-def test_what_was_added_without_waiting_is_found_by_meaning_soon(
-    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("are_calls_coming", [False, True])
+def test_what_was_added_without_waiting_is_found_by_meaning_soon_also_while_calls_keep_the_folders_waiting(
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, are_calls_coming: bool
 ) -> None:
     note = write(tmp_path / "note.md", "A note about anchors.\n")
     assert workspace.library.add_paths([note], wait=False).waiting == 1
-    assert workspace.knowledge.get_stats()["chunksWithoutEmbeddings"] == 1
     monkeypatch.setattr("localmcp.library.jobs.POLL_SECONDS", 0.02)
-    upkeep = Upkeep(workspace.library, 0)
+    monkeypatch.setattr("localmcp.library.jobs.LONGEST_PAUSE", 0.1)
+    upkeep = Upkeep(workspace.library, 0.05 if are_calls_coming else 0)
     upkeep.start()
     deadline = time.monotonic() + 60
     while workspace.knowledge.get_stats()["chunksWithoutEmbeddings"] and time.monotonic() < deadline:
+        if are_calls_coming:
+            upkeep.note_call(None)  # type: ignore[arg-type]
         time.sleep(0.02)
     upkeep.stop()
     assert workspace.knowledge.search("anchors", mode="semantic")["count"] == 1
-    workspace.close()
-
-
-def test_calls_that_keep_the_folders_waiting_do_not_keep_the_meaning_from_being_read(
-    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    note = write(tmp_path / "note.md", "A note about anchors.\n")
-    workspace.library.add_paths([note], wait=False)
-    monkeypatch.setattr("localmcp.library.jobs.LONGEST_PAUSE", 0.1)
-    upkeep = Upkeep(workspace.library, 0.05)
-    upkeep.note_call(None)  # type: ignore[arg-type]
-    upkeep.start()
-    deadline = time.monotonic() + 60
-    while workspace.knowledge.get_stats()["chunksWithoutEmbeddings"] and time.monotonic() < deadline:
-        upkeep.note_call(None)  # type: ignore[arg-type]
-        time.sleep(0.02)
-    upkeep.stop()
-    assert workspace.knowledge.get_stats()["chunksWithoutEmbeddings"] == 0
     workspace.close()
