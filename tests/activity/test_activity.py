@@ -115,31 +115,21 @@ def test_a_tool_run_through_another_is_kept_once_as_itself(
     assert len(workspace.activity.logs(tool=tool).entries) == 1
 
 
-def test_where_a_request_came_from_is_kept(workspace: Workspace) -> None:
+def test_the_originals_fields_are_there_and_where_a_request_came_from(workspace: Workspace) -> None:
+    made = workspace.api_keys.create(name="editor")
     token = call_origin.set(CallOrigin("127.0.0.1", "curl/8", f"http://a/?token={KEY}", "POST /tools/greetUser"))
-    workspace.registry.call("greetUser", {"name": "Anna"})
+    workspace.registry.call("greetUser", {"name": "Anna"}, made.info.scope())
     call_origin.reset(token)
     workspace.registry.call("greetUser", {"name": "Berta"})
-    later, first = workspace.activity.logs().entries
-    assert later.origin is None
-    assert first.as_original()["origin"] == {
-        "ip": "127.0.0.1",
-        "userAgent": "curl/8",
-        "referer": "http://a/?token=***",
-    }
-    assert first.as_original()["metadata"]["method"] == "POST /tools/greetUser"
-
-
-def test_the_originals_fields_are_there(workspace: Workspace) -> None:
-    made = workspace.api_keys.create(name="editor")
-    workspace.registry.call("greetUser", {"name": "Anna"}, made.info.scope())
     value = workspace.activity.logs().as_original()
-    assert (value["success"], value["total"]) == (True, 1)
-    [entry] = value["logs"]
-    assert entry["apikey_id"] == made.info.id
-    assert entry["metadata"].keys() == {"method", "tool", "args", "success", "error", "duration", "responseSize"}
-    assert entry["metadata"].items() >= {"method": "tools/call", "success": True, "error": None}.items()
-    assert entry["created_at"].endswith("Z")
+    assert (value["success"], value["total"]) == (True, 2)
+    later, first = value["logs"]
+    assert first["apikey_id"] == made.info.id
+    assert first["metadata"].keys() == {"method", "tool", "args", "success", "error", "duration", "responseSize"}
+    assert first["metadata"].items() >= {"method": "POST /tools/greetUser", "success": True, "error": None}.items()
+    assert first["origin"] == {"ip": "127.0.0.1", "userAgent": "curl/8", "referer": "http://a/?token=***"}
+    assert later["metadata"]["method"] == "tools/call" and workspace.activity.logs().entries[0].origin is None
+    assert later["created_at"].endswith("Z")
 
 
 # ---------------------------------------------------------------- secrets and sizes
@@ -232,14 +222,6 @@ def test_a_call_that_cannot_be_noted_is_answered(workspace: Workspace, caplog: p
 
     workspace.activity.note_call(record(error=Unspeakable()))
     assert "could not be noted" in caplog.text
-
-
-def test_closing_writes_the_last_calls(tmp_path: Path) -> None:
-    with localmcp.open(tmp_path / "a.localmcp", model="hash") as workspace:
-        workspace.database.ensure_writable()
-        workspace.registry.call("greetUser", {"name": "Anna"})
-    with localmcp.open(tmp_path / "a.localmcp", model="hash") as workspace:
-        assert logged(workspace) == [("greetUser", "local", True)]
 
 
 # ---------------------------------------------------------------- pruning

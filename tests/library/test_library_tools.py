@@ -57,25 +57,6 @@ def at(database: Database, allowed: Path) -> Setting:
     return Setting(database, Settings(folders=(allowed,)))
 
 
-def test_the_tools_are_found_by_search_and_not_listed(at: Setting) -> None:
-    assert [each.name for each in at.registry.tools()] == [
-        "add_document",
-        "add_path",
-        "refresh",
-        "remove_source",
-        "restore_source",
-        "tag_document",
-        "list_tags",
-        "list_trash",
-        "job_status",
-        "cancel_job",
-    ]
-    assert at.registry.visible() == []
-    destructive = {each.name for each in at.registry.tools() if each.mark.destructive}
-    assert destructive == {"refresh", "remove_source"}
-    assert [each.name for each in at.registry.tools() if each.mark.read_only] == ["list_tags", "list_trash"]
-
-
 def test_a_document_is_added_once_and_replaced_when_asked(at: Setting) -> None:
     said = {"text": "# Notes\n\nBuy milk.\n", "title": "Shopping", "sourceType": "notion", "metadata": {"by": "me"}}
     first = at.call("add_document", **said)

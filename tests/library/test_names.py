@@ -7,11 +7,9 @@ from typing import Any
 from unicodedata import normalize
 
 import pytest
-from command_line import run_here
 from folders import write
 
 from localmcp.api.knowledge_file import KnowledgeFile
-from localmcp.errors import NotFound
 
 
 @pytest.mark.parametrize(("on_disk", "typed"), [("NFD", "NFC"), ("NFC", "NFD")])
@@ -41,31 +39,3 @@ def test_a_type_is_a_kind_of_file_an_ending_or_a_source(file: KnowledgeFile, tmp
         hits = file.call("search", query="pump oil", sourceType=kind)["results"]
         assert {Path(hit["citation"]["path"]).name for hit in hits} == {name}
     assert "No type 'website'" in file.call("search", query="pump oil", sourceType="website")["message"]
-
-
-def test_a_mounted_file_is_named_without_a_prefix_where_no_collection_has_its_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("LOCALMCP_MODEL", "hash")
-    monkeypatch.chdir(tmp_path)
-    write(tmp_path / "pump.md", "# Pump\n\nThe pump needs oil.\n")
-    assert run_here("--db", "team.localmcp", "add", "pump.md") == 0
-    assert run_here("mount", "team.localmcp") == 0
-    write(tmp_path / "bees.md", "# Bees\n\nA hive has one queen.\n")
-    assert run_here("add", "bees.md") == 0
-    capsys.readouterr()
-    assert run_here("sources", "-c", "team") == 0
-    assert "Pump" in (listed := capsys.readouterr().out) and "Bees" not in listed
-    assert run_here("search", "pump", "-c", "team") == 0
-    assert "needs oil" in capsys.readouterr().out
-
-
-def test_what_is_not_near_is_not_suggested(file: KnowledgeFile, tmp_path: Path) -> None:
-    write(tmp_path / "docs" / "boiler-2019.md", "# Boiler\n\nBleed it.\n")
-    file.add(tmp_path / "docs")
-    with pytest.raises(NotFound) as refused:
-        file.workspace.library.remove(["broken-2024.md"])
-    assert not refused.value.hint
-    with pytest.raises(NotFound) as refused:
-        file.workspace.library.remove(["boiler-2018.md"])
-    assert "boiler-2019.md" in str(refused.value.hint)

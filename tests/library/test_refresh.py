@@ -26,19 +26,16 @@ DAY = 86_400
 # ---------------------------------------------------------------- why
 
 
-def test_why_tells_of_a_path_that_was_never_offered_and_of_paths_like_it(library: Library, folder: Path) -> None:
-    library.add_paths([folder])
-    found = library.why(folder.parent / "elsewhere" / "bees.md")
-    assert found["explanation"] == "never offered: not below any added folder"
-    assert str(folder / "bees.md") in found["nearest"]
-
-
-def test_why_tells_nothing_of_collections_that_the_caller_may_not_see(library: Library, folder: Path) -> None:
+def test_why_tells_of_a_path_that_was_never_offered_and_of_paths_like_it_that_the_caller_may_see(
+    library: Library, folder: Path
+) -> None:
     library.add_paths([folder], collection="secret")
+    elsewhere = library.why(folder.parent / "elsewhere" / "bees.md")
+    assert str(folder / "bees.md") in elsewhere["nearest"]
     with use_scope(Scope(collections=frozenset(["default"]))):
-        found = library.why(folder / "bees.md")
-    assert (found["entries"], found["nearest"]) == ([], [])
-    assert found["explanation"] == "never offered: not below any added folder"
+        hidden = library.why(folder / "bees.md")
+    assert (hidden["entries"], hidden["nearest"]) == ([], [])
+    assert elsewhere["explanation"] == hidden["explanation"] == "never offered: not below any added folder"
 
 
 # ---------------------------------------------------------------- deleted, moved, vanished
@@ -134,7 +131,7 @@ def test_what_was_said_of_a_file_stays_with_it_through_rename_and_edit(
 ) -> None:
     bike = write(folder / "bike.md", BIKE)
     library.add_paths([folder])
-    library.add_paths([bike], metadata={"tags": "garage"}, partition="things")
+    library.add_paths([bike], title="My bike", metadata={"tags": "garage"}, partition="things")
     before = ids(database)["bike.md"]
     moved = move(folder)
     report = library.refresh()
@@ -145,20 +142,7 @@ def test_what_was_said_of_a_file_stays_with_it_through_rename_and_edit(
         assert column(database, sql) == ['["garage"]']
         write(moved, moved.read_text() + "One more word.")
         assert library.refresh().updated == 1
-    assert str(bike) not in [root.path for root in library.roots()]
-
-
-def test_a_title_that_was_said_stays_when_the_file_was_renamed_and_edited(
-    library: Library, database: Database, folder: Path
-) -> None:
-    bike = write(folder / "bike.md", BIKE)
-    library.add_paths([folder])
-    library.add_paths([bike], title="My bike")
-    rename_and_edit(folder)
-    library.refresh()
-    assert library.refresh().updated == 1
-    assert "My bike" in titles(database)
-    assert library.refresh().updated == 0
+    assert "My bike" in titles(database) and str(bike) not in [root.path for root in library.roots()]
 
 
 def test_a_renamed_folder_keeps_its_options_and_collection_and_new_files_in_it_get_them(
@@ -183,31 +167,33 @@ def test_a_renamed_folder_keeps_its_options_and_collection_and_new_files_in_it_g
     assert [root.path for root in library.roots()] == [str(folder), str(folder / "secret")]
 
 
-def test_another_file_of_the_same_name_elsewhere_is_another_document(
+def test_a_copy_and_another_file_of_the_same_name_elsewhere_are_documents_of_their_own(
     library: Library, database: Database, folder: Path
 ) -> None:
     write(folder / "README.md", "# Kites\n\nHow to build a kite out of paper and of two thin sticks.\n")
     library.add_paths([folder])
-    before = ids(database)["README.md"]
+    before = ids(database)
     (folder / "README.md").unlink()
     write(folder / "garden" / "README.md", "# Soup\n\nLeeks, potatoes, cream; cook for half an hour; serve hot.\n")
+    shutil.copy(folder / "bees.md", folder / "copy.md")
     report = library.refresh()
-    assert (report.indexed, report.missing, report.moved) == (1, 1, 0)
-    assert ids(database)["README.md"] != before
+    assert (report.indexed, report.missing, report.moved) == (2, 1, 0)
+    after = ids(database)
+    assert after["README.md"] != before["README.md"] and after["bees.md"] == before["bees.md"]
+    assert len(set(after.values())) == 5
 
 
-@pytest.mark.parametrize("text", ["", " \n\n"])
 def test_an_emptied_file_is_an_empty_document_and_its_old_text_is_in_the_trash(
-    library: Library, database: Database, folder: Path, text: str
+    library: Library, database: Database, folder: Path
 ) -> None:
     library.add_paths([folder], metadata={"shelf": 3})
     before = ids(database)["bees.md"]
-    write(folder / "bees.md", text)
+    write(folder / "bees.md", " \n\n")
     assert library.refresh().updated == 1
     assert column(database, "select count(*) from chunks") == [2]
     assert status(library, folder / "bees.md") == ("indexed", "empty; what was in it before is in the trash")
     assert library.refresh().unchanged == 3
-    write(folder / "bees.md", text + "\n\n\n")
+    write(folder / "bees.md", "\n")
     assert library.refresh().unchanged == 3
     [(version, _)] = library.trashed()
     assert version.title == "Bees (document before it was replaced)"
@@ -231,14 +217,6 @@ def test_an_emptied_mailbox_leaves_no_messages(library: Library, database: Datab
     assert status(library, mailbox)[0] == "skipped"
     library.restore("Tea")
     assert "Tea" in titles(database)
-
-
-def test_a_copy_is_a_document_of_its_own(library: Library, database: Database, folder: Path) -> None:
-    library.add_paths([folder])
-    shutil.copy(folder / "bees.md", folder / "copy.md")
-    report = library.refresh()
-    assert (report.indexed, report.moved) == (1, 0)
-    assert len(titles(database)) == 4
 
 
 def test_two_files_that_change_places_keep_their_paths(library: Library, database: Database, folder: Path) -> None:
@@ -375,11 +353,18 @@ def test_what_is_put_into_a_removed_folder_later_stays_out(library: Library, dat
     assert titles(database) == ["Bees", "Roses", "Tulips", "soil"]
 
 
-def test_a_target_that_is_nothing_known_removes_nothing(library: Library, database: Database, folder: Path) -> None:
+def test_a_target_that_is_nothing_known_removes_nothing_and_only_what_is_near_is_suggested(
+    library: Library, database: Database, folder: Path
+) -> None:
+    write(folder / "boiler-2019.md", "# Boiler\n\nBleed it.\n")
     library.add_paths([folder])
     with pytest.raises(NotFound, match="Did you mean '.*roses.md'"):
         library.remove(["Bees", "Rosess"])
-    assert len(titles(database)) == 3
+    for target, nearest in (("boiler-2018.md", "boiler-2019.md"), ("broken-2024.md", "")):
+        with pytest.raises(NotFound) as refused:
+            library.remove([target])
+        assert bool(refused.value.hint) == bool(nearest) and nearest in str(refused.value.hint)
+    assert len(titles(database)) == 4
 
 
 def test_a_restored_source_whose_file_is_gone_is_kept(library: Library, database: Database, folder: Path) -> None:

@@ -15,9 +15,9 @@ LONG = "a long value with words " * 400
 MOST_ANSWERED = 1000
 
 
-@pytest.fixture
-def workspace(tmp_path: Path) -> Iterator[Workspace]:
-    with localmcp.open(tmp_path / "a.localmcp", model="hash") as workspace:
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workspace]:
+    with localmcp.open(tmp_path_factory.mktemp("refusals") / "a.localmcp", model="hash") as workspace:
         workspace.library.add_text("Tea is brewed at 80 °C.", "Tea")
         yield workspace
 

@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from milvus_program import connect_program
 from milvus_servers import (
     LiteServer,
     milvus_kinds,
@@ -39,12 +38,17 @@ from localmcp.errors import (
     Unavailable,
 )
 from localmcp.index.conditions import evaluate, parse_condition
-from localmcp.milvus.client import Server, translate_error
+from localmcp.milvus.client import NO_KEEPALIVE_MS, Server, load_library, translate_error
 from localmcp.milvus.collection import Milvus, MilvusCollection, open_milvus
 from localmcp.wording.normalize import index_text
 
 DIMENSION = 16
 ABOUT = {"identity": {"name": "a-model", "dimension": DIMENSION}, "fingerprint": "0123456789abcdef"}
+
+
+def connect_program(uri: str) -> Any:
+    """Another program: a client of pymilvus, without the pings for which Milvus Lite closes a connection."""
+    return load_library().MilvusClient(uri, dedicated=True, grpc_options={"grpc.keepalive_time_ms": NO_KEEPALIVE_MS})
 
 
 def row(number: int, vector: Any, text: str = "t", metadata: Any = None, partition: str = "_default") -> dict[str, Any]:

@@ -90,6 +90,7 @@ def test_a_collection_names_the_file_to_search_in(ours: Workspace, bees: Path, t
     assert origins(search(ours, "hive", collection="mount:bees")) == {"bees"}
     assert origins(search(ours, "hive", collection="mount:work/plans")) == {"work"}
     assert origins(search(ours, "hive", collection="plans")) == {"work"}
+    assert [item["title"] for item in call(ours, "list_sources", collection="plans")["sources"]] == ["Plan"]
     # A plain name is one's own collection where there is one.
     assert origins(search(ours, "hive", collection="default")) == {None}
     with pytest.raises(NotFound, match="wasps"):

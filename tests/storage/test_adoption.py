@@ -12,7 +12,7 @@ from folders import write
 
 from localmcp.cli.program import execute
 from localmcp.cli.session import Session
-from localmcp.config import Settings, state_directory
+from localmcp.config import Settings
 from localmcp.doctor.backups import back_up, restore
 from localmcp.errors import FileUnavailable
 from localmcp.index.collections import visible_collections
@@ -24,23 +24,27 @@ from localmcp.storage.schema import schema_of
 from localmcp.workspace import Workspace
 
 
+@pytest.fixture(scope="module")
+def strangers_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A stranger's file: a document, an admin key, a watched folder, a job that waits."""
+    folder = tmp_path_factory.mktemp("stranger")
+    write(folder / "ssh" / "key.md", "# Secret\n\nA private key.\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LOCALMCP_STATE_DIR", str(folder / "state"))
+        with Workspace(Settings(database=folder / "theirs.localmcp", model="hash")) as workspace:
+            workspace.library.add_text("A hive has one queen.", "Bees")
+            workspace.library.add_paths([folder / "ssh"])
+            workspace.api_keys.create(name="back door", scopes=("admin",))
+            with workspace.database.write() as connection:
+                connection.execute(
+                    "insert into jobs (id, total, started_at, heartbeat_at) values ('j', 1, '2026', '2026')"
+                )
+    return folder / "theirs.localmcp"
+
+
 @pytest.fixture
-def trojan(tmp_path: Path) -> Path:
-    """A stranger's file: a document, an admin key, a watched folder, a job that waits, a copy on Milvus."""
-    path = tmp_path / "theirs.localmcp"
-    write(tmp_path / "ssh" / "key.md", "# Secret\n\nA private key.\n")
-    with Workspace(Settings(database=path, model="hash")) as workspace:
-        workspace.library.add_text("A hive has one queen.", "Bees")
-        workspace.library.add_paths([tmp_path / "ssh"])
-        workspace.api_keys.create(name="back door", scopes=("admin",))
-        with workspace.database.write() as connection:
-            connection.execute("""
-                insert into jobs (id, total, started_at, heartbeat_at)
-                    values ('j', 1, '2026', '2026'), ('k', 1, '2026', '2026');
-            """)
-    for known in (state_directory() / "files").iterdir():
-        known.unlink()
-    return path
+def trojan(strangers_file: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copy(strangers_file, tmp_path / "theirs.localmcp"))
 
 
 def powers(path: Path) -> Dropped:
@@ -75,16 +79,10 @@ def test_no_scan_that_an_adopted_file_names_waits_to_be_read(trojan: Path, tmp_p
         assert waiting_pages(connection, collections) == 0
 
 
-def test_each_power_is_kept_on_request(trojan: Path) -> None:
-    keep = KeptPowers(keys=True, watched_folders=True)
-    assert adopt(trojan, keep) == Dropped()
-    assert powers(trojan) == Dropped(keys=1, watched_folders=1)
-
-
-def test_a_file_of_this_machine_keeps_everything_when_it_is_adopted_again(trojan: Path) -> None:
-    adopt(trojan, KeptPowers(keys=True))
+def test_each_power_is_kept_on_request_and_when_a_file_of_this_machine_is_adopted_again(trojan: Path) -> None:
+    assert adopt(trojan, KeptPowers(keys=True, watched_folders=True)) == Dropped()
     assert adopt(trojan) == Dropped()
-    assert powers(trojan).keys == 1
+    assert powers(trojan) == Dropped(keys=1, watched_folders=1)
 
 
 # ---------------------------------------------------------------- what is not ours
@@ -136,25 +134,20 @@ def test_rows_that_point_at_nothing_are_refused(trojan: Path) -> None:
 
 
 @pytest.mark.parametrize("present", [False, True])
-def test_a_restored_backup_of_a_stranger_loses_its_powers(trojan: Path, tmp_path: Path, present: bool) -> None:
-    mine = tmp_path / "mine.localmcp"
-    if present:
-        with Workspace(Settings(database=mine, model="hash")) as workspace:
-            workspace.library.add_text("Mine.", "Mine")
-    restored = restore(mine, trojan, other=True)
-    assert restored.dropped == Dropped(keys=1, watched_folders=1)
-    assert powers(mine) == Dropped()
-    assert powers(trojan).keys == 1
-
-
-def test_a_backup_of_this_machine_comes_back_whole(tmp_path: Path) -> None:
+def test_a_restored_backup_of_a_stranger_loses_its_powers_and_ones_own_comes_back_whole(
+    trojan: Path, tmp_path: Path, present: bool
+) -> None:
     mine = tmp_path / "mine.localmcp"
     with Workspace(Settings(database=mine, model="hash")) as workspace:
         workspace.api_keys.create(name="mine", scopes=("admin",))
         made = back_up(workspace.database, tmp_path / "copy.localmcp")
-    mine.unlink()
-    assert restore(mine, made.path).dropped == Dropped()
-    assert powers(mine).keys == 1
+    if not present:
+        mine.unlink()
+        assert restore(mine, made.path).dropped == Dropped()
+        assert powers(mine).keys == 1
+    assert restore(mine, trojan, other=True).dropped == Dropped(keys=1, watched_folders=1)
+    assert powers(mine) == Dropped()
+    assert powers(trojan).keys == 1
 
 
 def test_the_command_line_says_what_was_dropped_and_how_to_keep_it(

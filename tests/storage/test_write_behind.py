@@ -1,8 +1,6 @@
 """Late writing: callers never wait, and a file that cannot be written costs the record, never the call."""
 
 import logging
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -142,32 +140,3 @@ def test_the_oldest_are_given_up_and_an_odd_batch_does_not_stop_the_next(
     writer.add("good")
     writer.close()
     assert names_in(database.path) == ["d", "e", "f", "good"]
-
-
-WRITE = """
-import sys
-from test_write_behind import insert
-from localmcp.storage.database import Database
-from localmcp.storage.write_behind import WriteBehind
-writer = WriteBehind(Database(sys.argv[1]), insert, "names")
-for number in range(50):
-    writer.add(f"{sys.argv[2]}{number}")
-    if number % 5 == 0:
-        writer.flush()
-writer.close()
-"""
-
-
-def test_several_processes_write_into_one_file(database: Database) -> None:
-    database.ensure_writable()
-    here = Path(__file__).parent
-    runs = [
-        subprocess.Popen(
-            [sys.executable, "-c", f"import sys; sys.path[:0] = [{str(here)!r}, {str(here.parents[1])!r}]\n{WRITE}"]
-            + [str(database.path), name],
-            stderr=subprocess.PIPE,
-        )
-        for name in "abc"
-    ]
-    assert [run.communicate(timeout=60)[1] for run in runs] == [b""] * 3
-    assert len(names_in(database.path)) == 150
