@@ -180,5 +180,6 @@ def test_what_was_added_without_waiting_is_found_by_meaning_soon_also_while_call
             upkeep.note_call(None)  # type: ignore[arg-type]
         time.sleep(0.02)
     upkeep.stop()
+    assert workspace.knowledge.get_stats()["chunksWithoutEmbeddings"] == 0
     assert workspace.knowledge.search("anchors", mode="semantic")["count"] == 1
     workspace.close()

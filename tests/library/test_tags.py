@@ -28,6 +28,10 @@ def test_tags_of_the_file_and_of_the_person_are_one_list(file: KnowledgeFile, tm
         "Boiler",
         "Bike",
     ]
+    file.call("add_document", title="Tent", text="Dry it.")
+    file.call("tag_document", sourceId="Tent", add=["garage"])
+    file.call("add_document", title="Tent", text="Dry it well.", replace=True)
+    assert file.call("list_tags")["tags"][0] == {"tag": "Garage", "documents": 3}
     with pytest.raises(NotFound, match="No document 'boat'"):
         file.call("tag_document", sourceId="boat", add=["x"])
     with pytest.raises(InvalidInput, match="Name a tag"):
