@@ -18,7 +18,6 @@ from localmcp.config import (
 from localmcp.hub.servers import McpServers
 from localmcp.index.federation import Federation
 from localmcp.index.search import Index
-from localmcp.library.citations import Citations
 from localmcp.library.ingest import Library
 from localmcp.library.inventory import Inventory
 from localmcp.library.jobs import Upkeep
@@ -86,7 +85,6 @@ class Workspace:
         self.knowledge = KnowledgeBase(self.federation)
         self.library = Library(self.database, self.embedder, self.settings)
         self.library_tools = LibraryTools(self.library, self.database, self.settings)
-        self.citations = Citations(self.federation)
         self.inventory = Inventory(self.database)
         self.milvus_copies = MilvusCopies(self.database, self.milvus, self.embedder, self.library_tools.jobs)
         self.tables = TableTools(self.database)
@@ -116,7 +114,6 @@ class Workspace:
         for service in (
             self.knowledge,
             self.library_tools,
-            self.citations,
             self.tables,
             self.quickstarts,
             self.rule_finder,

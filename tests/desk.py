@@ -10,7 +10,6 @@ from library import Library
 from pydantic import TypeAdapter
 
 from localmcp.index.federation import Federation
-from localmcp.library.citations import Citations
 from localmcp.library.read import KnowledgeBase
 from localmcp.models import HashEmbedder
 from localmcp.storage.database import Database
@@ -36,7 +35,6 @@ class Desk:
         self.library = Library(database, embedder)
         self.registry = Registry()
         self.registry.add_service(KnowledgeBase(Federation(self.library.index)))
-        self.registry.add_service(Citations(Federation(self.library.index)))
 
     def add_text(self, title: str, text: str) -> None:
         self.library.put(text, title=title)

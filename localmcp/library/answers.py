@@ -40,9 +40,6 @@ def _without(table: Mapping[str, Any], *fields: str) -> Json:
     return {field: value for field, value in table.items() if field not in fields}
 
 
-# ---------------------------------------------------------------- search
-
-
 def excerpts(outcome: SearchOutcome, hits: Sequence[Any], offset: int) -> list[str]:
     """Return what is shown of each hit of a page that begins at `offset`; "" for a hit that is only listed."""
     best, shown = max(hit["relevance"] for hit in hits), list[str]()
@@ -69,21 +66,23 @@ def lean_search(result: Any) -> Answer:
     lean: list[Json] = []
     for hit in hits if "explain" not in result else ():
         # What the text says, or is only there where it is unusual.
-        said = "collection partition freshness date dateFrom highlight excerpt metadata alsoIn"
-        lean.append(_without(hit, *said.split()))
-        # A tenth is finer than what the scores can tell.
-        lean[-1] |= {field: round(hit[field], 1) for field in ("semanticScore", "keywordScore", "combinedScore")}
+        said = "collection partition date dateFrom highlight excerpt alsoIn"
         # Metadata without those that say nothing of a passage, which `get_document` has.
         of_file = "author created dateFrom sheets slides pages language encoding"
-        metadata = _without(hit["metadata"], OWN, *of_file.split())
+        metadata = _without(hit["metadata"], *of_file.split())
         metadata = {key: value for key, value in metadata.items() if len(compact_json(value)) <= 200}
-        lean[-1] |= {"citation": {"label": hit["citation"]["label"]}, **_unusual(hit), **_metadata(metadata)}
+        # A tenth is finer than what the scores can tell.
+        scores = {field: round(hit[field], 1) for field in ("semanticScore", "keywordScore", "combinedScore")}
+        shorter = {**hit, **scores, "citation": {"label": hit["citation"]["label"]}, "metadata": metadata}
+        lean.append(_lean_item(shorter, *said.split()))
     return _answer({**_without(result, "weights"), "results": lean or hits}, _search_text(result, hits))
 
 
-def _metadata(metadata: Json) -> Json:
-    """Return the field with the metadata, if there are any beside what only we read."""
-    return {"metadata": rest} if (rest := _without(metadata, OWN)) else {}
+def _lean_item(item: Json, *fields: str) -> Json:
+    """Return a hit or document without those fields, and without freshness and metadata that say nothing."""
+    metadata = _without(item["metadata"], OWN)
+    lean = {**_without(item, "freshness", "metadata", *fields), **_unusual(item)}
+    return {**lean, "metadata": metadata} if metadata else lean
 
 
 def _unusual(item: Json) -> Json:
@@ -200,9 +199,6 @@ def _shared_folder(paths: Sequence[str | None]) -> str:
     return folder + os.sep if len(folder) > len("/home/") else ""
 
 
-# ---------------------------------------------------------------- reading
-
-
 def lean_context(result: Any) -> Answer:
     """Return the answer of `get_context`: the chunks once, and the text as it is read."""
     structured = _without(result, "concatenatedContent")
@@ -223,12 +219,7 @@ def lean_document(result: Any) -> Answer:
     is_shown = source["content"].split("\n", 1)[0].lstrip("# ") == source["title"] and "outline" not in result
     title = "" if is_shown else f"{source['title']} | "
     head = f"# {title}{source.get('path') or source['title']}{unusual} | id {short_id(source['id'])}{lines}"
-    lean = {
-        **_without(source, "createdAt", "metadata", "freshness"),
-        **_unusual(source),
-        **_metadata(source["metadata"]),
-    }
-    structured = {**_without(result, "chunks"), "source": lean}
+    structured = {**_without(result, "chunks"), "source": _lean_item(source, "createdAt")}
     more = [f"More: offset={result['nextOffset']}"] if result.get("truncated") else []
     if "outline" in result:
         head += " | first line and heading of each section"
@@ -246,9 +237,6 @@ def lean_document(result: Any) -> Answer:
     return _answer(structured, "\n".join([head, text, *more]))
 
 
-# ---------------------------------------------------------------- lists and changes
-
-
 def lean_sources(result: Any) -> Answer:
     """Return the answer of `list_sources`: a line per document."""
     items = cast("list[Json]", result["sources"])
@@ -262,8 +250,7 @@ def lean_sources(result: Any) -> Answer:
         lines.append(" | ".join(filter(None, [changed, path, title, *extra, f"id {short_id(item['id'])}"])))
     lines += result.get("notices", [])
     lines += [f"More: offset={result['nextOffset']}"] if "nextOffset" in result else []
-    said = ("updatedAt", "collection", "partition", "freshness", "metadata")
-    lean = [{**_without(item, *said), **_unusual(item), **_metadata(item["metadata"])} for item in items]
+    lean = [_lean_item(item, "updatedAt", "collection", "partition") for item in items]
     return _answer({**result, "sources": lean}, "\n".join(lines))
 
 
@@ -293,9 +280,6 @@ def lean_verification(result: Any) -> Answer:
     if "citation" in result:
         lines.append(f"{result['sourceTitle']} | {result['citation']['label']} | id {short_id(result['chunkId'])}")
     return _answer(result, "\n".join(lines))
-
-
-# ---------------------------------------------------------------- cutting
 
 
 def excerpt_around(text: str, longest: int, shows: int) -> str:

@@ -1,25 +1,13 @@
-"""Citations: the place of a passage, whether its file is unchanged, and whether a quote is in the documents."""
+"""Citations: the place of a passage as people and programs name it."""
 
 from __future__ import annotations
 
 import re
-import uuid
-from contextlib import suppress
-from typing import Annotated
 
-from localmcp.errors import InvalidInput, NotFound
-from localmcp.index.collections import visible_collections
-from localmcp.index.federation import Federation, Wanted
-from localmcp.index.passages import Passage, find_passage, passages_of_source
-from localmcp.index.search import Index, SearchRequest
-from localmcp.library.answers import lean_verification
-from localmcp.library.ledger import check_freshness
-from localmcp.library.names import resolve_chunk, resolve_source, shown_id
+from localmcp.index.passages import Passage
 from localmcp.readers.outline import path_at
 from localmcp.schemas import mapping_of
-from localmcp.storage.database import fetch_one
-from localmcp.tools import Json, Param, hidden_tool, without_none
-from localmcp.wording.normalize import fold
+from localmcp.tools import Json
 
 SHEETS = ("xlsx", "xls", "xlsb", "ods")
 _TALK = ("mail", "conversation")
@@ -30,9 +18,6 @@ _ROW = re.compile(r"(?m)^(?!## ).+$")
 _HEADING_INSIDE = re.compile(r"\n {0,3}[#=~^\"*+-]")
 """What may begin a heading, or the line under one, below the first line of a passage."""
 _TIME = re.compile(r"(?m)^\[(\d+:\d\d:\d\d)\]")
-_SAME_SIGNS = ("'‘’‚‛′ʼ", '"“”„‟″«»', "-‐‑‒–—―−")
-"""Signs that programs put for one another while people type."""
-_PLAIN_SIGNS = str.maketrans({sign: signs[0] for signs in _SAME_SIGNS for sign in signs} | {"\u00ad": None})
 
 
 def cite(passage: Passage, highlight: tuple[int, int] | None = None) -> Json:
@@ -117,119 +102,3 @@ def _place(passage: Passage, citation: Json) -> str:
     if passage.format in _RENDERED:
         return f" › {citation['heading']}" if "heading" in citation else ""
     return f":{first}"
-
-
-class Citations:
-    """Checks quotes against the stored text."""
-
-    def __init__(self, federation: Federation) -> None:
-        self.federation = federation
-
-    @hidden_tool(
-        "verify_citation",
-        title="Verify a citation",
-        keywords=("quote", "citation", "check", "source", "proof", "evidence"),
-        examples=(
-            "check the quote|citation {quote}",
-            "is the sentence|quote {quote} really in the documents",
-            "check the quote {quote} from the source {id}",
-            "did the document really say {quote}",
-        ),
-        lean=lean_verification,
-    )
-    def verify_citation(
-        self,
-        quote: Annotated[str, Param("The words to check, as quoted", min_length=1, max_length=20_000)],
-        id: Annotated[str | None, Param("Passage or document they were cited from: id, path or title")] = None,  # noqa: A002
-    ) -> Json:
-        """Check whether a quote is in the indexed documents, or in the cited one: exact or absent. White space, case,
-        accents, the shapes of quotation marks and dashes are not compared."""
-        words = _folded(quote.strip().strip("“”„«»‘’\"'"))
-        if not quote.strip():
-            raise InvalidInput("quote: it holds no visible character; give the words to check.")
-        cited = None
-        if id:
-            with suppress(InvalidInput):
-                cited = resolve_chunk(self.federation, "id", id)
-            try:
-                cited = cited or resolve_source(self.federation, "id", id)
-            except NotFound as error:
-                raise NotFound(f"No passage or document with id {id}.", hint=error.hint) from error
-        elsewhere: Json | None = None
-
-        def look(index: Index, origin: str | None) -> tuple[bool, Json] | None:
-            identity = cited.uuid if cited and cited.origin in (None, origin) else None
-            return _look(index, origin, words, quote, identity) if words else None
-
-        for is_cited, verification in self.federation.look(
-            look, wanted=Wanted(document=str(cited.uuid)) if cited else None
-        ):
-            if is_cited or cited is None:
-                return verification
-            elsewhere = elsewhere or verification
-        if elsewhere is None:
-            return {"verdict": "absent", "message": "No indexed document holds these words."}
-        elsewhere["verdict"], elsewhere["message"] = "absent", "Not where they were cited from; they stand elsewhere."
-        return elsewhere
-
-
-def _look(
-    index: Index, origin: str | None, words: str, quote: str, identity: uuid.UUID | None
-) -> tuple[bool, Json] | None:
-    """Return whether the words are where they were cited from, and where in this file they are; None if nowhere."""
-    hits = index.search(SearchRequest(quote[:500], mode="keyword", limit=50)).hits
-    with index.database.read() as connection:
-        names = {collection.name for collection in visible_collections(connection)}
-        cited = find_passage(connection, identity.bytes) if identity else None
-        sql = "select id from sources where uuid = ? and trashed_at is null"
-        document: int | None = fetch_one(connection, sql, (str(identity),)) if identity else None
-        places = [document, cited.source_id if cited else None, *(hit.passage.source_id for hit in hits)]
-        for source_id in dict.fromkeys(place for place in places if place is not None):
-            passages = passages_of_source(connection, source_id)
-            if not passages or passages[0].collection not in names:
-                continue
-            in_cited = cited is not None and source_id == cited.source_id and words in _folded(cited.text)
-            if passage := cited if in_cited else _passage_holding(passages, words):
-                is_cited = source_id == document or (cited is not None and passage.chunk_id == cited.chunk_id)
-                break
-        else:
-            return None
-    adopted = index.database.adopted and origin is None
-    freshness = check_freshness(passage.uri, passage.size, passage.mtime_ns, passage.sha256, adopted)
-    stale = f"; the file is {freshness} since it was indexed" if freshness in ("changed", "missing") else ""
-    shapes = {sign: f"[{re.escape(signs)}]" for signs in _SAME_SIGNS for sign in signs}
-    pattern = r"\s+".join("".join(shapes.get(sign, re.escape(sign)) for sign in word) for word in quote.split())
-    match = re.search(pattern, passage.text.strip(), re.IGNORECASE)
-    spelling = " ".join(match[0].split()) if match else quote
-    as_quoted = "as quoted" if spelling == " ".join(quote.split()) else f"spelled: {spelling}"
-    verification = {
-        "verdict": "exact",
-        "message": f"The words stand there {as_quoted}{stale}.",
-        "chunkId": shown_id(passage.chunk_uuid, origin),
-        "sourceId": shown_id(passage.source_uuid, origin),
-        "sourceTitle": passage.title,
-        "citation": cite(passage, match.span() if match else None),
-        "freshness": freshness,
-        "origin": origin,
-    }
-    return is_cited, without_none(verification)
-
-
-def _folded(text: str) -> str:
-    """Return a text as quotes are compared: no case, no accents, plain signs, each run of white space as one space."""
-    return " ".join(fold(text.translate(_PLAIN_SIGNS)).split())
-
-
-def _passage_holding(passages: list[Passage], words: str) -> Passage | None:
-    """Return the passage in which the words begin; they may run over its end."""
-    whole = _folded("".join(passage.text for passage in passages))
-    at = whole.find(words)
-    if at < 0:
-        return None
-    # Without white space, a place in the whole text is the sum of what precedes it.
-    before = at - whole.count(" ", 0, at)
-    for passage in passages:
-        before -= len(_folded(passage.text).replace(" ", ""))
-        if before < 0:
-            return passage
-    return None

@@ -94,7 +94,7 @@ class Library:
             for path in (path for path, kind in targets.items() if kind is None):
                 run.report.add_problem(path, "no such file or folder")
             said = Root("", "file", destination.id, partition_id, options)
-            plans = plan_adding(self._database, destination, targets, said, self._settings)
+            plans = plan_adding(self._database, destination, targets, said, self._settings, run.report)
             questions = set_aside(plans)
             self._carry_out(destination, plans, run, remember=remember)
         return self._finish(run, [destination], questions, wait)
@@ -121,7 +121,9 @@ class Library:
         questions, mismatches = list[str](), list[ModelMismatch]()
         with self._running:
             collections = self._collections(collection)
-            planned = [(owner, plan_refresh(self._database, owner, self._settings)) for owner in collections]
+            planned = [
+                (owner, plan_refresh(self._database, owner, self._settings, run.report)) for owner in collections
+            ]
             follow_moved_roots(self._database, [plan for _, plans in planned for plan in plans])
             for current, plans in planned:
                 questions += [] if confirm_removals else set_aside(plans)
@@ -464,6 +466,5 @@ def _note_plan(connection: apsw.Connection, plan: Plan, report: Report) -> None:
     for entry in plan.passed:
         if entry.status == "failed":
             report.add_problem(entry.path, entry.reason)
-    report.skipped += plan.skipped + sum(entry.status == "skipped" for entry in plan.passed)
-    report.unchanged += plan.unchanged
-    report.failed += plan.failed
+        else:
+            report.skipped += 1

@@ -22,6 +22,7 @@ import apsw
 from localmcp.index.collections import choose_collections, visible_ids
 from localmcp.index.vector_queue import waiting
 from localmcp.library.ledger import Freshness, check_freshness, range_below, waiting_pages
+from localmcp.library.names import sources_named
 from localmcp.storage.database import Database, fetch_all, fetch_column, fetch_one
 from localmcp.wording.normalize import index_text
 
@@ -67,8 +68,6 @@ class Inventory:
             [chosen] = choose_collections(connection, [collection])
             yield connection, chosen.id
 
-    # ------------------------------------------------------------ folders
-
     def folders(self, collection: str, folder: str | None = None) -> list[Folder]:
         """Return the folders right below `folder`, by name; for None, below the folder that holds every file.
 
@@ -94,8 +93,6 @@ class Inventory:
             for name in sorted(documents)
         ]
 
-    # ------------------------------------------------------------ what waits, and what could not be read
-
     def count_waiting(self, collection: str) -> tuple[int, int, int]:
         """Count passages without a vector, pages of scans not recognized, and files not read, as `unread` has them."""
         with self._read(collection) as (connection, collection_id):
@@ -106,8 +103,6 @@ class Inventory:
         """Return (path, reason) of the files of a collection that could not be read and hold no earlier version."""
         with self._read(collection) as (connection, collection_id):
             return fetch_all(connection, f"select path, reason {_UNREAD} order by path limit ?", (collection_id, limit))
-
-    # ------------------------------------------------------------ documents and passages
 
     def documents(
         self, collection: str, words: str = "", *, folder: str | None = None, limit: int = 200, offset: int = 0
@@ -137,20 +132,11 @@ class Inventory:
         return [self._item(row) for row in rows], total
 
     def find(self, name: str) -> Item | None:
-        """Return the document of that id, path, title, or end of a path with or without the ending; else None.
-
-        Of several, the one of that title, and the shortest path.
-        """
-        tail = f"%/{_escape(name)}".replace("/", os.sep)
+        """Return the document that `sources_named` finds, of several the one of the shortest path; None if none."""
         with self._database.read() as connection:
-            sql = f"""
-                {_ITEM} where sources.collection_id in ({visible_ids(connection)}) and trashed_at is null
-                    and (:name in (uuid, uri) or title = :name collate nocase or uri like :tail escape '|'
-                        or (uri like :tail || '.%' escape '|' and uri not like :tail || '.%{os.sep}%' escape '|'))
-                order by :name in (uuid, uri) desc, title = :name collate nocase desc, length(coalesce(uri, title))
-                limit 1
-            """
-            row = fetch_one(connection, sql, {"name": name, "tail": tail})
+            rows = sources_named(connection, name)
+            shortest = min(rows, key=lambda row: len(row.uri or row.title), default=None)
+            row = fetch_one(connection, f"{_ITEM} where sources.id = ?", (shortest.id,)) if shortest else None
         return self._item(row) if row else None
 
     def passage_at(self, source_id: str, position: int = 0) -> str:
@@ -206,8 +192,6 @@ def _root_folder(connection: apsw.Connection, collection_id: int) -> str:
 def _escape(text: str) -> str:
     return re.sub(r"([|%_])", r"|\1", text)
 
-
-# ---------------------------------------------------------------- links between documents
 
 WIKI = "wiki:"
 """Before the name in the target of a wiki link."""

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from typing import Annotated, Any
 
 from localmcp.config import Settings
@@ -14,7 +15,7 @@ from localmcp.humanize import counted
 from localmcp.index.collections import visible_ids
 from localmcp.library.answers import lean_report, lean_trash
 from localmcp.library.ingest import Library
-from localmcp.library.jobs import WAIT_SECONDS, Job, Jobs, ProgressCallback, Report
+from localmcp.library.jobs import WAIT_SECONDS, Job, Jobs, Progress, Report
 from localmcp.library.ledger import SourceType, count_tags, set_tags, split_tags, unique
 from localmcp.library.names import SourceRow, find_source, nearest_hint
 from localmcp.library.storing import watched_paths
@@ -107,13 +108,8 @@ class LibraryTools:
         Only files in folders that the person has allowed or added can be added. Unchanged files are not read again.
         """
         allowed = self._allowed(path)
-        return self._ingest(
-            "add_path",
-            collection or self._settings.collection,
-            lambda progress: self._library.add_paths(
-                [allowed], collection=collection, partition=partition, progress=progress, wait=False
-            ),
-        )
+        work = partial(self._library.add_paths, [allowed], collection=collection, partition=partition)
+        return self._ingest("add_path", collection or self._settings.collection, work)
 
     @hidden_change(
         "refresh",
@@ -135,13 +131,8 @@ class LibraryTools:
         confirmRemovals: Annotated[bool, Param("Many files were deleted on purpose.")] = False,
     ) -> Json:
         """Look at all added files again: new and changed ones are indexed, deleted ones go into the trash."""
-        return self._ingest(
-            "refresh",
-            collection,
-            lambda progress: self._library.refresh(
-                collection=collection, confirm_removals=confirmRemovals, progress=progress, wait=False
-            ),
-        )
+        work = partial(self._library.refresh, collection=collection, confirm_removals=confirmRemovals)
+        return self._ingest("refresh", collection, work)
 
     @hidden_change(
         "remove_source",
@@ -316,26 +307,26 @@ class LibraryTools:
         job.cancel()
         return job.status()
 
-    def _ingest(self, kind: str, collection: str | None, run: Callable[[ProgressCallback], Report]) -> Json:
+    def _ingest(self, kind: str, collection: str | None, run: Callable[..., Report]) -> Json:
         """Return what a run came to, counted in documents, or how far it is when the call has waited long enough."""
 
         def work(job: Job) -> Json:
+            def tell(progress: Progress) -> None:
+                job.tell(progress.done, progress.total, progress.path)
+
             # Vectors are made for a second, enough for a few files; the upkeep makes the others.
-            report = run(lambda progress: job.tell(progress.done, progress.total, progress.path))
+            report = run(progress=tell, wait=False)
             end = time.monotonic() + VECTOR_SECONDS
             if report.waiting:
-                made = self._library.make_vectors(
-                    collection=collection, behind=True, pause=lambda: time.monotonic() > end
-                )
-                report.take_vectors(made)
-            waits = (
-                f"{counted(report.waiting, 'passage')} found by words so far; their meaning is read in the background."
-            )
+                make = partial(self._library.make_vectors, collection=collection, behind=True)
+                report.take_vectors(make(pause=lambda: time.monotonic() > end))
+            if report.waiting and not report.notices:
+                found = f"{counted(report.waiting, 'passage')} found by words so far"
+                report.add_notice(f"{found}; their meaning is read in the background.")
             return {
                 **{camel_case(name): value for name, value in asdict(report).items()},
                 "seconds": round(report.seconds, 3),
                 "problems": [{"path": path, "reason": reason} for path, reason in report.problems],
-                "notices": [*report.notices, *([waits] if report.waiting and not report.notices else [])],
             }
 
         job = self.jobs.run(kind, work, self._wait)

@@ -41,8 +41,6 @@ SELECT_ITEM = """
     left join partitions on partitions.id = sources.partition_id
 """
 
-# ---------------------------------------------------------------- tools
-
 
 class DocumentLists(PassageSearch):
     """Lists and counts what was ingested."""
@@ -234,9 +232,6 @@ _ADVICE = {
     ),
 }
 """Names of tools -> what an assistant that may call them is told."""
-
-
-# ---------------------------------------------------------------- lists
 
 
 def _conditions(filters: Filters, since: str | None, until: str | None, title: str | None) -> tuple[str, list[Any]]:

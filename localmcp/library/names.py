@@ -120,16 +120,16 @@ def split_mount(name: str) -> tuple[str | None, str]:
     return (head, local_name) if is_id else (None, name)
 
 
-def find_source(
+def sources_named(
     connection: apsw.Connection, name: str, *, trashed: bool = False, collection: str | None = None
-) -> SourceRow | None:
-    """Return the visible document of that name, live or in the trash, in that or any collection, or None.
+) -> list[SourceRow]:
+    """Return at most 100 visible documents of that id, or else path, title, or end of a path with or without ending.
 
-    Ambiguous if several documents have it, with a list of them.
+    Those that are live or in the trash, in that or any collection, the newest first.
     """
     text = without_scheme(name.strip())
     if not text.strip("./\\"):
-        return None
+        return []
     path = os.path.expanduser(text)
     tail = os.sep + text.lstrip("./\\").replace("/", os.sep)
     tests = [
@@ -150,16 +150,23 @@ def find_source(
     )
     for test, value in tests:
         sql = f"{SELECT_ROW} where {test} and {where} order by id desc limit 100"
-        rows = fetch_all(connection, sql, {"name": value})
-        # One file that is in two collections, or was removed twice, is one document.
-        if len({row[4] or row[0] for row in rows}) > 1:
-            places = ", ".join(row[4] or row[1][:8] for row in rows[:9])
-            more = f" and {len(rows) - 9} more" if len(rows) > 9 else ""
-            message = f"'{text}' fits {len(rows)} documents: {places}{more}."
-            raise Ambiguous(message, hint="Give one of these paths.")
-        if rows:
-            return SourceRow(*rows[0])
-    return None
+        if rows := fetch_all(connection, sql, {"name": value}):
+            return [SourceRow(*row) for row in rows]
+    return []
+
+
+def find_source(
+    connection: apsw.Connection, name: str, *, trashed: bool = False, collection: str | None = None
+) -> SourceRow | None:
+    """Return the document that `sources_named` finds; Ambiguous if they are several, with a list of them."""
+    rows = sources_named(connection, name, trashed=trashed, collection=collection)
+    # One file that is in two collections, or was removed twice, is one document.
+    if len({row.uri or row.id for row in rows}) > 1:
+        places = ", ".join(row.uri or row.uuid[:8] for row in rows[:9])
+        more = f" and {len(rows) - 9} more" if len(rows) > 9 else ""
+        message = f"'{without_scheme(name.strip())}' fits {len(rows)} documents: {places}{more}."
+        raise Ambiguous(message, hint="Give one of these paths.")
+    return rows[0] if rows else None
 
 
 def nearest_source(connection: apsw.Connection, name: str) -> str | None:

@@ -1,9 +1,10 @@
-"""The tools that read the library: around a hit, and a whole document (S3-5, S3-6)."""
+"""The tools that read the library: around a hit, a whole document, and whether a quote is in it (S3-5, S3-6)."""
 
 from __future__ import annotations
 
 import os
 import re
+import uuid
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -15,26 +16,37 @@ from localmcp.humanize import counted, cut_to
 from localmcp.index.collections import visible_collections
 from localmcp.index.federation import Wanted
 from localmcp.index.passages import Passage, find_passage, passages_of_source
-from localmcp.index.search import Index
-from localmcp.library.answers import lean_context, lean_document
+from localmcp.index.search import Index, SearchRequest
+from localmcp.library.answers import lean_context, lean_document, lean_verification
 from localmcp.library.citations import SHEETS, cite, count_line_ends
-from localmcp.library.ledger import documents_in
+from localmcp.library.ledger import check_freshness, documents_in
 from localmcp.library.lists import SELECT_ITEM, DocumentLists, source_item
-from localmcp.library.names import Ambiguous, find_source, is_uuid, nearest_hint, resolve_chunk, shown_id, split_mount
+from localmcp.library.names import (
+    Ambiguous,
+    find_source,
+    is_uuid,
+    nearest_hint,
+    resolve_chunk,
+    resolve_source,
+    shown_id,
+    split_mount,
+)
 from localmcp.library.search import PassageSearch
 from localmcp.readers.outline import BEGINNING, definitions_in, headings_in
 from localmcp.readers.signals import signals
 from localmcp.schemas import one_or_more, without_surrogates
 from localmcp.storage.database import fetch_one
-from localmcp.tools import Json, Param, compact_json, current_scope, integer_or_string, tool, without_none
+from localmcp.tools import Json, Param, compact_json, current_scope, hidden_tool, integer_or_string, tool, without_none
+from localmcp.wording.normalize import fold
 
 MOST_DOCUMENT_BYTES = 400_000
 """A document beyond this is cut for everybody, with the offset of the rest: it is twice in the structured answer and
 once more in the text block, and clients refuse results of 1 MB."""
 JOINT = "\n\n---\n\n"
+_SAME_SIGNS = ("'‘’‚‛′ʼ", '"“”„‟″«»', "-‐‑‒–—―−")
+"""Signs that programs put for one another while people type."""
+_PLAIN_SIGNS = str.maketrans({sign: signs[0] for signs in _SAME_SIGNS for sign in signs} | {"\u00ad": None})
 _ROW = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
-
-# ---------------------------------------------------------------- tools
 
 
 def _lines_text(_name: str, value: Any) -> Any:
@@ -173,6 +185,53 @@ class DocumentReader(PassageSearch):
             return self.get_document(cited[1], offset, cited[2] if cited[3] else f"{cited[2]}-", outline, maxChars)
         return self._no_document(name)
 
+    @hidden_tool(
+        "verify_citation",
+        title="Verify a citation",
+        keywords=("quote", "citation", "check", "source", "proof", "evidence"),
+        examples=(
+            "check the quote|citation {quote}",
+            "is the sentence|quote {quote} really in the documents",
+            "check the quote {quote} from the source {id}",
+            "did the document really say {quote}",
+        ),
+        lean=lean_verification,
+    )
+    def verify_citation(
+        self,
+        quote: Annotated[str, Param("The words to check, as quoted", min_length=1, max_length=20_000)],
+        id: Annotated[str | None, Param("Passage or document they were cited from: id, path or title")] = None,  # noqa: A002
+    ) -> Json:
+        """Check whether a quote is in the indexed documents, or in the cited one: exact or absent. White space, case,
+        accents, the shapes of quotation marks and dashes are not compared."""
+        words = _folded(quote.strip().strip("“”„«»‘’\"'"))
+        if not quote.strip():
+            raise InvalidInput("quote: it holds no visible character; give the words to check.")
+        cited = None
+        if id:
+            with suppress(InvalidInput):
+                cited = resolve_chunk(self.federation, "id", id)
+            try:
+                cited = cited or resolve_source(self.federation, "id", id)
+            except NotFound as error:
+                raise NotFound(f"No passage or document with id {id}.", hint=error.hint) from error
+        elsewhere: Json | None = None
+
+        def look(index: Index, origin: str | None) -> tuple[bool, Json] | None:
+            identity = cited.uuid if cited and cited.origin in (None, origin) else None
+            return _find_quote(index, origin, words, quote, identity) if words else None
+
+        for is_cited, verification in self.federation.look(
+            look, wanted=Wanted(document=str(cited.uuid)) if cited else None
+        ):
+            if is_cited or cited is None:
+                return verification
+            elsewhere = elsewhere or verification
+        if elsewhere is None:
+            return {"verdict": "absent", "message": "No indexed document holds these words."}
+        elsewhere["verdict"], elsewhere["message"] = "absent", "Not where they were cited from; they stand elsewhere."
+        return elsewhere
+
     def _no_document(self, name: str) -> Json:
         with self.database.read() as connection:
             hint = nearest_hint(connection, name)
@@ -198,9 +257,6 @@ class DocumentReader(PassageSearch):
 
 class KnowledgeBase(DocumentLists, DocumentReader):
     """Searches, reads and lists what was ingested."""
-
-
-# ---------------------------------------------------------------- documents
 
 
 def _read_passages(
@@ -258,9 +314,6 @@ def _outline(passages: Sequence[Passage], budget: int | None) -> tuple[list[Json
         if number and entry["offset"] != entries[number - 1]["offset"] and budget is not None and used > budget:
             return entries[:number], entry["offset"]
     return entries, None
-
-
-# ---------------------------------------------------------------- parts of documents
 
 
 def parse_lines(text: str) -> tuple[int, int]:
@@ -321,3 +374,65 @@ def _sections_in(passage: Passage, *, is_first: bool) -> list[tuple[int, tuple[s
     inside = headings_in(body, path, underlined=passage.format in ("text", "rst", "mail"))
     parts = inside if inside and inside[0][0] == 0 else [(0, path), *inside]
     return [(passage.first_line + line, path) for line, path in parts]
+
+
+def _find_quote(
+    index: Index, origin: str | None, words: str, quote: str, identity: uuid.UUID | None
+) -> tuple[bool, Json] | None:
+    """Return whether the words are where they were cited from, and where in this file they are; None if nowhere."""
+    hits = index.search(SearchRequest(quote[:500], mode="keyword", limit=50)).hits
+    with index.database.read() as connection:
+        names = {collection.name for collection in visible_collections(connection)}
+        cited = find_passage(connection, identity.bytes) if identity else None
+        sql = "select id from sources where uuid = ? and trashed_at is null"
+        document: int | None = fetch_one(connection, sql, (str(identity),)) if identity else None
+        places = [document, cited.source_id if cited else None, *(hit.passage.source_id for hit in hits)]
+        for source_id in dict.fromkeys(place for place in places if place is not None):
+            passages = passages_of_source(connection, source_id)
+            if not passages or passages[0].collection not in names:
+                continue
+            in_cited = cited is not None and source_id == cited.source_id and words in _folded(cited.text)
+            if passage := cited if in_cited else _passage_holding(passages, words):
+                is_cited = source_id == document or (cited is not None and passage.chunk_id == cited.chunk_id)
+                break
+        else:
+            return None
+    adopted = index.database.adopted and origin is None
+    freshness = check_freshness(passage.uri, passage.size, passage.mtime_ns, passage.sha256, adopted)
+    stale = f"; the file is {freshness} since it was indexed" if freshness in ("changed", "missing") else ""
+    shapes = {sign: f"[{re.escape(signs)}]" for signs in _SAME_SIGNS for sign in signs}
+    pattern = r"\s+".join("".join(shapes.get(sign, re.escape(sign)) for sign in word) for word in quote.split())
+    match = re.search(pattern, passage.text.strip(), re.IGNORECASE)
+    spelling = " ".join(match[0].split()) if match else quote
+    as_quoted = "as quoted" if spelling == " ".join(quote.split()) else f"spelled: {spelling}"
+    verification = {
+        "verdict": "exact",
+        "message": f"The words stand there {as_quoted}{stale}.",
+        "chunkId": shown_id(passage.chunk_uuid, origin),
+        "sourceId": shown_id(passage.source_uuid, origin),
+        "sourceTitle": passage.title,
+        "citation": cite(passage, match.span() if match else None),
+        "freshness": freshness,
+        "origin": origin,
+    }
+    return is_cited, without_none(verification)
+
+
+def _folded(text: str) -> str:
+    """Return a text as quotes are compared: no case, no accents, plain signs, each run of white space as one space."""
+    return " ".join(fold(text.translate(_PLAIN_SIGNS)).split())
+
+
+def _passage_holding(passages: list[Passage], words: str) -> Passage | None:
+    """Return the passage in which the words begin; they may run over its end."""
+    whole = _folded("".join(passage.text for passage in passages))
+    at = whole.find(words)
+    if at < 0:
+        return None
+    # Without white space, a place in the whole text is the sum of what precedes it.
+    before = at - whole.count(" ", 0, at)
+    for passage in passages:
+        before -= len(_folded(passage.text).replace(" ", ""))
+        if before < 0:
+            return passage
+    return None

@@ -85,9 +85,6 @@ Step = tuple[Task, Reading | None]
 """The result of reading a file, or one document in it; None at the end of the file."""
 
 
-# ---------------------------------------------------------------- groups
-
-
 def window_for(embedder: Embedder | None) -> Window:
     """Return how text is cut for that model; without one, for an estimate of what the default model would count."""
     if embedder is None:
@@ -134,9 +131,6 @@ def read_groups(tasks: Sequence[Task], window: Window, settings: Settings) -> It
                 group, chunks, start, patience = [], 0, time.monotonic(), GROUP_SECONDS
     if group:
         yield group
-
-
-# ---------------------------------------------------------------- files
 
 
 def read_file(window: Window, max_bytes: int, task: Task) -> Iterator[Reading]:
@@ -206,9 +200,6 @@ def open_regular(path: Path) -> Generator[BinaryIO]:
         if os.path.realpath(path) != str(path) or not os.path.samestat(os.lstat(path), opened):
             raise linked
         yield file
-
-
-# ---------------------------------------------------------------- drafts
 
 
 def _drafted(reading: Reading, document: Document, window: Window, root: Root, path: str, file: BinaryIO) -> Reading:

@@ -196,20 +196,14 @@ class PassageSearch:
         return self.federation.search(replace(request, spread=spread), origin), {}
 
 
-# ---------------------------------------------------------------- search results
-
-
-def _document_of(hit: Hit) -> tuple[str | None, str]:
-    """Return the identity of a hit's document: its mounted file and its id."""
-    return hit.origin, hit.passage.source_uuid
-
-
 def _group_by_document(hits: Sequence[Hit]) -> tuple[list[Hit], dict[str, int]]:
     """Return the best hit of each document, and by source id how many more hits it has."""
-    best = {_document_of(hit): hit for hit in reversed(hits)}
-    counts = Counter(_document_of(hit) for hit in hits)
-    ordered = [hit for hit in hits if best[_document_of(hit)] is hit]
-    return ordered, {shown_id(identity, origin): count - 1 for (origin, identity), count in counts.items()}
+    best, more = dict[str, Hit](), Counter[str]()
+    for hit in hits:
+        document = shown_id(hit.passage.source_uuid, hit.origin)
+        more[document] += document in best
+        best.setdefault(document, hit)
+    return list(best.values()), more
 
 
 def _shorten(result: Json, outcome: SearchOutcome, request: SearchRequest, *, is_whole: bool) -> None:

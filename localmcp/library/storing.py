@@ -23,7 +23,7 @@ from localmcp.index.collections import Collection
 from localmcp.index.drafts import SourceDraft
 from localmcp.index.sources import Indexed, Pending, keep_version, put_source, restore_source, trash_sources
 from localmcp.library import ledger
-from localmcp.library.jobs import Progress, note_files
+from localmcp.library.jobs import Progress, Report, note_files
 from localmcp.library.ledger import Entry, Kind, Root
 from localmcp.library.reading import CANNOT_BE_READ, REACHED_BY_LINK, Reading, Step, Task, member_uri
 from localmcp.library.walk import File, Passed, WalkRules, below, stat_file, walk
@@ -39,9 +39,10 @@ EMPTIED = "empty; what was in it before is in the trash"
 
 @dataclass(slots=True)
 class Plan:
-    """A root, and the outcome of comparing it with the ledger."""
+    """A root, and the outcome of comparing it with the ledger; what needs no work is counted in the report."""
 
     root: Root
+    report: Report
     asked: bool = False
     """The person adds it once more: also what was skipped or failed and has not changed."""
     forced: bool = False
@@ -59,11 +60,6 @@ class Plan:
     """Paths without a source whose entries no longer mean anything."""
     documents: int = 0
     """Sources that came from this root."""
-    unchanged: int = 0
-    """Files that are as they were when they were indexed."""
-    skipped: int = 0
-    failed: int = 0
-    """These two as they are in the ledger already."""
 
     @property
     def root_is_gone(self) -> bool:
@@ -90,8 +86,8 @@ class Plan:
             if entry and entry.holds_source and not item.failed:
                 self.dropped.append(entry)
             elif stays or (is_known and not (item.failed and self.asked)):
-                self.failed += item.failed
-                self.skipped += not item.failed
+                self.report.failed += item.failed
+                self.report.skipped += not item.failed
                 continue
             self.passed.append(Entry(item.path, status, item.reason))
         for path, entry in ours.items():
@@ -118,18 +114,19 @@ class Plan:
         # New permissions change neither size nor time.
         readable = entry.reason.startswith(CANNOT_BE_READ) and os.access(entry.path, os.R_OK)
         if status == "indexed" and not (self.forced or touched):
-            self.unchanged += 1
+            self.report.unchanged += 1
         elif status == "skipped" and not self.asked:
-            self.skipped += 1
+            self.report.skipped += 1
         elif status == "failed" and not (self.asked or readable):
-            self.failed += 1
+            self.report.failed += 1
         else:
             self.tasks.append(Task(file, self.root, entry, self.forced))
 
 
 def plan_adding(
-    database: Database, collection: Collection, targets: Mapping[str, Kind | None], said: Root, settings: Settings
-) -> list[Plan]:
+    database: Database, collection: Collection, targets: Mapping[str, Kind | None], said: Root, settings: Settings,
+    report: Report,
+) -> list[Plan]:  # fmt: skip
     """Return a plan for each path that is added and exists; `said` has what is said of all of them."""
     with database.read() as connection:
         roots = ledger.roots_of(connection, [collection.id])
@@ -147,16 +144,16 @@ def plan_adding(
         if owner and not is_root and not forced and kind == "file" and entry and entry.holds_source:
             # The folder's own walk looks after this file; it needs no separate root.
             root.id = owner.id
-        plan = Plan(root, asked=True, forced=forced, returning=not is_root)
+        plan = Plan(root, report, asked=True, forced=forced, returning=not is_root)
         plan.compare(entries[path], [*(root.path for root in roots), *targets], watched)
         plans.append(plan)
     return plans
 
 
-def plan_refresh(database: Database, collection: Collection, settings: Settings) -> list[Plan]:
+def plan_refresh(database: Database, collection: Collection, settings: Settings, report: Report) -> list[Plan]:
     """Return a plan for each root of a collection."""
     with database.read() as connection:
-        plans = [Plan(root) for root in ledger.roots_of(connection, [collection.id])]
+        plans = [Plan(root, report) for root in ledger.roots_of(connection, [collection.id])]
         entries = [ledger.entries_below(connection, collection.id, plan.root.path) for plan in plans]
         watched = watched_paths(connection, settings)
     for plan, inside in zip(plans, entries, strict=True):

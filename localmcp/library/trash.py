@@ -16,7 +16,7 @@ from localmcp.index import sources as stored
 from localmcp.index.collections import Collection, visible_ids
 from localmcp.library import ledger
 from localmcp.library.ledger import Status
-from localmcp.library.names import SELECT_ROW, Ambiguous, SourceRow, find_source, is_uuid, nearest_source, spelled
+from localmcp.library.names import SELECT_ROW, SourceRow, find_source, is_uuid, nearest_source, sources_named, spelled
 from localmcp.library.walk import below
 from localmcp.schemas import nearest
 from localmcp.storage.database import Database, fetch_all, fetch_column, fetch_one
@@ -33,9 +33,6 @@ def canonical_path(target: str | os.PathLike[str]) -> str:
     """Return the absolute path by which the library knows a file; links in the folders above it are resolved."""
     path = spelled(os.path.abspath(os.path.expanduser(target)))
     return unicode_path(os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path)))
-
-
-# ---------------------------------------------------------------- removing
 
 
 def find_removal(connection: apsw.Connection, collections: Sequence[Collection], target: str) -> str | int:
@@ -55,11 +52,7 @@ def find_removal(connection: apsw.Connection, collections: Sequence[Collection],
     name = collections[0].name if len(collections) == 1 else None
     if source := find_source(connection, target, collection=name):
         return source.id
-    try:
-        is_trashed = find_source(connection, target, trashed=True) is not None
-    except Ambiguous:
-        is_trashed = True
-    if is_trashed:
+    if sources_named(connection, target, trashed=True):
         raise NotFound(f"'{target}' is in the trash already.")
     near = nearest_source(connection, target)
     raise NotFound(f"No document '{target}'.", hint=f"Did you mean '{near}'?" if near else None)
@@ -134,9 +127,6 @@ def move_to_trash(
     return count
 
 
-# ---------------------------------------------------------------- restoring
-
-
 def trashed(connection: apsw.Connection) -> list[tuple[SourceRow, str]]:
     """Return what is in the trash, as far as the caller may see it, and since when; the latest first."""
     sql = f"""
@@ -145,7 +135,7 @@ def trashed(connection: apsw.Connection) -> list[tuple[SourceRow, str]]:
         order by trashed_at desc, id desc
     """
     documents = [(SourceRow(*row[:5]), row[5]) for row in fetch_all(connection, sql)]
-    others = [(entry_row(entry), entry.trashed_at) for entry in visible_entries(connection)]
+    others = [(row, entry.trashed_at) for entry, row in visible_entries(connection)]
     return sorted([*documents, *others], key=lambda row: row[1], reverse=True)
 
 
@@ -154,8 +144,9 @@ def named_in_trash(connection: apsw.Connection, name: str) -> list[SourceRow]:
 
     NotFound if there is none, with the nearest; Ambiguous if several have that title, with a list of them.
     """
-    others = [(entry, entry_row(entry)) for entry in visible_entries(connection)]
-    entry = next((row for entry, row in others if name in (entry.key, entry.name, row.title)), None)
+    entry = next(
+        (row for entry, row in visible_entries(connection) if name in (entry.key, entry.name, row.title)), None
+    )
     if entry and name.startswith("trash:"):
         return [entry]
     if source := find_source(connection, unicode_path(name), trashed=True) or entry:
@@ -236,9 +227,6 @@ def _watch_again(connection: apsw.Connection, collection_id: int, path: str) -> 
         ledger.save_root(connection, replace(owner, path=path, kind="file", options=replace(owner.options, title=None)))
 
 
-# ---------------------------------------------------------------- deleting for good
-
-
 def purge_expired(database: Database, days: float) -> int:
     """Delete what was long enough in the trash; a clock that jumps ahead is not believed before a day of use."""
     sql = """
@@ -273,35 +261,31 @@ def purge(database: Database, days: float) -> int:
     return count
 
 
-# ---------------------------------------------------------------- overwritten and dropped
-
 Restorer = Callable[[apsw.Connection, TrashEntry], object]
 
 
-def visible_entries(connection: apsw.Connection) -> list[TrashEntry]:
-    """Return what is in the trash beside documents, as far as the caller may see it; the latest first."""
+def visible_entries(connection: apsw.Connection) -> list[tuple[TrashEntry, SourceRow]]:
+    """Return what is in the trash beside documents, as far as the caller may see it, the latest first; also as lists
+    of documents show it, with the row id 0."""
     allowed = current_scope().collections
-    entries = trash_entries(connection)
-    return [entry for entry in entries if allowed is None or entry.collection is None or entry.collection in allowed]
-
-
-def entry_row(entry: TrashEntry) -> SourceRow:
-    """Return an entry as lists of documents show it; its row id is 0."""
     kinds = {"document": "document before it was replaced", "record": "record before a change"}
-    return SourceRow(0, entry.key, 0, f"{entry.name} ({kinds.get(entry.kind, entry.kind)})", None)
+    return [
+        (entry, SourceRow(0, entry.key, 0, f"{entry.name} ({kinds.get(entry.kind, entry.kind)})", None))
+        for entry in trash_entries(connection)
+        if allowed is None or entry.collection is None or entry.collection in allowed
+    ]
 
 
 def restore_entry(connection: apsw.Connection, key: str, restorers: Mapping[str, Restorer]) -> tuple[str, int | None]:
-    """Bring back what `entry_row` showed; returns its kind, and the id of a source whose vectors may be missing."""
-    entry = next(entry for entry in visible_entries(connection) if entry.key == key)
+    """Bring back one of `visible_entries`; returns its kind, and the id of a source whose vectors may be missing."""
+    entry = next(entry for entry, _ in visible_entries(connection) if entry.key == key)
     source_id = None
+    restorers = {"collection": stored.restore_collection, "partition": stored.restore_partition, **restorers}
     if entry.kind in ("document", "record"):
         source_id = stored.restore_version(connection, entry)
         sql = "update ledger set reason = ? where source_id = ? and status = 'indexed'"
         connection.execute(sql, (f"an earlier version, {BROUGHT_BACK}", source_id))
     else:
-        {"collection": stored.restore_collection, "partition": stored.restore_partition, **restorers}[entry.kind](
-            connection, entry
-        )
+        restorers[entry.kind](connection, entry)
     take_from_trash(connection, entry)
     return entry.kind, source_id

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 NOT_UNICODE = "the name is not valid Unicode"
+NOTHING_THERE = "there is nothing of that name"
 
 IGNORE_FILES = (".gitignore", ".localmcpignore")
 """Later ones win, and so do those in deeper folders."""
@@ -93,17 +94,20 @@ def _file(path: str, status: os.stat_result) -> File | Passed:
     return File(path, status.st_size, modified_ns(status), status.st_ctime_ns)
 
 
-def walk(root: str, rules: WalkRules = WalkRules()) -> Iterator[File | Passed]:
+def walk(root: str, rules: WalkRules = WalkRules(), towards: str | None = None) -> Iterator[File | Passed]:
     """Yield every file below the absolute path `root`, folder by folder, in the order of names.
 
     Symbolic links are not followed, so there are no loops and nothing outside `root` is reached. The ignore files of
     the folders above count too, up to the top of a git repository and to `rules.watched`, unless they ignore `root`
-    itself. InvalidInput for a pattern that cannot be used.
+    itself. `towards`: only what the walk meets on the way to this path; nothing if it is a folder that the walk enters.
+    InvalidInput for a pattern that cannot be used.
     """
     left_out = _by_patterns(root, rules.patterns)
     stack = [(root, _layers_above(root, rules.watched))]
     while stack:
         folder, layers = stack.pop()
+        if folder == towards:
+            return
         try:
             with os.scandir(folder) as listing:
                 entries = sorted(listing, key=lambda entry: entry.name)
@@ -112,6 +116,10 @@ def walk(root: str, rules: WalkRules = WalkRules()) -> Iterator[File | Passed]:
             continue
         if any(entry.name in IGNORE_FILES for entry in entries):
             layers = (*_layers_of(folder), *layers)
+        if towards is not None:
+            entries = [entry for entry in entries if below(towards, entry.path)]
+            if not entries:
+                yield Passed(towards, NOTHING_THERE)
         folders: list[tuple[str, tuple[_Layer, ...]]] = []
         for entry in entries:
             if entry.path in rules.elsewhere:
@@ -128,23 +136,10 @@ def why_left_out(path: str, root: str, rules: WalkRules = WalkRules()) -> str | 
 
     A path that is not spelled as the disk spells it is none: the disk may ignore case, and the rules do not.
     """
-    left_out = _by_patterns(root, rules.patterns)
-    folder, layers = root, _layers_above(root, rules.watched)
-    while folder != path:
-        name = path[len(prefix_of(folder)) :].partition(os.sep)[0]
-        layers = (*_layers_of(folder), *layers)
-        try:
-            with os.scandir(folder) as listing:
-                entry = next((entry for entry in listing if entry.name == name), None)
-        except OSError as error:
-            return reason_of(error)
-        if entry is None:
-            return "there is nothing of that name"
-        item = _look(entry, layers, rules, left_out)
-        if isinstance(item, Passed):
-            return item.reason
-        folder = entry.path
-    return None
+    item = next(walk(root, rules, path), None)
+    if isinstance(item, Passed):
+        return item.reason
+    return None if item is None or item.path == path else NOTHING_THERE
 
 
 _LeftOut = Callable[[str, bool], str | None]
@@ -198,9 +193,6 @@ def _why_not(
     if default:
         return f"ignored by default: {default}"
     return f"hidden {'folder' if is_folder else 'file'}" if is_hidden else None
-
-
-# ---------------------------------------------------------------- patterns
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,9 +288,6 @@ def _layers_above(root: str, watched: frozenset[str]) -> tuple[_Layer, ...]:
         if pattern:
             return tuple(layers) if pattern.startswith("!") else ()
     return tuple(layers)
-
-
-# ---------------------------------------------------------------- paths
 
 
 def below(path: str, folder: str) -> bool:

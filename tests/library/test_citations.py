@@ -13,7 +13,8 @@ from library import Library
 
 from localmcp.errors import NotFound
 from localmcp.index.federation import Federation
-from localmcp.library.citations import Citations, check_freshness
+from localmcp.library.ledger import check_freshness
+from localmcp.library.read import KnowledgeBase
 from localmcp.models import HashEmbedder
 from localmcp.storage.database import Database, fetch_all
 from localmcp.tools import Registry, Scope, use_scope
@@ -30,7 +31,7 @@ class Desk:
     def __init__(self, database: Database, embedder: HashEmbedder) -> None:
         self.library = Library(database, embedder)
         self.registry = Registry()
-        self.registry.add_service(Citations(Federation(self.library.index)))
+        self.registry.add_service(KnowledgeBase(Federation(self.library.index)))
 
     def verify(self, quote: str, **arguments: Any) -> dict[str, Any]:
         return self.registry.call("verify_citation", {"quote": quote, **arguments}).value
