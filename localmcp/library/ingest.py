@@ -352,8 +352,8 @@ class Library:
         data = document.text.encode()
         owner, partition_id = self._open_collection(collection, partition)
         said = Root("", "file", owner.id, partition_id, options)
-        draft = draft_source(document, window_for(self._model(owner, Progress())), said, uri)
-        draft = changed(draft, sha256=hashlib.sha256(data).hexdigest(), size=len(data))
+        window = window_for(self._model(owner, Progress()))
+        draft = draft_source(document, window, said, uri, hashlib.sha256(data).hexdigest(), len(data))
         test = "uri = :uri" if uri else "uri is null and title = :title"
         sql = f"""
             select id, uuid, chunk_count, sha256 from sources

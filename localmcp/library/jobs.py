@@ -113,11 +113,6 @@ class Progress:
     _start: float = field(default_factory=time.perf_counter)
     _phase_start: float = field(default_factory=time.perf_counter)
 
-    def finish_file(self, path: str, size: int) -> None:
-        """Note that a file is read, and tell."""
-        self.done, self.bytes_done, self.path = self.done + 1, self.bytes_done + size, path
-        self.tell()
-
     @property
     def chunks(self) -> int:
         """Passages that are found by their words so far."""

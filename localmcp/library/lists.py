@@ -1,12 +1,22 @@
-"""The tools that list the library: its documents, and its numbers (S3-7, S3-8)."""
+"""The tools that list the library: its documents, and its numbers (S3-7, S3-8); and lists for people to browse."""
 
 from __future__ import annotations
 
 import os
-from contextlib import suppress
+import re
+import uuid
+from array import array
+from collections import Counter, defaultdict
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from operator import itemgetter
+from pathlib import PurePath
 from typing import Annotated, Any, Literal
+from urllib.parse import quote, unquote
+
+import apsw
 
 from localmcp.errors import NotFound
 from localmcp.humanize import cut_to, quoted
@@ -15,15 +25,15 @@ from localmcp.index.federation import Wanted
 from localmcp.index.filters import Filters, parse_range, path_condition
 from localmcp.index.passages import read_metadata
 from localmcp.index.search import Index
-from localmcp.index.vector_queue import word_only_passages
+from localmcp.index.vector_queue import waiting, word_only_passages
 from localmcp.library.answers import lean_sources
-from localmcp.library.ledger import check_freshness, waiting_pages
-from localmcp.library.names import explain_empty_filter, parse_collection, shown_id, spelled
+from localmcp.library.ledger import Freshness, check_freshness, range_below, waiting_pages
+from localmcp.library.names import explain_empty_filter, parse_collection, shown_id, sources_named, spelled
 from localmcp.library.search import NO_DOCUMENTS, PassageSearch
-from localmcp.storage.database import fetch_all, fetch_one
+from localmcp.storage.database import Database, fetch_all, fetch_column, fetch_one
 from localmcp.storage.times import utc_text
 from localmcp.tools import MOST_INTEGER, Json, Param, current_scope, integer_or_string, tool, without_none
-from localmcp.wording.normalize import fold
+from localmcp.wording.normalize import fold, index_text
 
 _CHANGED = "coalesce(mtime_ns / 1000000, cast(round(unixepoch(updated_at, 'subsec') * 1000) as integer))"
 """Milliseconds since 1970: of the file, or of the text that was handed over."""
@@ -277,3 +287,229 @@ def source_item(row: Any, adopted: bool, origin: str | None) -> Json:
         "origin": origin,
     }
     return without_none(item)
+
+
+# ---------------------------------------------------------------- lists to browse
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A document in a list."""
+
+    id: str
+    title: str
+    collection: str
+    chunks: int
+    path: str | None
+    state: Freshness | Literal["failed"]
+    """Its file is as it was read, has changed, is gone, is not a file here, or could not be read again."""
+    why: str
+    """Why it could not be read again; empty otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """A folder of a collection's files, with how many in it and below it are so."""
+
+    name: str
+    path: str
+    """With the separator at its end."""
+    documents: int = 0
+    unread: int = 0
+    """Files that could not be read, with or without an earlier version."""
+    changed: int = 0
+    missing: int = 0
+
+
+class Inventory:
+    """Lists to browse, of what the scope may see: documents by name in pages, folders, files that could not be read.
+
+    NotFound for a collection that is not there.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    @contextmanager
+    def _read(self, collection: str) -> Generator[tuple[apsw.Connection, int]]:
+        with self._database.read() as connection:
+            [chosen] = choose_collections(connection, [collection])
+            yield connection, chosen.id
+
+    def folders(self, collection: str, folder: str | None = None) -> list[Folder]:
+        """Return the folders right below `folder`, by name; for None, below the folder that holds every file.
+
+        Every file is looked at on the disk, at most 50,000 of them.
+        """
+        with self._read(collection) as (connection, collection_id):
+            above = _root_folder(connection, collection_id) if folder is None else folder
+            inside = (collection_id, *range_below(above))
+            sql = """
+                select uri, size, mtime_ns, sha256 from sources
+                where trashed_at is null and collection_id = ? and uri >= ? and uri < ?
+            """
+            files = fetch_all(connection, sql, inside)
+            sql = "select path from ledger where status = 'failed' and collection_id = ? and path >= ? and path < ?"
+            failed = _folders_in(above, fetch_column(connection, sql, inside))
+        documents = _folders_in(above, [file[0] for file in files])
+        states: dict[str, list[str]] = defaultdict(list)
+        for uri, size, mtime_ns, sha256 in files[:50_000] if documents else ():
+            states[check_freshness(uri, size, mtime_ns, sha256, self._database.adopted)].append(uri)
+        changed, missing = _folders_in(above, states["changed"]), _folders_in(above, states["missing"])
+        return [
+            Folder(name, f"{above}{name}{os.sep}", documents[name], failed[name], changed[name], missing[name])
+            for name in sorted(documents)
+        ]
+
+    def count_waiting(self, collection: str) -> tuple[int, int, int]:
+        """Count passages without a vector, pages of scans not recognized, and files not read, as `unread` has them."""
+        with self._read(collection) as (connection, collection_id):
+            unread = fetch_one(connection, f"select count(*) {_UNREAD}", (collection_id,))
+            return waiting(connection, [collection_id]).passages, waiting_pages(connection, [collection_id]), unread
+
+    def unread(self, collection: str, *, limit: int = 200) -> list[tuple[str, str]]:
+        """Return (path, reason) of the files of a collection that could not be read and hold no earlier version."""
+        with self._read(collection) as (connection, collection_id):
+            return fetch_all(connection, f"select path, reason {_UNREAD} order by path limit ?", (collection_id, limit))
+
+    def documents(
+        self, collection: str, words: str = "", *, folder: str | None = None, limit: int = 200, offset: int = 0
+    ) -> tuple[list[Item], int]:
+        """Return a page of a collection's documents by path, then title, and how many there are in all.
+
+        With `words`, of those whose path or title hold all of them. `folder`: only those right in it; "" = in the
+        folder that holds every file, and those without a path.
+        """
+        parts = words.split()
+        test = " ".join("and (title like ? escape '|' or uri like ? escape '|')" for _ in parts)
+        bindings: list[Any] = [f"%{_escape(part)}%" for part in parts for _ in range(2)]
+        with self._read(collection) as (connection, collection_id):
+            if folder is not None:
+                above = folder or _root_folder(connection, collection_id)
+                inside = "substr(uri, 1, ?) = ? and instr(substr(uri, ?), ?) = 0"
+                test += f" and (({inside}){'' if folder else ' or uri is null'})"
+                bindings += [len(above), above, len(above) + 1, os.sep]
+            where, values = f"collection_id = ? and trashed_at is null {test}", (collection_id, *bindings)
+            total = fetch_one(connection, f"select count(*) from sources where {where}", values)
+            order = "order by uri is null, uri, title, sources.id"
+            sql = f"select id from sources where {where} {order} limit ? offset ?"
+            ids = fetch_column(connection, sql, (*values, limit, offset))
+            # Only the page's own rows are joined.
+            sql = f"{_ITEM} where sources.id in (select value from carray(?)) {order}"
+            rows = fetch_all(connection, sql, (apsw.carray(array("q", ids)),)) if ids else []
+        return [self._item(row) for row in rows], total
+
+    def find(self, name: str) -> Item | None:
+        """Return the document that `sources_named` finds, of several the one of the shortest path; None if none."""
+        with self._database.read() as connection:
+            rows = sources_named(connection, name)
+            shortest = min(rows, key=lambda row: len(row.uri or row.title), default=None)
+            row = fetch_one(connection, f"{_ITEM} where sources.id = ?", (shortest.id,)) if shortest else None
+        return self._item(row) if row else None
+
+    def passage_at(self, source_id: str, position: int = 0) -> str:
+        """Return the id of the passage of a document at a position, or of its first; "" if it has none."""
+        with self._database.read() as connection:
+            sql = f"""
+                select chunks.uuid from chunks join sources on sources.id = chunks.source_id
+                where sources.uuid = ? and trashed_at is null and collection_id in ({visible_ids(connection)})
+                order by position = ? desc, position limit 1
+            """
+            number = fetch_one(connection, sql, (source_id, position))
+        return str(uuid.UUID(bytes=number)) if number else ""
+
+    def formats(self) -> list[str]:
+        """Return the kinds of file that the documents were made of, such as `markdown`, in alphabetical order."""
+        with self._database.read() as connection:
+            where = f"trashed_at is null and format != '' and collection_id in ({visible_ids(connection)})"
+            return fetch_column(connection, f"select distinct format from sources where {where} order by 1")
+
+    def format_of(self, source_id: str) -> str:
+        """Return which reader made the text of a document; "" if it is gone."""
+        with self._database.read() as connection:
+            return fetch_one(connection, "select max(format) from sources where uuid = ?", (source_id,)) or ""
+
+    def _item(self, row: Any) -> Item:
+        source_id, title, collection, chunks, path, size, mtime_ns, sha256, why = row
+        freshness = check_freshness(path, size, mtime_ns, sha256, self._database.adopted)
+        return Item(source_id, title, collection, chunks, path, "failed" if why else freshness, why or "")
+
+
+_UNREAD = "from ledger where status = 'failed' and source_id is null and collection_id = ?"
+_ITEM = """
+    select uuid, title, collections.name, chunk_count, uri, sources.size, sources.mtime_ns, sources.sha256,
+        (select reason from ledger where path = uri and ledger.collection_id = sources.collection_id
+            and ledger.status = 'failed' and ledger.source_id = sources.id)
+    from sources join collections on collections.id = sources.collection_id
+"""
+
+
+def _folders_in(above: str, paths: Iterable[str]) -> Counter[str]:
+    """Return how many of the paths are in each folder right below the folder `above`."""
+    inside = (path[len(above) :].partition(os.sep) for path in paths)
+    return Counter(name for name, separator, _ in inside if separator)
+
+
+def _root_folder(connection: apsw.Connection, collection_id: int) -> str:
+    """Return the folder that holds every file of a collection, with the separator at its end; empty if none."""
+    sql = "select min(uri), max(uri) from sources where collection_id = ? and trashed_at is null and uri is not null"
+    first, last = fetch_all(connection, sql, (collection_id,))[0]
+    return os.path.commonprefix([first, last]).rpartition(os.sep)[0] + os.sep if first else ""
+
+
+def _escape(text: str) -> str:
+    return re.sub(r"([|%_])", r"|\1", text)
+
+
+WIKI = "wiki:"
+"""Before the name in the target of a wiki link."""
+_LINK = re.compile(r"\[\[([^\]|\n]{1,200})(?:\|[^\]\n]{0,200})?\]\]|\]\(<?([^()\s<>]{1,500})>?(?:\s[^()\n]{0,200})?\)")
+
+
+def linked_document(inventory: Inventory, path: str | None, target: str) -> Item | None:
+    """Return the document that a link of the document at `path` leads to; None if the library has none.
+
+    `target` is a relative or absolute path, percent-encoded as in Markdown, or `wiki:` and the title of a document or
+    the end of its path, without the ending.
+    """
+    if target.startswith(WIKI):
+        return inventory.find(target.removeprefix(WIKI).partition("#")[0].strip())
+    name = unquote(target).partition("#")[0]
+    full = os.path.normpath(os.path.join(os.path.dirname(path or ""), name))
+    for candidate in (full, f"{full}.md"):
+        item = inventory.find(candidate)
+        if item is not None and item.path == candidate:
+            return item
+    return None
+
+
+def documents_linking_to(database: Database, source_id: str) -> list[Item]:
+    """Return at most 100 documents with a link to this one, by title; none if it is gone."""
+    inventory = Inventory(database)
+    item = inventory.find(source_id)
+    if item is None:
+        return []
+    names = {item.title, *([PurePath(item.path).stem, PurePath(item.path).name] if item.path else [])}
+    with database.read() as connection:
+        # A link has the words of the name, in whatever language its passage is indexed; a path may be encoded.
+        languages = fetch_column(connection, "select distinct language from groups")
+        forms = {form for name in names for form in (name, quote(name))}
+        spellings = (index_text(form, language) for form in forms for language in languages)
+        words = {" AND ".join(f'"{stem}"' for stem in spelling.split()) for spelling in spellings if spelling}
+        sql = f"""
+            select distinct sources.uuid, uri, text from chunks join sources on sources.id = source_id
+            where chunks.id in (select rowid from chunks_fts where chunks_fts match ?)
+                and (instr(text, '[[') or instr(text, '](')) and trashed_at is null
+                and collection_id in ({visible_ids(connection)}) and sources.uuid <> ?
+        """
+        rows = fetch_all(connection, sql, (" OR ".join(f"({phrase})" for phrase in words), item.id)) if words else []
+    linking: dict[str, Item] = {}
+    for linking_id, path, text in rows:
+        if linking_id in linking or len(linking) == 100:
+            continue
+        for name, target in _LINK.findall(text):
+            linked = linked_document(inventory, path, f"{WIKI}{name}" if name else target)
+            if linked is not None and linked.id == item.id and (document := inventory.find(linking_id)) is not None:
+                linking[linking_id] = document
+                break
+    return sorted(linking.values(), key=lambda document: document.title.casefold())

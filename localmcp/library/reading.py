@@ -64,7 +64,7 @@ class Reading:
     """The result of reading a file, or one document in it: a `draft`, or `unchanged`, or the reason why not."""
 
     size: int = 0
-    mtime_ns: int = 0
+    mtime_ns: int | None = 0
     sha256: str | None = None
     """Of the whole file."""
     draft: SourceDraft | None = None
@@ -220,8 +220,8 @@ def _drafted(reading: Reading, document: Document, window: Window, root: Root, p
         file.seek(0)
         return file.read()
 
-    draft = draft_source(document, window, root, member_uri(path, member), None if member else read_again)
-    draft = replace(draft, sha256=sha256, size=size, mtime_ns=reading.mtime_ns)
+    uri, whole_file = member_uri(path, member), None if member else read_again
+    draft = draft_source(document, window, root, uri, sha256, size, reading.mtime_ns, whole_file)
     return replace(reading, draft=draft, member=member, remark=document.remark)
 
 
@@ -231,11 +231,12 @@ def member_uri(path: str, member: str) -> str:
 
 
 def draft_source(
-    document: Document, window: Window, root: Root, uri: str | None, read: Callable[[], bytes] | None = None
-) -> SourceDraft:
+    document: Document, window: Window, root: Root, uri: str | None, sha256: str, size: int,
+    mtime_ns: int | None = None, read: Callable[[], bytes] | None = None,
+) -> SourceDraft:  # fmt: skip
     """Return the source to store, with the words of its passages and what is in its tables; `read` gives its bytes.
 
-    What was said of the root wins over the document's own values. It has neither hash, size nor time yet.
+    What was said of the root wins over the document's own values.
     """
     options = root.options
     title = options.title or document.title
@@ -258,7 +259,7 @@ def draft_source(
         drafts.append(draft_chunk(chunk, title, title, spoken, kind, with_words=True))
     return SourceDraft(
         root.collection_id, root.partition_id, title, options.source_type or document.source_type, document.format,
-        uri, "", 0, None, language, metadata, drafts, document.date, document.date_from,
+        uri, sha256, size, mtime_ns, language, metadata, drafts, document.date, document.date_from,
         tables=describe_tables(uri or title, document.text, read),
     )  # fmt: skip
 

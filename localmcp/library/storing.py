@@ -296,8 +296,6 @@ class Store:
     """Sources that a moved file took over in this group: of two copies only one can have moved."""
     _parts: dict[str, list[tuple[Reading, int | None]]] = field(default_factory=lambda: defaultdict(list))
     """Of files of which more comes, by path."""
-    _untitled: set[str] = field(default_factory=set[str])
-    """Files cut under another title than the one that was said of them; the next refresh reads them once more."""
     _pending: Pending = field(default_factory=Pending)
 
     def put(self, group: Sequence[Step]) -> None:
@@ -327,8 +325,10 @@ class Store:
             self._pending.write(connection)
             if self.job_id:
                 note_files(connection, self.job_id, sum(reading is None for _, reading in group))
+        run = self.run
         for file in (task.file for task, reading in group if reading is None):
-            self.run.finish_file(file.path, file.size)
+            run.done, run.bytes_done, run.path = run.done + 1, run.bytes_done + file.size, file.path
+            run.tell()
 
     def _store(self, connection: apsw.Connection, task: Task, reading: Reading) -> tuple[str, Indexed | None]:
         """Store a document; returns the counter of the report, and the source."""
@@ -351,7 +351,7 @@ class Store:
         if place.source_id is None and self.gone and not reading.member:
             place = self._find_edited(connection, draft)
         if place.moved_from:
-            draft = self._keep_options(connection, task, draft, place.moved_from)
+            draft = self._keep_options(connection, task, reading, draft, place.moved_from)
             ledger.mark(connection, self.collection.id, place.moved_from, "moved", f"moved to {task.file.path}")
         return place.outcome, self._put(connection, draft, place.source_id)
 
@@ -415,7 +415,7 @@ class Store:
         return Place()
 
     def _keep_options(
-        self, connection: apsw.Connection, task: Task, draft: SourceDraft, moved_from: str
+        self, connection: apsw.Connection, task: Task, reading: Reading, draft: SourceDraft, moved_from: str
     ) -> SourceDraft:
         """Return the draft of a file that moved, with what was said of it where it was; that goes on to hold for it."""
         root, collection_id = task.root, draft.collection_id
@@ -431,14 +431,15 @@ class Store:
             return draft
         ledger.save_root(connection, own)
         options = own.options
-        if is_untitled := options.title not in (None, draft.title):
-            self._untitled.add(task.file.path)
+        if options.title not in (None, draft.title):
+            # It was cut under another title: the next refresh reads it once more.
+            reading.sha256, reading.mtime_ns, draft = None, None, replace(draft, sha256="")
+        metadata, source_type = ledger.with_said(draft.metadata, options.metadata), options.source_type
         return replace(
             draft,
-            sha256="" if is_untitled else draft.sha256,
             partition_id=own.partition_id,
-            source_type=options.source_type or draft.source_type,
-            metadata=ledger.with_said(draft.metadata, options.metadata),
+            source_type=source_type or draft.source_type,
+            metadata=metadata,
         )
 
     def _finish(self, connection: apsw.Connection, task: Task, parts: Parts) -> None:
@@ -472,8 +473,6 @@ class Store:
             now = Entry(path, "failed" if reading.failed or keeps else "skipped", reason, first or kept)
         pages = now.pages if reading.unchanged else sum(part.pages for part, source_id in parts if not source_id)
         now = replace(now, size=reading.size, mtime_ns=reading.mtime_ns, pages=pages)
-        if path in self._untitled:
-            now = replace(now, sha256=None, mtime_ns=None)
         ledger.record(connection, collection_id, [now])
 
 

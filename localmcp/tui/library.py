@@ -13,7 +13,7 @@ from textual.content import Content
 from localmcp.errors import NotFound
 from localmcp.humanize import counted, local_time
 from localmcp.index.federation import shown_name
-from localmcp.library.inventory import Item
+from localmcp.library.lists import Item
 from localmcp.library.walk import below
 from localmcp.schemas import Json
 from localmcp.tui.commands import form_of

@@ -14,7 +14,7 @@ from localmcp.schemas import Json
 from localmcp.visible_text import visible
 
 if TYPE_CHECKING:
-    from localmcp.library.inventory import Inventory
+    from localmcp.library.lists import Inventory
     from localmcp.storage.database import Database
     from localmcp.workspace import Workspace
 
@@ -59,7 +59,7 @@ def inventory_of(workspace: Workspace, origin: str | None) -> Inventory:
     Raises:
         NotFound: it is no longer mounted.
     """
-    from localmcp.library.inventory import Inventory
+    from localmcp.library.lists import Inventory
 
     return workspace.inventory if origin is None else Inventory(database_of(workspace, origin))
 

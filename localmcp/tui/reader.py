@@ -24,7 +24,7 @@ from textual.widgets import DataTable, Footer, Input, OptionList
 from textual.widgets.option_list import Option
 
 from localmcp.index.federation import shown_name, split_name
-from localmcp.library.inventory import Item, documents_linking_to, linked_document
+from localmcp.library.lists import Item, documents_linking_to, linked_document
 from localmcp.readers.outline import BEGINNING
 from localmcp.schemas import Json
 from localmcp.tui.dialogs import ChoiceScreen, TextScreen, ask_screen

@@ -9,7 +9,7 @@ from folders import write
 
 from localmcp.errors import NotFound
 from localmcp.library.ingest import Library
-from localmcp.library.inventory import Folder, Inventory, documents_linking_to
+from localmcp.library.lists import Folder, Inventory, documents_linking_to
 from localmcp.storage.database import Database
 from localmcp.tools import Scope, use_scope
 

@@ -15,8 +15,8 @@ from localmcp.errors import AccessDenied, Interrupted, LocalMCPError, NotFound
 from localmcp.index.vector_queue import Lease
 from localmcp.library import reading
 from localmcp.library.ingest import Library
-from localmcp.library.inventory import Inventory
 from localmcp.library.jobs import Job, Jobs, Progress, Upkeep, Work, end_run, work_on
+from localmcp.library.lists import Inventory
 from localmcp.models import HashEmbedder, LazyEmbedder
 from localmcp.storage.database import Database
 from localmcp.tools import Json, Scope, use_scope
