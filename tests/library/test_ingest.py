@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from localmcp.config import Settings
 from localmcp.errors import InvalidInput, ModelMismatch, ModelUnavailable, UnreadableDocument
 from localmcp.library.ingest import Library
-from localmcp.library.inventory import Inventory
+from localmcp.library.lists import Inventory
 from localmcp.models import Embedder, HashEmbedder, LazyEmbedder
 from localmcp.storage.database import Database, fetch_one
 
