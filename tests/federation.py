@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -77,13 +77,9 @@ def is_alive(pid: int) -> bool:
 
 def wait_until(true: Callable[[], bool]) -> bool:
     """Whether it becomes true before patience ends."""
-    ended = threading.Event()
-    timer = threading.Timer(PATIENCE, ended.set)
-    timer.start()
-    try:
-        while not true():
-            if ended.wait(0.01):
-                return False
-        return True
-    finally:
-        timer.cancel()
+    deadline = time.monotonic() + PATIENCE
+    while not true():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    return True

@@ -3,6 +3,7 @@
 import io
 import zipfile
 from collections.abc import Sequence
+from email.message import EmailMessage
 
 from odf.dc import Creator
 from odf.draw import Frame, Page, TextBox
@@ -19,6 +20,15 @@ def make_zip(parts: dict[str, str | bytes]) -> bytes:
         for name, content in parts.items():
             package.writestr(name, content)
     return buffer.getvalue()
+
+
+def make_mail(subject: str, text: str, day: int) -> EmailMessage:
+    """Return a mail of that day of May 2024, whose text is encoded."""
+    mail = EmailMessage()
+    mail["Subject"], mail["From"], mail["Message-ID"] = subject, "ada@example.org", f"<{day}@example.org>"
+    mail["Date"] = f"Fri, {day:02} May 2024 10:00:00 +0000"
+    mail.set_content(text, cte="base64")
+    return mail
 
 
 def make_pdf(

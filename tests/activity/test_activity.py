@@ -45,11 +45,10 @@ def record(
     ago: timedelta = timedelta(),
     error: Exception | None = None,
     text: str = "{}",
-    is_error: bool = False,
 ) -> CallRecord:
     """A finished call as the registry hands it to observers."""
     scope = Scope(caller=caller, collections=collections)
-    answer = None if error else Answer({}, text, is_error)
+    answer = None if error else Answer({}, text)
     started = (datetime.now(UTC) - ago).timestamp()
     return CallRecord(tool, arguments or {}, scope, started, seconds, error, answer)
 
@@ -74,14 +73,15 @@ def test_a_call_is_kept_with_who_what_how_long_and_how_much(workspace: Workspace
     assert (entry.error_class, entry.error_message) == (None, None)
 
 
-def test_a_failed_call_tells_its_class_and_a_short_message(workspace: Workspace) -> None:
+def test_a_call_that_fails_or_answers_with_an_error_tells_its_class_and_a_short_message(workspace: Workspace) -> None:
     with pytest.raises(InvalidInput):
         workspace.registry.call("search", {"query": 5})
-    [entry] = workspace.activity.logs().entries
-    assert (entry.success, entry.error_class, entry.result_bytes) == (False, "InvalidInput", 0)
-    assert entry.error_message is not None
-    assert entry.error_message.startswith("Invalid arguments for search")
-    assert len(entry.error_message) <= 300
+    workspace.registry.call("retriever", {"collection_name": "nowhere", "texts": ["x"]})
+    answered, failed = workspace.activity.logs().entries
+    assert (failed.success, failed.error_class, failed.result_bytes) == (False, "InvalidInput", 0)
+    assert (failed.error_message or "").startswith("Invalid arguments for search") and len(failed.error_message) <= 300
+    assert (answered.success, answered.error_class) == (False, "ToolError")
+    assert answered.error_message == "query failed: collection not found"
 
 
 def test_a_call_that_its_client_gave_up_is_kept_and_a_search_that_a_person_typed_over_is_not(
@@ -91,14 +91,6 @@ def test_a_call_that_its_client_gave_up_is_kept_and_a_search_that_a_person_typed
     workspace.activity.note_call(record("mail__send", error=CallGivenUp("The client has given the call up.")))
     [entry] = workspace.activity.logs().entries
     assert (entry.tool, entry.success, entry.error_class) == ("mail__send", False, "CallGivenUp")
-
-
-def test_an_answer_that_is_an_error_counts_as_one(workspace: Workspace) -> None:
-    workspace.activity.note_call(record(text="nothing there", is_error=True))
-    [entry] = workspace.activity.logs().entries
-    assert (entry.success, entry.error_class, entry.error_message) == (False, "ToolError", "nothing there")
-    workspace.registry.call("retriever", {"collection_name": "nowhere", "texts": ["x"]})
-    assert workspace.activity.logs().entries[0].error_message == "query failed: collection not found"
 
 
 @pytest.mark.parametrize(

@@ -4,19 +4,11 @@ import mailbox
 import os
 import zipfile
 from contextlib import closing
-from email.message import EmailMessage
 
 from folders import write
+from made_files import make_mail
 
 from localmcp.tools import Scope
-
-
-def make_mail(number, text):
-    mail = EmailMessage()
-    mail["Subject"], mail["From"] = f"Subject {number}", "ada@example.org"
-    mail["Date"], mail["Message-ID"] = f"Fri, {number:02} May 2024 10:00:00 +0000", f"<m{number}@example.org>"
-    mail.set_content(text, cte="base64")
-    return mail
 
 
 def best(file, words):
@@ -27,8 +19,8 @@ def test_each_message_and_attachment_is_cited_with_the_path_of_its_mailbox(tmp_p
     folder = tmp_path / "mail"
     folder.mkdir()
     box = mailbox.mbox(folder / "archive.mbox")
-    box.add(make_mail(1, "The gate code is 4711."))
-    with_attachment = make_mail(2, "The invoice is attached.")
+    box.add(make_mail("Subject 1", "The gate code is 4711.", 1))
+    with_attachment = make_mail("Invoice", "The invoice is attached.", 2)
     with_attachment.add_attachment(b"total 421 EUR", maintype="text", subtype="plain", filename="invoice.txt")
     box.add(with_attachment)
     box.close()
@@ -141,4 +133,4 @@ def test_messages_of_a_mailbox_that_has_grown_are_not_called_changed(tmp_path, f
 def add_mails(path, *numbers):
     with closing(mailbox.mbox(path)) as box:
         for number in numbers:
-            box.add(make_mail(number, f"This is message {number}."))
+            box.add(make_mail(f"Subject {number}", f"This is message {number}.", number))

@@ -4,13 +4,12 @@ import io
 import mailbox
 import plistlib
 import tarfile
-from email.message import EmailMessage
 
 import docx
 import openpyxl
 import pptx
 import pytest
-from made_files import make_epub, make_odp, make_ods, make_odt, make_pdf, make_zip, saved
+from made_files import make_epub, make_mail, make_odp, make_ods, make_odt, make_pdf, make_zip, saved
 
 import localmcp
 
@@ -69,14 +68,6 @@ def make_xlsx():
     for row in (["Part", "Value"], ["Oil", "5W-30"], ["Summer tires", "2.4 bar"], ["Winter tires", "pressure 2.7 bar"]):
         book.active.append(row)
     return saved(book)
-
-
-def make_mail(subject, text, day):
-    mail = EmailMessage()
-    mail["Subject"], mail["From"], mail["Message-ID"] = subject, "ada@example.org", f"<{day}@example.org>"
-    mail["Date"] = f"Fri, 0{day} May 2024 10:00:00 +0000"
-    mail.set_content(text, cte="base64")
-    return mail
 
 
 CHATGPT = """[{"id": "a", "title": "Compost", "create_time": 1714723200.0, "current_node": "n", "mapping": {"n": {

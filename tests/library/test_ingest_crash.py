@@ -33,6 +33,7 @@ on_posix = pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX signa
 # ---------------------------------------------------------------- killed, interrupted, crowded
 
 INGEST = """
+import os
 import sys
 import time
 from localmcp.config import Settings
@@ -40,6 +41,9 @@ from localmcp.models import HashEmbedder, LazyEmbedder
 from localmcp.library import reading
 from localmcp.library.ingest import Library
 from localmcp.storage.database import Database
+
+# One process that reads is started in a quarter of the time of several.
+os.cpu_count = lambda: 1
 
 class Slow(HashEmbedder):
     def embed_passages(self, texts):
