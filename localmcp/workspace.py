@@ -84,7 +84,7 @@ class Workspace:
         """Open what is built on the index."""
         self.knowledge = KnowledgeBase(self.federation)
         self.library = Library(self.database, self.embedder, self.settings)
-        self.library_tools = LibraryTools(self.library, self.database, self.settings)
+        self.library_tools = LibraryTools(self.library)
         self.inventory = Inventory(self.database)
         self.milvus_copies = MilvusCopies(self.database, self.milvus, self.embedder, self.library_tools.jobs)
         self.tables = TableTools(self.database)

@@ -11,8 +11,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace as changed
 from typing import Any
 
-import apsw
-
 from localmcp.config import Settings
 from localmcp.errors import FileUnavailable, InvalidInput, ModelMismatch, ModelUnavailable, NeedsConfirmation
 from localmcp.index import collections as places
@@ -42,9 +40,9 @@ class Library:
     """Everything that changes what is in the knowledge base. Thread-safe; one long run at a time."""
 
     def __init__(self, database: Database, embedder: LazyEmbedder, settings: Settings) -> None:
-        self._database = database
+        self.database = database
         self._embedder = embedder
-        self._settings = settings
+        self.settings = settings
         self._running = threading.Lock()
         self.restorers: dict[str, trash.Restorer] = {}
         """By kind of trash entry, from the packages that put others there, such as rules."""
@@ -54,7 +52,7 @@ class Library:
     @property
     def is_open(self) -> bool:
         """Whether the file was opened so far."""
-        return self._database.is_open
+        return self.database.is_open
 
     # ------------------------------------------------------------ files and folders
 
@@ -75,15 +73,12 @@ class Library:
     ) -> Report:
         """Add files, and folders with everything in them that no ignore rule keeps out.
 
-        Documents are found by their words first; then the vectors of the collection are made, unless `wait` is false.
-        What is there already and has not changed is not read again. The paths are remembered for `refresh` unless
-        `remember` is false. `patterns` (gitignore syntax) choose the files of a folder.
+        Vectors are made after all words, unless `wait` is false. What has not changed is not read again. `refresh`
+        looks at the paths again if they are remembered. `patterns` (gitignore syntax) choose the files of a folder.
 
-        Raises:
-            NotFound: none of the paths exists.
-            InvalidInput: an unknown source type, a name or pattern that cannot be used, a title for a folder.
-            ModelMismatch: the collection's vectors come from another model; nothing was changed.
-            NeedsConfirmation: many files of a folder are gone; they were left as they are (`refresh` can confirm).
+        NotFound if none of the paths exists; InvalidInput for an unknown source type, a name or pattern that cannot be
+        used, a title for a folder; ModelMismatch if the collection's vectors come from another model, with nothing
+        changed; NeedsConfirmation if many files of a folder are gone, and were left as they are (`refresh` confirms).
         """
         options = check_options(title, source_type, metadata)
         options = changed(options, include_hidden=include_hidden, patterns=tuple(patterns))
@@ -94,7 +89,7 @@ class Library:
             for path in (path for path, kind in targets.items() if kind is None):
                 run.report.add_problem(path, "no such file or folder")
             said = Root("", "file", destination.id, partition_id, options)
-            plans = plan_adding(self._database, destination, targets, said, self._settings, run.report)
+            plans = plan_adding(self.database, destination, targets, said, self.settings, run.report)
             questions = set_aside(plans)
             self._carry_out(destination, plans, run, remember=remember)
         return self._finish(run, [destination], questions, wait)
@@ -107,31 +102,25 @@ class Library:
         progress: ProgressCallback | None = None,
         wait: bool = True,
     ) -> Report:
-        """Look at everything that was added again: new, changed, moved and deleted files.
+        """Look at all that was added again, for new, changed, moved and deleted files; with `wait`, make the vectors.
 
-        Then the vectors are made that are missing, unless `wait` is false.
-
-        Raises:
-            NotFound: no such collection.
-            NeedsConfirmation: so many files of a folder are gone, or the folder itself is, that it looks like a disk
-                that is not mounted. Nothing of that folder was changed; the rest is done.
-            ModelMismatch: there are changes for a collection whose vectors come from another model.
+        NotFound if there is no such collection; NeedsConfirmation, with that folder unchanged and the rest done, if so
+        many of its files are gone that a disk may not be mounted; ModelMismatch for changes in a collection whose
+        vectors come from another model.
         """
         run = Progress(progress)
         questions, mismatches = list[str](), list[ModelMismatch]()
         with self._running:
             collections = self._collections(collection)
-            planned = [
-                (owner, plan_refresh(self._database, owner, self._settings, run.report)) for owner in collections
-            ]
-            follow_moved_roots(self._database, [plan for _, plans in planned for plan in plans])
+            planned = [(owner, plan_refresh(self.database, owner, self.settings, run.report)) for owner in collections]
+            follow_moved_roots(self.database, [plan for _, plans in planned for plan in plans])
             for current, plans in planned:
                 questions += [] if confirm_removals else set_aside(plans)
                 try:
                     self._carry_out(current, plans, run)
                 except ModelMismatch as error:
                     mismatches.append(error)  # The other collections are not concerned.
-            trash.purge_expired(self._database, self._settings.trash_days)
+            trash.purge_expired(self.database, self.settings.trash_days)
         report = self._finish(run, collections, questions, wait)
         if mismatches:
             raise mismatches[0]
@@ -143,40 +132,40 @@ class Library:
         """Note what is passed over, read and store what is new or changed, and put what is gone into the trash."""
         tasks = [task for plan in plans for task in plan.tasks]
         embedder = self._model(collection, run) if tasks else None
-        with self._database.write() as connection:
+        with self.database.write() as connection:
             job_id = begin_run(connection, len(tasks)) if tasks else ""
             for plan in plans:
                 if remember and plan.root.id is None:
                     ledger.save_root(connection, plan.root)
-                _note_plan(connection, plan, run.report)
+                plan.note(connection)
             # From so many on, words are collected in memory.
             if len(tasks) >= 50:
                 prepare_for_many(connection)
         run.total += len(tasks)
         run.bytes_total += sum(task.file.size for task in tasks)
-        gone = [(plan.root, entry) for plan in plans for entry in plan.gone]
-        store = Store(self._database, collection, run, job_id, [entry for _, entry in gone])
+        gone = [entry for plan in plans for entry in plan.gone]
+        store = Store(self.database, collection.id, run, job_id, gone)
         # What is read has no cycles, and looking for them after every 700 objects is a twentieth of the writing.
         thresholds = gc.get_threshold()
         gc.set_threshold(1_000_000, *thresholds[1:])
         try:
-            for group in read_groups(tasks, window_for(embedder), self._settings):
+            for group in read_groups(tasks, window_for(embedder), self.settings):
                 store.put(group)
         finally:
             gc.set_threshold(*thresholds)
             if tasks:
-                end_run(self._database, job_id)
+                end_run(self.database, job_id)
         # What is gone, and was not moved.
-        reason = f"the file is gone; in the trash for {self._settings.trash_days} days"
+        reason = f"the file is gone; in the trash for {self.settings.trash_days} days"
         for start in range(0, len(gone), trash.AT_ONCE):
-            with self._database.write() as connection:
+            with self.database.write() as connection:
                 rows = [
-                    (entry.source_id, root.collection_id, entry.path)
-                    for root, entry in gone[start : start + trash.AT_ONCE]
+                    (entry.source_id, collection.id, entry.path)
+                    for entry in gone[start : start + trash.AT_ONCE]
                     if entry.source_id is not None and ledger.is_at(connection, entry)
                 ]
                 run.report.missing += trash.move_to_trash(connection, rows, "missing", reason)
-        with self._database.write() as connection:
+        with self.database.write() as connection:
             for plan in plans:
                 if plan.root_is_gone and plan.gone:
                     ledger.unwatch(connection, plan.root.collection_id, plan.root.path)
@@ -195,7 +184,7 @@ class Library:
                 "If they were moved, add the new place: localmcp add FOLDER",
             )
         if run.report.chunks_added:
-            with self._database.read() as connection:
+            with self.database.read() as connection:
                 unread = places.unread_languages(connection)
             if unread is not None:
                 run.report.add_notice(unread.notice)
@@ -207,10 +196,9 @@ class Library:
         self, *, collection: str | None = None, behind: bool = False, progress: ProgressCallback | None = None,
         pause: Callable[[], bool] = lambda: False,
     ) -> Report:  # fmt: skip
-        """Make the vectors that are missing in one collection, or in all that the caller sees.
+        """Make the vectors that are missing in one collection, or in all that the caller sees, until `pause` is true.
 
-        `behind`: in small batches, and only while no other process makes vectors. `pause` is called between batches;
-        true ends the work.
+        `behind`: in small batches, and only while no other process makes vectors.
         """
         run = Progress(progress)
         self._make_vectors(run, self._collections(collection), behind=behind, pause=pause)
@@ -234,9 +222,9 @@ class Library:
         try:
             embedder = self._embedder.get()
             ids = [collection.id for collection in collections]
-            work_off(self._database, embedder, ids, sources=sources, behind=behind, tell=tell, stop=pause)
-            if made and self._settings.semantic_weight is None:
-                adapt_weights(self._database, embedder)
+            work_off(self.database, embedder, ids, sources=sources, behind=behind, tell=tell, stop=pause)
+            if made and self.settings.semantic_weight is None:
+                adapt_weights(self.database, embedder)
         except ModelUnavailable as error:
             log.info("no more vectors are made: %s", error)
             report.add_notice(f"{NO_MODEL}: {error}")
@@ -252,7 +240,7 @@ class Library:
 
     def _count_waiting(self, run: Progress, collections: Sequence[Collection]) -> int:
         """Note how many passages wait, and return their characters."""
-        with self._database.read() as connection:
+        with self.database.read() as connection:
             left = waiting(connection, [collection.id for collection in collections])
         run.report.waiting = left.passages
         return left.characters
@@ -264,7 +252,7 @@ class Library:
         except ModelUnavailable as error:
             run.report.add_notice(f"{NO_MODEL}: {error}")
             return None
-        with self._database.read() as connection:
+        with self.database.read() as connection:
             sql = "select name, dimension, id from models where id = (select model_id from collections where id = ?)"
             bound = fetch_one(connection, sql, (collection.id,))
             if bound and bound[2] != places.find_model(connection, embedder.identity):
@@ -278,7 +266,7 @@ class Library:
     def scanned_pages(self) -> int:
         """Return how many pages of scans wait for text recognition; 0 if it is not installed."""
         ids = [collection.id for collection in self._collections()]
-        with self._database.read() as connection:
+        with self.database.read() as connection:
             return ledger.waiting_pages(connection, ids) if installed_engine() else 0
 
     def read_scans(
@@ -289,14 +277,14 @@ class Library:
         run, collections = run or Progress(), collections or self._collections()
         if not installed_engine():
             return 0
-        with self._database.read() as connection:
+        with self.database.read() as connection:
             scans = [(owner, entry) for owner in collections for entry in ledger.waiting_scans(connection, owner.id)]
         lease, read = Lease(SCANS, SCAN_SECONDS), 0
         try:
             for collection, entry in scans:
                 if pause():  # It may wait for seconds, so not in the transaction.
                     break
-                with self._database.write() as connection:
+                with self.database.write() as connection:
                     if not lease.take(connection):
                         break
                     roots = ledger.roots_of(connection, [collection.id])
@@ -311,14 +299,14 @@ class Library:
                 file = stat_file(entry.path)
                 if isinstance(file, File):
                     window = window_for(self._embedder.get() if self._embedder.loaded else None)
-                    store = Store(self._database, collection, run)
+                    store = Store(self.database, collection.id, run)
                     task = Task(file, root, entry, recognize=read_before)
-                    for group in read_groups([task], window, self._settings):
+                    for group in read_groups([task], window, self.settings):
                         store.put(group)
                     read += entry.pages
         finally:
             if scans:
-                with self._database.write() as connection:
+                with self.database.write() as connection:
                     lease.give_back(connection)
         return read
 
@@ -339,11 +327,8 @@ class Library:
         """Add a text that comes from no file; added again under its title (or `uri`), it gets missing vectors.
 
         An empty title is taken from the text. A text with a `uri` replaces the one that came from there before.
-
-        Raises:
-            InvalidInput: the title represents another text already and `replace` is false; an unknown source type.
-            UnreadableDocument: there is no text.
-            ModelMismatch: the collection's vectors come from another model.
+        InvalidInput for an unknown source type, or the title of another text without `replace`; UnreadableDocument if
+        there is no text; ModelMismatch if the collection's vectors come from another model.
         """
         from localmcp.readers.readers import read_text  # 60 ms: every reader
 
@@ -359,7 +344,7 @@ class Library:
             select id, uuid, chunk_count, sha256 from sources
             where collection_id = :collection and trashed_at is null and {test} order by id desc limit 1
         """
-        with self._database.write() as connection:
+        with self.database.write() as connection:
             rows = fetch_all(connection, sql, {"collection": owner.id, "uri": uri, "title": draft.title})
             [(before, uuid, chunks, sha256)] = rows or [(None, "", 0, "")]
             if before and sha256 == draft.sha256:
@@ -381,48 +366,43 @@ class Library:
 
     def _open_collection(self, name: str | None, partition: str | None) -> tuple[Collection, int | None]:
         """Return a collection and the id of a partition of it, made if absent."""
-        with self._database.write() as connection:
-            collection = places.ensure_collection(connection, name or self._settings.collection)
+        with self.database.write() as connection:
+            collection = places.ensure_collection(connection, name or self.settings.collection)
             return collection, places.ensure_partition(connection, collection, partition)
 
     def _collections(self, name: str | None = None) -> list[Collection]:
-        with self._database.read() as connection:
+        with self.database.read() as connection:
             return choose_collections(connection, [name] if name else None)
 
     # ------------------------------------------------------------ the trash
 
     def remove(self, targets: Iterable[str], *, collection: str | None = None) -> Report:
-        """Put sources into the trash: by id, by path (a folder with all in it, and it is no longer watched), by title.
+        """Put sources into the trash: by id, by title, or by path (a folder with all in it, no longer watched).
 
-        NotFound for a target that is nothing known, InvalidInput for a title that several sources have: nothing is
-        removed then.
+        NotFound for a target that is nothing known, InvalidInput for an ambiguous title, with nothing removed.
         """
         run = Progress()
-        reason = f"removed by you; in the trash for {self._settings.trash_days} days"
+        reason = f"removed by you; in the trash for {self.settings.trash_days} days"
         collections = self._collections(collection)
-        with self._database.read() as connection:
+        with self.database.read() as connection:
             removals = [trash.find_removal(connection, collections, target) for target in targets]
         for removal in removals:
-            run.report.removed += trash.remove(self._database, collections, removal, reason)
+            run.report.removed += trash.remove(self.database, collections, removal, reason)
         return run.end()
 
     def removable(self, target: str, *, collection: str | None = None) -> list[SourceRow]:
         """Return what `remove` would put into the trash; the same errors."""
         collections = self._collections(collection)
-        with self._database.read() as connection:
+        with self.database.read() as connection:
             return trash.sources_of(connection, collections, trash.find_removal(connection, collections, target))
 
     def restore(self, *names: str) -> list[SourceRow]:
         """Bring back from the trash by ids, paths, folders, titles or names, with their vectors; all or none.
 
-        Documents, overwritten versions of documents and records, dropped collections and partitions, rules, quick
-        starts.
-
-        Raises:
-            NotFound: one is not in the trash.
-            InvalidInput: another version of the same file, or a rule that says the same, has been added meanwhile.
+        Documents, versions of documents and records, dropped collections and partitions, rules, quick starts. NotFound
+        if one is not there; InvalidInput if another version of the file, or such a rule, was added meanwhile.
         """
-        with self._database.write() as connection:
+        with self.database.write() as connection:
             collections = visible_collections(connection)
             rows = list(dict.fromkeys(row for name in names for row in trash.named_in_trash(connection, name)))
             trash.bring_back(connection, [row for row in rows if row.id])
@@ -435,36 +415,22 @@ class Library:
 
     def trashed(self) -> list[tuple[SourceRow, str]]:
         """Return what is in the trash, and since when (ISO 8601 UTC); the latest first."""
-        with self._database.read() as connection:
+        with self.database.read() as connection:
             return trash.trashed(connection)
 
     def empty_trash(self, older_than_days: float = 0) -> int:
         """Delete for good what has been in the trash for longer; returns how many sources."""
-        return trash.purge(self._database, older_than_days)
+        return trash.purge(self.database, older_than_days)
 
     # ------------------------------------------------------------ what is known
 
     def why(self, path: str | os.PathLike[str]) -> Json:
         """Return everything that the ledger knows about a path."""
-        with self._database.read() as connection:
+        with self.database.read() as connection:
             return ledger.explain(connection, visible_collections(connection), trash.canonical_path(path))
 
     def roots(self, collection: str | None = None) -> list[Root]:
         """Return the files and folders that were added to a collection, or to all that the caller sees."""
         owners = self._collections(collection)
-        with self._database.read() as connection:
+        with self.database.read() as connection:
             return ledger.roots_of(connection, [owner.id for owner in owners])
-
-
-def _note_plan(connection: apsw.Connection, plan: Plan, report: Report) -> None:
-    """Note everything that is passed over, in the ledger and the report."""
-    root = plan.root
-    dropped = [(entry.source_id, root.collection_id, None) for entry in plan.dropped if entry.source_id is not None]
-    report.removed += trash.move_to_trash(connection, dropped, "skipped", "")
-    ledger.forget(connection, root.collection_id, plan.stale)
-    ledger.record(connection, root.collection_id, plan.passed)
-    for entry in plan.passed:
-        if entry.status == "failed":
-            report.add_problem(entry.path, entry.reason)
-        else:
-            report.skipped += 1

@@ -168,6 +168,7 @@ class Job:
     started_at: str = field(default_factory=utc_now)
     finished_at: str | None = None
     cancelled: bool = False
+    """It stops at the next file or batch."""
     finished: threading.Event = field(default_factory=threading.Event)
 
     def tell(self, done: int, total: int, message: str) -> None:
@@ -177,11 +178,6 @@ class Job:
             raise Interrupted("Cancelled; what was written so far stays.")
         if self.listener is not None:
             self.listener(done, total, message)
-
-    def cancel(self) -> None:
-        """Stop at the next file or batch, and wait 10 s for it; what is written stays."""
-        self.cancelled = True
-        self.finished.wait(10.0)
 
     def status(self) -> Json:
         """Return how far it is, as tools answer it: running, done, failed or cancelled."""

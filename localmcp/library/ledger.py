@@ -145,10 +145,8 @@ def check_options(title: str | None, source_type: str | None, metadata: Mapping[
 
 
 def find_targets(paths: Iterable[str | os.PathLike[str]], options: Options) -> dict[str, Kind | None]:
-    """Return resolved path -> kind; None for one that does not exist. NotFound if none does.
-
-    InvalidInput for an empty path, a title for a folder, or a name that is not Unicode.
-    """
+    """Return resolved path -> kind, None for one that does not exist; NotFound if none does, InvalidInput for an empty
+    path, a title for a folder, or a name that is not Unicode."""
     targets: dict[str, Kind | None] = {}
     for name in paths:
         if not os.fspath(name):
@@ -369,8 +367,9 @@ def explain(connection: apsw.Connection, collections: Sequence[Collection], path
             break
     sentences = "; ".join(map(_sentence, entries)) or _unknown(connection, names, path)
     explanation: Json = {"path": path, "exists": os.path.lexists(path), "explanation": sentences, "entries": entries}
+    explanation["nearest"] = list[str]()
     if entries:
-        return {**explanation, "nearest": []}
+        return explanation
     sql = "select path, status, reason, collection_id from ledger where path >= ? and path < ? order by status, path"
     inside = [row for row in fetch_all(connection, sql, range_below(path)) if row[3] in names]
     if inside:
@@ -379,7 +378,7 @@ def explain(connection: apsw.Connection, collections: Sequence[Collection], path
             {"path": row[0], "status": row[1], "reason": row[2]} for row in inside if row[1] in ("skipped", "failed")
         ]
         explanation["explanation"] += ": " + ", ".join(f"{count:,} {status}" for status, count in counts.items())
-        return {**explanation, "nearest": [], "counts": dict(counts), "leftOut": left_out[:200]}
+        return {**explanation, "counts": dict(counts), "leftOut": left_out[:200]}
     sql = "select path, collection_id from ledger where status = 'indexed' or source_id is not null"
     near = nearest(path, {row[0] for row in fetch_all(connection, sql) if row[1] in names})
     return {**explanation, "nearest": [near] if near else []}

@@ -9,7 +9,6 @@ from dataclasses import asdict
 from functools import partial
 from typing import Annotated, Any
 
-from localmcp.config import Settings
 from localmcp.errors import AccessDenied, InvalidInput, NotFound
 from localmcp.humanize import counted
 from localmcp.index.collections import visible_ids
@@ -21,7 +20,6 @@ from localmcp.library.names import SourceRow, find_source, nearest_hint
 from localmcp.library.storing import watched_paths
 from localmcp.library.walk import WalkRules, below, why_left_out
 from localmcp.schemas import camel_case
-from localmcp.storage.database import Database
 from localmcp.tools import Json, Param, current_scope, hidden_change, hidden_tool
 
 VECTOR_SECONDS = 1.0
@@ -36,12 +34,10 @@ PartitionName = Annotated[str | None, Param("A part of the collection; made if a
 class LibraryTools:
     """The library, as assistants may use it."""
 
-    def __init__(self, library: Library, database: Database, settings: Settings, *, wait: float = WAIT_SECONDS) -> None:
+    def __init__(self, library: Library, *, wait: float = WAIT_SECONDS) -> None:
         """`wait`: seconds after which a call answers with a job instead of a result."""
-        self._library = library
-        self._database = database
+        self._library, self._database, self._settings = library, library.database, library.settings
         self._wait = wait
-        self._settings = settings
         self.jobs = Jobs()
 
     @hidden_change(
@@ -304,7 +300,8 @@ class LibraryTools:
     def cancel_job(self, jobId: Annotated[str, Param("As add_path or refresh returned it.")]) -> Json:
         """Stop long work at the next file; what is indexed so far stays. Work that is done is not undone."""
         job = self.jobs.find(jobId)
-        job.cancel()
+        job.cancelled = True
+        job.finished.wait(10.0)
         return job.status()
 
     def _ingest(self, kind: str, collection: str | None, run: Callable[..., Report]) -> Json:

@@ -197,10 +197,10 @@ def resolve_source(
 
     def look(index: Index, mounted: str | None) -> Id | None:
         with index.database.read() as connection:
-            source = find_source(connection, bare if mount else text, collection=collection)
+            source = find_source(connection, bare, collection=collection)
         return Id(uuid.UUID(source.uuid), mounted) if source else None
 
-    for identity in federation.look(look, mount or origin, Wanted(document=bare if mount else text)):
+    for identity in federation.look(look, mount or origin, Wanted(document=bare)):
         return identity
     inside = f" in the collection '{collection}'" if collection else ""
     with federation.own.database.read() as connection:
@@ -213,7 +213,7 @@ def resolve_chunk(federation: Federation, field: str, name: str) -> Id | None:
     InvalidInput if it is no beginning of an id; Ambiguous if several ids begin so.
     """
     origin, bare = split_mount(name.strip())
-    text = (bare if origin else name).strip().removeprefix("urn:uuid:").strip("{}").replace("-", "").lower()
+    text = bare.removeprefix("urn:uuid:").strip("{}").replace("-", "").lower()
     if not re.fullmatch(r"[0-9a-f]{8,32}", text):
         message = f"{field}: {name!r} is not an id; ids are UUIDs, or their first 8 characters, as search returns them."
         raise InvalidInput(message, hint="A document by its path or title is read with get_document.")

@@ -17,8 +17,7 @@ from localmcp.index.collections import visible_collections
 from localmcp.index.federation import Wanted
 from localmcp.index.passages import Passage, find_passage, passages_of_source
 from localmcp.index.search import Index, SearchRequest
-from localmcp.library.answers import lean_context, lean_document, lean_verification
-from localmcp.library.citations import SHEETS, cite, count_line_ends
+from localmcp.library.answers import SHEETS, cite, count_line_ends, lean_context, lean_document, lean_verification
 from localmcp.library.ledger import check_freshness, documents_in
 from localmcp.library.lists import SELECT_ITEM, DocumentLists, source_item
 from localmcp.library.names import (
@@ -156,7 +155,7 @@ class DocumentReader(PassageSearch):
 
         def look(index: Index, origin: str | None) -> Json | None:
             with index.database.read() as connection:
-                source = find_source(connection, bare if mount else name)
+                source = find_source(connection, bare)
                 if source is None:
                     return None
                 row = fetch_one(connection, f"{SELECT_ITEM} where sources.id = ?", (source.id,))
@@ -176,7 +175,7 @@ class DocumentReader(PassageSearch):
             return {**without_none(result), "truncated": result["nextOffset"] is not None}
 
         try:
-            for result in self.federation.look(look, mount, Wanted(document=bare if mount else name)):
+            for result in self.federation.look(look, mount, Wanted(document=bare)):
                 return result
         except Ambiguous as error:
             return {"error": "Ambiguous name", "sourceId": name, "message": error.message, "hint": error.hint or ""}

@@ -17,8 +17,7 @@ from localmcp.index.filters import Filters, parse_range
 from localmcp.index.fusion import ARM_DEPTH, has_digit, unmentioned
 from localmcp.index.keyword import inverse_frequency
 from localmcp.index.search import Hit, Index, SearchOutcome, SearchRequest
-from localmcp.library.answers import excerpt_around, excerpts, lean_search
-from localmcp.library.citations import cite
+from localmcp.library.answers import cite, excerpt_around, excerpts, lean_search
 from localmcp.library.ledger import check_freshness
 from localmcp.library.names import explain_empty_filter, parse_collection, resolve_source, shown_id, spelled
 from localmcp.readers.signals import signals

@@ -1,7 +1,4 @@
-"""Carry out a run: compare the files on the disk with the ledger, and store what was read of the new and changed ones.
-
-Each group is one transaction, over the versions before. Vectors are made later.
-"""
+"""Compare the files on the disk with the ledger, and store what was read of new and changed ones, without vectors."""
 
 from __future__ import annotations
 
@@ -26,6 +23,7 @@ from localmcp.library import ledger
 from localmcp.library.jobs import Progress, Report, note_files
 from localmcp.library.ledger import Entry, Kind, Root
 from localmcp.library.reading import CANNOT_BE_READ, REACHED_BY_LINK, Reading, Step, Task, member_uri
+from localmcp.library.trash import move_to_trash
 from localmcp.library.walk import File, Passed, WalkRules, below, stat_file, walk
 from localmcp.storage.database import Database, fetch_all, fetch_column, fetch_one
 from localmcp.storage.times import utc_moment
@@ -103,6 +101,19 @@ class Plan:
             if (above or not entry.holds_source) and (entry.status != "removed" or self.returning):
                 # The mark on a whole folder that was removed ends when the person adds the folder again.
                 self.stale.append(path)
+
+    def note(self, connection: apsw.Connection) -> None:
+        """Note what is passed over, in the ledger and the report, and put what came from it into the trash."""
+        owner = self.root.collection_id
+        dropped = [(entry.source_id, owner, None) for entry in self.dropped if entry.source_id is not None]
+        self.report.removed += move_to_trash(connection, dropped, "skipped", "")
+        ledger.forget(connection, owner, self.stale)
+        ledger.record(connection, owner, self.passed)
+        for entry in self.passed:
+            if entry.status == "failed":
+                self.report.add_problem(entry.path, entry.reason)
+            else:
+                self.report.skipped += 1
 
     def _take(self, file: File, entry: Entry | None) -> None:
         if entry is None:
@@ -283,10 +294,10 @@ def _reason(parts: Parts) -> str:
 
 @dataclass(slots=True)
 class Store:
-    """Stores the readings of one run in one collection."""
+    """Stores the readings of one run in one collection, each group as one transaction over the versions before."""
 
     database: Database
-    collection: Collection
+    collection_id: int
     run: Progress
     job_id: str = ""
     """Of the run, which others see and can stop; "" for one that they do not."""
@@ -352,7 +363,7 @@ class Store:
             place = self._find_edited(connection, draft)
         if place.moved_from:
             draft = self._keep_options(connection, task, reading, draft, place.moved_from)
-            ledger.mark(connection, self.collection.id, place.moved_from, "moved", f"moved to {task.file.path}")
+            ledger.mark(connection, self.collection_id, place.moved_from, "moved", f"moved to {task.file.path}")
         return place.outcome, self._put(connection, draft, place.source_id)
 
     def _put(self, connection: apsw.Connection, draft: SourceDraft, replaces: int | None) -> Indexed:
@@ -368,7 +379,7 @@ class Store:
         times = (reading.size, reading.mtime_ns)
         sql = "update sources set size = ?, mtime_ns = ? where id = ? and uri = ?"
         # The documents in it, such as the messages of a mailbox, have the times of their file.
-        inside = [] if reading.member else ledger.documents_in(connection, self.collection.id, path)
+        inside = [] if reading.member else ledger.documents_in(connection, self.collection_id, path)
         places = [(source_id, member_uri(path, reading.member)), *inside]
         connection.executemany(sql, ((*times, *place) for place in places))
         return "unchanged", Indexed(source_id, "")
@@ -444,7 +455,7 @@ class Store:
 
     def _finish(self, connection: apsw.Connection, task: Task, parts: Parts) -> None:
         """Record the status of a file, and take out the documents that are no longer in it."""
-        path, collection_id, entry = task.file.path, self.collection.id, task.entry
+        path, collection_id, entry = task.file.path, self.collection_id, task.entry
         if not parts:
             parts = [(Reading(task.file.size, task.file.mtime_ns, failed="it holds no document"), None)]
             self.run.report.add_problem(path, "it holds no document")

@@ -59,15 +59,11 @@ def add_page(
 
 
 def fetch_page(url: str, *, max_bytes: int, allow_private: bool = False) -> tuple[str, bytes, str]:
-    """Return where a page is in the end, its bytes, and a file name whose ending says what it is.
+    """Follow redirects; return where a page is in the end, its bytes, and a file name whose ending says what it is.
 
-    Redirects are followed; every host is looked up once, checked, and connected to as it was checked.
-
-    Raises:
-        InvalidInput: not an http(s) address.
-        AccessDenied: it leads to a private address and `allow_private` is false.
-        UnreadableDocument: it is not text, or too large.
-        Unavailable: the host cannot be reached, or does not answer with a page.
+    Every host is looked up once, checked, and connected to as it was checked. InvalidInput for what is no http(s)
+    address, AccessDenied for a private one, UnreadableDocument if it is no text or too large, Unavailable if the host
+    cannot be reached or does not answer with a page.
     """
     end = time.monotonic() + DEADLINE_SECONDS
     for _ in range(MOST_REDIRECTS + 1):

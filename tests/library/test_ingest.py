@@ -160,10 +160,10 @@ def test_every_file_that_is_not_taken_has_its_reason(library: Library, folder: P
     write(folder / "big.txt", "Many words." + " " * 1_100_000)
     for name in ("a.log", ".env", "build/x.md", "node_modules/x.md"):
         write(folder / name, "x")
-    library._settings = Settings(max_file_mb=1)  # pyright: ignore[reportPrivateUsage]
+    library.settings = Settings(max_file_mb=1)
     library.add_paths([folder])
     assert {name: status(library, folder / name) for name in files} == files
-    library._settings = Settings()  # pyright: ignore[reportPrivateUsage]
+    library.settings = Settings()
     assert (library.add_paths([folder]).indexed, status(library, folder / "big.txt")) == (1, ("indexed", ""))
 
 

@@ -33,7 +33,7 @@ class Setting:
         wait: float = 20,
     ) -> None:
         self.library = Library(database, LazyEmbedder(open_model), settings)
-        self.tools = LibraryTools(self.library, database, settings, wait=wait)
+        self.tools = LibraryTools(self.library, wait=wait)
         self.registry = Registry()
         self.registry.add_service(self.tools)
 
