@@ -120,47 +120,32 @@ def workspace(tmp_path: Path) -> Workspace:
     return Workspace(Settings(database=tmp_path / "a.localmcp", model="hash"))
 
 
-def test_an_idle_program_notices_a_new_file(
+def test_an_idle_program_notices_a_new_file_and_leaves_a_folder_alone_that_vanished(
     workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = tmp_path / "notes"
-    write(folder / "first.md", "# First\n\nAn old note about anchors.\n")
-    workspace.library.add_paths([folder])
-    write(folder / "second.md", "# Second\n\nA new note about barometers.\n")
-    refreshed = threading.Event()
-    refresh = workspace.library.refresh
-    monkeypatch.setattr("localmcp.library.jobs.QUIET_SECONDS", 0.0)
-    monkeypatch.setattr(workspace.library, "refresh", lambda wait: (refresh(wait=wait), refreshed.set())[0])
-    upkeep = Upkeep(workspace.library, 0.05)
-    upkeep.start()
-    assert refreshed.wait(60)
-    upkeep.stop()
-    assert workspace.knowledge.search("barometers", mode="keyword")["count"] == 1
-    workspace.close()
-
-
-def test_a_folder_that_vanished_is_left_alone_and_the_thread_goes_on(
-    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = tmp_path / "disk"
-    for number in range(20):
-        write(folder / f"{number}.md", f"Note {number} about lanterns.\n")
-    workspace.library.add_paths([folder])
-    folder.rename(tmp_path / "unmounted")
+    notes, disk = tmp_path / "notes", many(tmp_path / "disk", 20)
+    write(notes / "first.md", "# First\n\nAn old note about anchors.\n")
+    workspace.library.add_paths([notes, disk])
+    disk.rename(tmp_path / "unmounted")
     rounds = threading.Semaphore(0)
     refresh = workspace.library.refresh
 
     def count(wait: bool) -> object:
-        rounds.release()
-        return refresh(wait=wait)
+        try:
+            return refresh(wait=wait)
+        finally:
+            rounds.release()
 
     monkeypatch.setattr("localmcp.library.jobs.QUIET_SECONDS", 0.0)
     monkeypatch.setattr(workspace.library, "refresh", count)
     upkeep = Upkeep(workspace.library, 0.05)
     upkeep.start()
-    assert rounds.acquire(timeout=60) and rounds.acquire(timeout=60)
+    assert rounds.acquire(timeout=60)
+    write(notes / "second.md", "# Second\n\nA new note about barometers.\n")
+    assert all(rounds.acquire(timeout=60) for _ in range(3))
     upkeep.stop()
-    assert workspace.knowledge.get_stats()["totalSources"] == 20
+    assert workspace.knowledge.search("barometers", mode="keyword")["count"] == 1
+    assert workspace.knowledge.get_stats()["totalSources"] == 22
     workspace.close()
 
 
