@@ -9,7 +9,7 @@ from command_line import run_here
 
 import localmcp
 from localmcp.config import Settings
-from localmcp.errors import AccessDenied, InvalidInput, Unavailable
+from localmcp.errors import AccessDenied, InvalidInput, LocalMCPError, Unavailable
 from localmcp.library.web_pages import add_page, fetch_page, is_public
 
 PAGE = b"<html><head><title>Ferry</title></head><body><h1>Ferry</h1><p>The ferry leaves at 6:50.</p></body></html>"
@@ -26,14 +26,14 @@ class Site(BaseHTTPRequestHandler):
         if self.path.startswith("/drip"):
             self.drip()
             return
-        if self.path == "/away":
+        elsewhere = {
+            "/away": f"http://127.0.0.2:{self.server.server_port}/ferry",
+            "/moved": "/ferry",
+            "/loop": "/loop",
+        }
+        if self.path in elsewhere:
             self.send_response(302)
-            self.send_header("Location", f"http://127.0.0.2:{self.server.server_port}/ferry")
-            self.end_headers()
-            return
-        if self.path in ("/moved", "/loop"):
-            self.send_response(302)
-            self.send_header("Location", "/ferry" if self.path == "/moved" else "/loop")
+            self.send_header("Location", elsewhere[self.path])
             self.end_headers()
             return
         if self.path not in self.pages:
@@ -129,7 +129,23 @@ def test_a_redirect_to_a_private_address_is_refused(site, monkeypatch):
         fetch_page(f"{site}/away", max_bytes=1000)
 
 
+@pytest.mark.parametrize(
+    ("path", "says"),
+    [
+        ("/large", "larger than"),
+        ("/picture", "image/png, not text"),
+        ("/loop", "redirects more than"),
+        ("/nowhere", "status 404"),
+    ],
+)
+def test_what_is_too_large_no_text_or_nowhere_is_refused(site, path, says):
+    with pytest.raises(LocalMCPError, match=says):
+        fetch(site + path)
+
+
 def test_an_address_with_a_password_is_refused_and_does_not_show_it(site):
     with pytest.raises(InvalidInput) as refused:
         fetch(site.replace("http://", "http://me:secret@"))
     assert "secret" not in str(refused.value)
+    with pytest.raises(InvalidInput, match="it must begin with http"):
+        fetch("file:///etc/passwd")
