@@ -13,7 +13,7 @@ from localmcp import __version__, config
 from localmcp.cli import render
 from localmcp.cli.ingest import summary
 from localmcp.cli.session import Session, command, pass_session, shown_progress
-from localmcp.connect.entry import ask_server, make_launch
+from localmcp.connect.entry import ask_server, make_entry
 from localmcp.errors import InvalidInput
 from localmcp.files import expand_home
 from localmcp.humanize import command_line
@@ -64,7 +64,7 @@ def demo(session: Session, keep: str | None) -> None:
         tell(f"{answer.text}\n")
     tell("An assistant asks over MCP:")
     arguments = {"query": QUESTION, "limit": 1}
-    entry = make_launch(session.database).entry
+    entry = make_entry(session.database).entry
     call = {"name": "search", "arguments": arguments}
     answered = ask_server("localmcp", entry, lambda server: server.ask("tools/call", call))
     text = answered["content"][0]["text"]

@@ -198,7 +198,7 @@ def evaluate_search(
     before = read_evaluation(existing_file(against)) if against else None
     basis = {"model": settings.model, "semantic_weight": settings.semantic_weight}
     with shown_counts(session, "Asking") as tell:
-        evaluation = evaluate(workspace.index, workspace.embedder, asked, collections or None, basis, tell)
+        evaluation = evaluate(workspace.index, asked, collections or None, basis, tell)
     differences = compare(before, evaluation) if before else []
     lost = [difference for difference in differences if difference.mode == "hybrid" and difference.is_loss(tolerance)]
     result = {**asdict(evaluation), "compared": list(map(asdict, differences)), "regressed": bool(lost)}

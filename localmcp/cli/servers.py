@@ -23,7 +23,7 @@ from localmcp.connect.configuration import (
     read_present_clients,
     write_changes,
 )
-from localmcp.connect.entry import Launch, block_for, make_launch
+from localmcp.connect.entry import ClientEntry, block_for, make_entry
 from localmcp.errors import InvalidInput, NotFound
 from localmcp.files import expand_home
 from localmcp.hub.client_configuration import ClientFile, client_names, read_client, read_document, servers_in
@@ -311,7 +311,7 @@ def connect(
         return
     # Settings that cannot be used are reported here, not by a server that nobody watches.
     _ = session.settings
-    launch = make_launch(session.database, profile)
+    launch = make_entry(session.database, profile)
     if show:
         block = block_for(targets[0] if targets else None, name, launch.entry)
         places = [str(target.path) for target in targets]
@@ -324,7 +324,7 @@ def connect(
 
 
 def connect_client(
-    session: Session, targets: list[ClientFile], name: str, launch: Launch, dry_run: bool, *, start: bool
+    session: Session, targets: list[ClientFile], name: str, launch: ClientEntry, dry_run: bool, *, start: bool
 ) -> None:
     """Start the server once, then write the configuration; a server that does not start is not written."""
     from localmcp.connect.entry import ask_for_tools

@@ -30,7 +30,7 @@ _DATABASE, _FOLDERS = "LOCALMCP_DB", "LOCALMCP_FOLDERS"
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class ClientEntry:
     """An entry for a client, and which variables of this shell are in it."""
 
     entry: Json
@@ -41,7 +41,7 @@ class Launch:
     """Variables of this shell that are not, because they are secret."""
 
 
-def make_launch(database: str | None = None, profile: str | None = None) -> Launch:
+def make_entry(database: str | None = None, profile: str | None = None) -> ClientEntry:
     """Return how to start this installation.
 
     For None the database is the one that the variable LOCALMCP_DB names, else the one of the settings. A profile limits
@@ -64,7 +64,7 @@ def make_launch(database: str | None = None, profile: str | None = None) -> Laun
         # Run from its source: Python finds the package only where it is told.
         environment["PYTHONPATH"] = str(Path(str(files(APP))).parent.absolute())
     entry: Json = {"command": os.path.abspath(sys.executable), "args": args, "env": environment}
-    return Launch(entry, tuple(carried), tuple(name for name in variables if name in secret))
+    return ClientEntry(entry, tuple(carried), tuple(name for name in variables if name in secret))
 
 
 def _settings_of_this_shell() -> dict[str, str]:

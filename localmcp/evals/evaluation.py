@@ -20,7 +20,6 @@ from localmcp.errors import InvalidInput, ModelUnavailable, NotFound
 from localmcp.index.collections import choose_collections
 from localmcp.index.fusion import Mode
 from localmcp.index.search import Index, SearchRequest
-from localmcp.models import LazyEmbedder
 from localmcp.schemas import mapping_of, nearest, shorten_value
 from localmcp.storage.database import Database, fetch_all
 
@@ -184,7 +183,6 @@ def _find(where: str, name: str, names: Mapping[str, Mapping[str, str]]) -> str:
 
 def evaluate(
     index: Index,
-    embedder: LazyEmbedder,
     questions: Sequence[Question],
     collections: tuple[str, ...] | None,
     settings: dict[str, Any],
@@ -197,11 +195,11 @@ def evaluate(
     runs: dict[Mode, _Run] = {mode: _Run() for mode in MODES}
     # Without a model the answers say that they come from words alone.
     with suppress(ModelUnavailable):
-        embedder.get()
+        index.embedder.get()
     for number, question in enumerate(questions, 1):
         for mode, run in runs.items():
             # Another mode's answer of the same question must not find the embedding ready.
-            embedder.forget_queries()
+            index.embedder.forget_queries()
             run.ask(index, question, mode, collections)
         progress(number, len(questions))
     rows = [[question.text, question.kind, sorted(question.grades.items())] for question in questions]

@@ -41,9 +41,9 @@ def _assistants(_run: Run) -> Json | str:
 def _connect(run: Run) -> Json:
     """Start the server once as the assistant will, then write its configuration."""
     from localmcp.connect.configuration import find_targets, plan_connection, write_changes
-    from localmcp.connect.entry import ask_for_tools, make_launch
+    from localmcp.connect.entry import ask_for_tools, make_entry
 
-    launch = make_launch(str(run.session.path))
+    launch = make_entry(str(run.session.path))
     changes = [plan_connection(target, NAME, launch.entry) for target in find_targets(run.values["client"])]
     tools = [] if run.dry_run else ask_for_tools(NAME, launch.entry)
     files = write_changes(changes, dry_run=run.dry_run)
