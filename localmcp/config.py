@@ -360,7 +360,7 @@ def parse_setting(name: str, raw: Any, where: str) -> Any:
     spec = _FIELDS[name]
     choices, between, items = spec.metadata["choices"], spec.metadata["between"], spec.metadata["items"]
     try:
-        value = _PARSERS[str(spec.type)](raw)
+        value: Any = _PARSERS[str(spec.type)](raw)
         if choices and value not in choices:
             raise ValueError(f"it must be one of {', '.join(choices)}")
         if between is not None and not between[0] <= value <= between[1]:

@@ -3,7 +3,7 @@
     python tests/benchmarks/confidence_quality.py [--show]
 
 Four sets: the sample questions, a hundred others about the sample documents of which half have no answer, and about as
-many for each of two other libraries. The maps of `localmcp.index.relevance` were fitted on sample and library; second
+many for each of two other libraries. The maps of `localmcp.index.fusion` were fitted on sample and library; second
 was written before and was not used for it. `near` asks the second library 72 questions whose subject it has and whose
 fact it has not, and 41 that it answers in other words.
 
