@@ -21,8 +21,7 @@ from localmcp.index.search import Index
 from localmcp.library.ingest import Library
 from localmcp.library.jobs import Upkeep
 from localmcp.library.library_tools import LibraryTools
-from localmcp.library.lists import Inventory
-from localmcp.library.read import KnowledgeBase
+from localmcp.library.lists import Inventory, KnowledgeBase
 from localmcp.milvus.collection import open_milvus
 from localmcp.models import Embedder, LazyEmbedder, configured_embedder, open_local_model
 from localmcp.models.language_model import LanguageModel

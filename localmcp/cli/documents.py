@@ -14,8 +14,8 @@ from localmcp.cli.values import YES, collection_option, json_or_text, library_pa
 from localmcp.errors import InvalidInput, NotFound
 from localmcp.humanize import FILTERS, command_line, counted, explanation, parse_query_line
 from localmcp.library.library_tools import LibraryTools
+from localmcp.library.lists import KnowledgeBase
 from localmcp.library.names import is_uuid, nearest_source
-from localmcp.library.read import KnowledgeBase
 from localmcp.library.search import PassageSearch
 from localmcp.schemas import Json
 from localmcp.visible_text import visible

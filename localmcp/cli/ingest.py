@@ -78,7 +78,7 @@ def add(session: Session, paths: tuple[str, ...], **options: Any) -> int | None:
         added, common["title"] = list[dict[str, Any]](), common["title"] or ""
         for url in pages:
             session.note(f"Fetching {url} from the network…")
-            indexed = add_page(library, session.settings, url, allow_private=options["allow_private"], **common)
+            indexed = add_page(library, url, allow_private=options["allow_private"], **common)
             added.append({"url": url, "sourceId": indexed.uuid, "added": indexed.added, "kept": indexed.kept})
         session.answer({"status": "done", "pages": added}, session.show)
         return None

@@ -19,8 +19,7 @@ from localmcp.index.collections import Collection, choose_collections, visible_c
 from localmcp.index.sources import Indexed, keep_version, prepare_for_many, put_source
 from localmcp.index.vector_queue import Lease, waiting, work_off
 from localmcp.library import ledger, trash
-from localmcp.library.jobs import SCAN_SECONDS, SCANS, ProgressCallback, Report, begin_run, end_run
-from localmcp.library.jobs import Progress as Progress
+from localmcp.library.jobs import SCAN_SECONDS, SCANS, Progress, ProgressCallback, Report, begin_run, end_run
 from localmcp.library.ledger import Root, check_options, find_targets, keep_own_tags, owner_of
 from localmcp.library.names import SourceRow
 from localmcp.library.reading import Task, draft_source, read_groups, window_for

@@ -8,9 +8,8 @@ import uuid
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Generator, Iterable
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from operator import itemgetter
 from pathlib import PurePath
 from typing import Annotated, Any, Literal
@@ -23,15 +22,14 @@ from localmcp.humanize import cut_to, quoted
 from localmcp.index.collections import choose_collections, unread_languages, visible_collections, visible_ids
 from localmcp.index.federation import Wanted
 from localmcp.index.filters import Filters, parse_range, path_condition
-from localmcp.index.passages import read_metadata
 from localmcp.index.search import Index
 from localmcp.index.vector_queue import waiting, word_only_passages
 from localmcp.library.answers import lean_sources
 from localmcp.library.ledger import Freshness, check_freshness, range_below, waiting_pages
-from localmcp.library.names import explain_empty_filter, parse_collection, shown_id, sources_named, spelled
-from localmcp.library.search import NO_DOCUMENTS, PassageSearch
+from localmcp.library.names import explain_empty_filter, parse_collection, sources_named, spelled
+from localmcp.library.read import SELECT_ITEM, DocumentReader, source_item
+from localmcp.library.search import NO_DOCUMENTS
 from localmcp.storage.database import Database, fetch_all, fetch_column, fetch_one
-from localmcp.storage.times import utc_text
 from localmcp.tools import MOST_INTEGER, Json, Param, current_scope, integer_or_string, tool, without_none
 from localmcp.wording.normalize import fold, index_text
 
@@ -43,17 +41,10 @@ ORDERS = {
     "title": ("by title", "title collate nocase, sources.id"),
 }
 """Order -> its name for people, and its SQL."""
-SELECT_ITEM = """
-    select sources.id, uuid, title, source_type, metadata, sources.created_at, updated_at, collections.name,
-        partitions.name, uri, chunk_count, size, mtime_ns, sha256
-    from sources
-    join collections on collections.id = sources.collection_id
-    left join partitions on partitions.id = sources.partition_id
-"""
 
 
-class DocumentLists(PassageSearch):
-    """Lists and counts what was ingested."""
+class KnowledgeBase(DocumentReader):
+    """Searches, reads, lists and counts what was ingested."""
 
     @tool(
         "list_sources",
@@ -262,31 +253,6 @@ def _conditions(filters: Filters, since: str | None, until: str | None, title: s
         conditions.append("instr(folded(title), ?)")
         values.append(fold(title))
     return " and ".join(conditions), values
-
-
-def source_item(row: Any, adopted: bool, origin: str | None) -> Json:
-    """Return a row of SELECT_ITEM as lists show it."""
-    uuid, title, kind, metadata, created, updated, collection, partition, path, chunks, size, mtime_ns, sha256 = row[1:]
-    changed = updated
-    if mtime_ns is not None:
-        with suppress(OverflowError, OSError, ValueError):
-            changed = utc_text(datetime.fromtimestamp(mtime_ns / 1e9, UTC))
-    item = {
-        "id": shown_id(uuid, origin),
-        "title": title,
-        "sourceType": kind,
-        "metadata": read_metadata(metadata),
-        "createdAt": created,
-        "updatedAt": updated,
-        "changedAt": changed,
-        "collection": collection,
-        "chunkCount": chunks,
-        "freshness": check_freshness(path, size, mtime_ns, sha256, adopted),
-        "partition": partition,
-        "path": path,
-        "origin": origin,
-    }
-    return without_none(item)
 
 
 # ---------------------------------------------------------------- lists to browse

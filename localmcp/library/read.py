@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
+from datetime import UTC, datetime
 from itertools import accumulate
 from typing import Annotated, Any
 
@@ -15,11 +16,10 @@ from localmcp.errors import InvalidInput, LocalMCPError, NotFound
 from localmcp.humanize import counted, cut_to
 from localmcp.index.collections import visible_collections
 from localmcp.index.federation import Wanted
-from localmcp.index.passages import Passage, find_passage, passages_of_source
+from localmcp.index.passages import Passage, find_passage, passages_of_source, read_metadata
 from localmcp.index.search import Index, SearchRequest
 from localmcp.library.answers import SHEETS, cite, count_line_ends, lean_context, lean_document, lean_verification
 from localmcp.library.ledger import check_freshness, documents_in
-from localmcp.library.lists import SELECT_ITEM, DocumentLists, source_item
 from localmcp.library.names import (
     Ambiguous,
     find_source,
@@ -35,6 +35,7 @@ from localmcp.readers.outline import BEGINNING, definitions_in, headings_in
 from localmcp.readers.signals import signals
 from localmcp.schemas import one_or_more, without_surrogates
 from localmcp.storage.database import fetch_one
+from localmcp.storage.times import utc_text
 from localmcp.tools import Json, Param, compact_json, current_scope, hidden_tool, integer_or_string, tool, without_none
 from localmcp.wording.normalize import fold
 
@@ -42,6 +43,13 @@ MOST_DOCUMENT_BYTES = 400_000
 """A document beyond this is cut for everybody, with the offset of the rest: it is twice in the structured answer and
 once more in the text block, and clients refuse results of 1 MB."""
 JOINT = "\n\n---\n\n"
+SELECT_ITEM = """
+    select sources.id, uuid, title, source_type, metadata, sources.created_at, updated_at, collections.name,
+        partitions.name, uri, chunk_count, size, mtime_ns, sha256
+    from sources
+    join collections on collections.id = sources.collection_id
+    left join partitions on partitions.id = sources.partition_id
+"""
 _SAME_SIGNS = ("'‘’‚‛′ʼ", '"“”„‟″«»', "-‐‑‒–—―−")
 """Signs that programs put for one another while people type."""
 _PLAIN_SIGNS = str.maketrans({sign: signs[0] for signs in _SAME_SIGNS for sign in signs} | {"\u00ad": None})
@@ -254,8 +262,29 @@ class DocumentReader(PassageSearch):
         return {"error": error, "sourceId": name, "message": message, "hint": hint}
 
 
-class KnowledgeBase(DocumentLists, DocumentReader):
-    """Searches, reads and lists what was ingested."""
+def source_item(row: Any, adopted: bool, origin: str | None) -> Json:
+    """Return a row of SELECT_ITEM as lists show it."""
+    uuid, title, kind, metadata, created, updated, collection, partition, path, chunks, size, mtime_ns, sha256 = row[1:]
+    changed = updated
+    if mtime_ns is not None:
+        with suppress(OverflowError, OSError, ValueError):
+            changed = utc_text(datetime.fromtimestamp(mtime_ns / 1e9, UTC))
+    item = {
+        "id": shown_id(uuid, origin),
+        "title": title,
+        "sourceType": kind,
+        "metadata": read_metadata(metadata),
+        "createdAt": created,
+        "updatedAt": updated,
+        "changedAt": changed,
+        "collection": collection,
+        "chunkCount": chunks,
+        "freshness": check_freshness(path, size, mtime_ns, sha256, adopted),
+        "partition": partition,
+        "path": path,
+        "origin": origin,
+    }
+    return without_none(item)
 
 
 def _read_passages(

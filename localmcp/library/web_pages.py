@@ -10,7 +10,6 @@ from email.message import Message
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from localmcp.config import Settings
 from localmcp.errors import AccessDenied, InvalidInput, Unavailable, UnreadableDocument
 from localmcp.http import Request, Response, send
 from localmcp.readers.document import Document
@@ -39,14 +38,12 @@ def is_url(target: str) -> bool:
     return target.lower().startswith(("http://", "https://"))
 
 
-def add_page(
-    library: Library, settings: Settings, url: str, *, allow_private: bool = False, title: str = "", **options: Any
-) -> Indexed:
+def add_page(library: Library, url: str, *, allow_private: bool = False, title: str = "", **options: Any) -> Indexed:
     """Fetch a web page and add it as a document with its address and date; it replaces an earlier one from there.
 
     Raises what `fetch_page` does; UnreadableDocument also if it cannot be turned into text.
     """
-    url, data, name = fetch_page(url, max_bytes=settings.max_file_mb * 1_000_000, allow_private=allow_private)
+    url, data, name = fetch_page(url, max_bytes=library.settings.max_file_mb * 1_000_000, allow_private=allow_private)
     with WorkerPool(_read_in_worker, workers=1, size=lambda page: len(page[0])) as pool:
         [answer, *_] = pool.run([(data, name)])
     document = answer.value

@@ -21,7 +21,8 @@ from localmcp.config import Settings
 from localmcp.errors import FileUnavailable, Interrupted
 from localmcp.index.vector_queue import Lease
 from localmcp.library import reading, trash
-from localmcp.library.ingest import Library, Progress
+from localmcp.library.ingest import Library
+from localmcp.library.jobs import Progress
 from localmcp.models import LazyEmbedder
 from localmcp.storage.database import Database, fetch_one
 

@@ -8,7 +8,6 @@ import pytest
 from command_line import run_here
 
 import localmcp
-from localmcp.config import Settings
 from localmcp.errors import AccessDenied, InvalidInput, LocalMCPError, Unavailable
 from localmcp.library.web_pages import add_page, fetch_page, is_public
 
@@ -91,7 +90,7 @@ def test_a_page_is_a_document_with_its_address_and_the_command_line_says_that_th
     hit = file.call("search", query="when does the ferry leave", mode="keyword")["results"][0]
     assert (hit["sourceTitle"], hit["sourceType"]) == ("Ferry", "website")
     assert hit["metadata"]["url"] == hit["citation"]["path"] == f"{site}/ferry"
-    assert add_page(file.workspace.library, Settings(), f"{site}/ferry", allow_private=True).added == 0
+    assert add_page(file.workspace.library, f"{site}/ferry", allow_private=True).added == 0
     assert file.call("get_stats")["totalSources"] == 1
 
 
