@@ -36,7 +36,6 @@ _ROW = re.compile(r"(?m)^(?!## ).+$")
 """A row of a sheet; the name of the sheet and the empty lines around names of columns are none."""
 _HEADING_INSIDE = re.compile(r"\n {0,3}[#=~^\"*+-]")
 """What may begin a heading, or the line under one, below the first line of a passage."""
-_TIME = re.compile(r"(?m)^\[(\d+:\d\d:\d\d)\]")
 
 
 def short_id(identity: str) -> str:
@@ -347,7 +346,7 @@ def cite(passage: Passage, highlight: tuple[int, int] | None = None) -> Json:
     if passage.first_page is not None:
         citation["startPage"] = passage.first_page
         citation["endPage"] = passage.last_page or passage.first_page
-    if passage.format == "subtitles" and (times := _TIME.findall(body[: start + 12])):
+    if passage.format == "subtitles" and (times := re.findall(r"(?m)^\[(\d+:\d\d:\d\d)\]", body[: start + 12])):
         citation["time"] = times[-1]
     if "ocr" in metadata:
         confidence = mapping_of(mapping_of(metadata["ocr"]).get("pages")).get(str(passage.first_page or 1))

@@ -347,8 +347,8 @@ class Inventory:
         folder that holds every file, and those without a path.
         """
         parts = words.split()
-        test = " ".join("and (title like ? escape '|' or uri like ? escape '|')" for _ in parts)
-        bindings: list[Any] = [f"%{_escape(part)}%" for part in parts for _ in range(2)]
+        test = " ".join("and (instr(lower(title), lower(?)) or instr(lower(uri), lower(?)))" for _ in parts)
+        bindings: list[Any] = [part for part in parts for _ in range(2)]
         with self._read(collection) as (connection, collection_id):
             if folder is not None:
                 above = folder or _root_folder(connection, collection_id)
@@ -421,10 +421,6 @@ def _root_folder(connection: apsw.Connection, collection_id: int) -> str:
     sql = "select min(uri), max(uri) from sources where collection_id = ? and trashed_at is null and uri is not null"
     first, last = fetch_all(connection, sql, (collection_id,))[0]
     return os.path.commonprefix([first, last]).rpartition(os.sep)[0] + os.sep if first else ""
-
-
-def _escape(text: str) -> str:
-    return re.sub(r"([|%_])", r"|\1", text)
 
 
 WIKI = "wiki:"
