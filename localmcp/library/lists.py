@@ -346,9 +346,9 @@ class Inventory:
         With `words`, of those whose path or title hold all of them. `folder`: only those right in it; "" = in the
         folder that holds every file, and those without a path.
         """
-        parts = words.split()
-        test = " ".join("and (instr(lower(title), lower(?)) or instr(lower(uri), lower(?)))" for _ in parts)
-        bindings: list[Any] = [part for part in parts for _ in range(2)]
+        parts = [re.sub(r"([|%_])", r"|\1", part) for part in words.split()]
+        test = " ".join("and (title like ? escape '|' or uri like ? escape '|')" for _ in parts)
+        bindings: list[Any] = [f"%{part}%" for part in parts for _ in range(2)]
         with self._read(collection) as (connection, collection_id):
             if folder is not None:
                 above = folder or _root_folder(connection, collection_id)
