@@ -88,7 +88,7 @@ class Library:
             for path in (path for path, kind in targets.items() if kind is None):
                 run.report.add_problem(path, "no such file or folder")
             said = Root("", "file", destination.id, partition_id, options)
-            plans = plan_adding(self.database, destination, targets, said, self.settings, run.report)
+            plans = plan_adding(self.database, targets, said, self.settings, run.report)
             questions = set_aside(plans)
             self._carry_out(destination, plans, run, remember=remember)
         return self._finish(run, [destination], questions, wait)

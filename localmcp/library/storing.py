@@ -135,13 +135,12 @@ class Plan:
 
 
 def plan_adding(
-    database: Database, collection: Collection, targets: Mapping[str, Kind | None], said: Root, settings: Settings,
-    report: Report,
-) -> list[Plan]:  # fmt: skip
+    database: Database, targets: Mapping[str, Kind | None], said: Root, settings: Settings, report: Report
+) -> list[Plan]:
     """Return a plan for each path that is added and exists; `said` has what is said of all of them."""
     with database.read() as connection:
-        roots = ledger.roots_of(connection, [collection.id])
-        entries = {path: ledger.entries_below(connection, collection.id, path) for path in targets}
+        roots = ledger.roots_of(connection, [said.collection_id])
+        entries = {path: ledger.entries_below(connection, said.collection_id, path) for path in targets}
         watched = watched_paths(connection, settings)
     plans: list[Plan] = []
     for path, kind in targets.items():
