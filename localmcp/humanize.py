@@ -12,11 +12,12 @@ from typing import Any, cast
 def command_line(*words: object) -> str:
     """Return words as a person pastes them into a shell: `restore '/tmp/my notes.localmcp'`."""
     # Imported here: a start does without either.
-    import shlex
-    import subprocess
-
     if os.name != "posix":
+        import subprocess
+
         return subprocess.list2cmdline(str(word) for word in words)
+    import shlex
+
     written: list[str] = []
     for text in map(str, words):
         if not text.isprintable():
