@@ -60,7 +60,7 @@ def show(now):
 paths = sys.argv[2:]
 if paths[-1] == "pause":
     # Small transactions, so that the pause is between two.
-    reading.GROUP_CHUNKS = 50
+    reading.GROUP_CHUNKS = 10
 report = library.add_paths([path for path in paths if path != "pause"], progress=show)
 print("finished", report.indexed, report.unchanged, flush=True)
 """
