@@ -112,16 +112,21 @@ def load_passages(connection: apsw.Connection, chunk_ids: Iterable[int]) -> dict
     ids = array("q", chunk_ids)
     sql = f"{_PASSAGE} where chunks.id in (select value from carray(?))"
     rows = {row[0]: row for row in fetch_all(connection, sql, (apsw.carray(ids),))} if ids else {}
-    if any(row[1] is None or row[3] is None for row in rows.values()):
+    return {chunk_id: _passage(rows[chunk_id]) for chunk_id in ids if chunk_id in rows}
+
+
+def _passage(row: Sequence[Any]) -> Passage:
+    passage = Passage(*row)
+    if len(passage.chunk_uuid or b"") != 16 or not passage.source_uuid:
         # Here, where it is told as damage of this file.
         raise TypeError("a passage or a document without an id")
-    return {chunk_id: Passage(*rows[chunk_id]) for chunk_id in ids if chunk_id in rows}
+    return passage
 
 
 def find_passage(connection: apsw.Connection, chunk_uuid: bytes) -> Passage | None:
     """Return the chunk of that UUID, unless its source is in the trash."""
     row = fetch_one(connection, f"{_PASSAGE} where chunks.uuid = ? and trashed_at is null", (chunk_uuid,))
-    return Passage(*row) if row else None
+    return _passage(row) if row else None
 
 
 def passages_of_source(
@@ -129,7 +134,7 @@ def passages_of_source(
 ) -> list[Passage]:
     """Return the chunks of a source at positions first..last, in order."""
     sql = f"{_PASSAGE} where chunks.source_id = ? and position between ? and ? order by position"
-    return [Passage(*row) for row in fetch_all(connection, sql, (source_id, first, last))]
+    return [_passage(row) for row in fetch_all(connection, sql, (source_id, first, last))]
 
 
 # ---------------------------------------------------------------- collection chunks
