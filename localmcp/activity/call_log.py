@@ -16,6 +16,7 @@ from typing import Any, cast
 import apsw
 
 from localmcp.errors import CallGivenUp, Interrupted, InvalidInput, LocalMCPError
+from localmcp.humanize import cut_to
 from localmcp.masking import mask_secrets, mask_text
 from localmcp.schemas import camel_case, list_of, mapping_of, shorten_value, without_none
 from localmcp.storage.database import Database, fetch_all, fetch_one, insert_row
@@ -182,9 +183,7 @@ def _row(record: CallRecord, *, keep_arguments: bool) -> Json:
         masked = mask_secrets(shortened)
         texts = (_dumped(_shortened(masked, *room)).decode() for room in ROOMS[1:])
         arguments = next((text for text in texts if len(text.encode()) <= 2048), json.dumps({CUT: CUT}))
-        message = message and mask_text(message[: ROOMS[0][0]])
-        if message and len(message) > 300:
-            message = message[:299] + CUT
+        message = message and cut_to(mask_text(message[: ROOMS[0][0]]), 300)
         if answer is not None and error_class is None and (titles := _titles_in(answer.value)):
             origin["documents"] = [mask_text(title) for title in titles]
     collections = _collections_of(record)
