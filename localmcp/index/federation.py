@@ -20,7 +20,16 @@ from localmcp.index.collections import visible_collections
 from localmcp.index.filters import Dated
 from localmcp.index.fusion import ARM_DEPTH, LOOKED_AT
 from localmcp.index.keyword import KeywordQuery, Term
-from localmcp.index.search import Hit, Index, SearchOutcome, SearchRequest, is_doubtful, ordered_by_date
+from localmcp.index.search import (
+    SPREAD_OVER,
+    Hit,
+    Index,
+    SearchOutcome,
+    SearchRequest,
+    is_doubtful,
+    ordered_by_date,
+    varied_order,
+)
 from localmcp.storage.database import Database
 from localmcp.tools import current_scope
 
@@ -192,10 +201,11 @@ class Federation:
         is_own = any(name.casefold() in own_names for name in request.collections or ())
         if origin is None and ((files == [None] and not troubles) or is_own):
             return self.own.search(request)
-        places = request.offset + request.limit
+        places = max(request.offset + request.limit, SPREAD_OVER if request.varies_documents else 0)
         # Passages may be in several files; where dates decide the order, they decide it among all that they may move.
         wide = ARM_DEPTH if request.by_date else places + min(places, MOST_COPIES)
-        wider = replace(request, offset=0, limit=max(wide, places, LOOKED_AT))
+        # Documents are varied where the hits of all files stand together.
+        wider = replace(request, offset=0, limit=max(wide, places, LOOKED_AT), spread=False)
         parts, missing, notices = list[tuple[str | None, SearchOutcome]](), list[NotFound](), list[str]()
         # One after the other: side by side three packs took as long, and more of the processor.
         for file in files:
@@ -259,6 +269,9 @@ def _join(
     if request.by_date:
         dated = [Dated(hit.relevance, hit.passage.date or "", hit.passage.title) for hit in hits[:ARM_DEPTH]]
         hits = [hits[number] for number in ordered_by_date(request, dated, joined)] + hits[ARM_DEPTH:]
+    if request.varies_documents:
+        documents = [(hit.origin, hit.passage.source_uuid) for hit in hits[:SPREAD_OVER]]
+        hits = [hits[place] for place in varied_order(documents)] + hits[SPREAD_OVER:]
     joined.hits = hits[request.offset : request.offset + request.limit]
     return joined
 

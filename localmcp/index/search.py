@@ -72,6 +72,11 @@ class SearchRequest:
     """Let no document have more than two passages among the first five, where others are among the first twenty."""
 
     @property
+    def varies_documents(self) -> bool:
+        """Whether some of those first twenty are asked for."""
+        return self.spread and self.offset < SPREAD_OVER
+
+    @property
     def by_date(self) -> bool:
         """Whether the order depends on dates; a long text does not ask for the latest of several documents."""
         return self.sort == "newest" or asks_for_latest(self.text[:200]) is not None
@@ -144,6 +149,16 @@ class SearchOutcome:
 def is_doubtful(hits: Iterable[Hit]) -> bool:
     """Return whether none of the first hits is likely to answer."""
     return all(hit.relevance < LEAST for hit in islice(hits, LOOKED_AT))
+
+
+def varied_order(documents: Sequence[Hashable]) -> list[int]:
+    """Return the places of hits, given the document of each: none has more than two of the first five, if others do."""
+    counts, first = Counter[Hashable](), list[int]()
+    for place, document in enumerate(documents):
+        if len(first) < 5 and counts[document] < 2:
+            counts[document] += 1
+            first.append(place)
+    return list(dict.fromkeys([*first, *range(len(documents))]))
 
 
 def ordered_by_date(request: SearchRequest, dated: Sequence[Dated], outcome: SearchOutcome) -> list[int]:
@@ -344,8 +359,7 @@ class Search:
         request, outcome = self.request, self.outcome
         start, stop = request.offset, request.offset + request.limit
         by_date = request.by_date
-        spread = request.spread and start < SPREAD_OVER
-        places = max(stop, LOOKED_AT, SPREAD_OVER if spread else 0, ARM_DEPTH if by_date else 0)
+        places = max(stop, LOOKED_AT, SPREAD_OVER if request.varies_documents else 0, ARM_DEPTH if by_date else 0)
         read, passages = 0, dict[int, Passage]()
         distinct: dict[Hashable, list[int]] = {}
         last: list[int] = []
@@ -367,15 +381,10 @@ class Search:
             found = [(candidate.combined, passages[candidate.id]) for candidate in near]
             dated = [Dated(combined, passage.date or "", passage.title) for combined, passage in found]
             ordered[:ARM_DEPTH] = [near[place] for place in ordered_by_date(request, dated, outcome)]
-        if spread:
-            counts: Counter[str] = Counter()
-            varied: list[Candidate] = []
-            for candidate in ordered[:SPREAD_OVER]:
-                document = passages[candidate.id].source_uuid
-                if len(varied) < 5 and counts[document] < 2:
-                    counts[document] += 1
-                    varied.append(candidate)
-            ordered = list(dict.fromkeys([*varied, *ordered]))
+        if request.varies_documents:
+            near = ordered[:SPREAD_OVER]
+            documents = [passages[candidate.id].source_uuid for candidate in near]
+            ordered[:SPREAD_OVER] = [near[place] for place in varied_order(documents)]
         judged = judge(None if self.mode == "semantic" else outcome.query)
         hits = {
             candidate.id: self._hit(judged, candidate, [passages[row] for row in (candidate.id, *copies[candidate.id])])

@@ -84,6 +84,24 @@ def test_files_are_interleaved_by_how_likely_their_hits_answer(tmp_path: Path) -
 # ---------------------------------------------------------------- choosing where
 
 
+@pytest.mark.parametrize("beside_another_file", [False, True])
+def test_a_language_model_gets_at_most_two_of_its_first_five_passages_from_one_document(
+    ours: Workspace, bees: Path, beside_another_file: bool
+) -> None:
+    sections = (f"## Part {number}\n\nThe tapir eats leaf number {number}. {'It walks. ' * 60}" for number in range(8))
+    ours.library.add_text("# Tapirs\n\n" + "\n\n".join(sections), "Tapirs")
+    for number in range(4):
+        ours.library.add_text(
+            f"Note {number} is about gardens, and names the tapir once among other words.", f"N{number}"
+        )
+    if beside_another_file:
+        ours.mounts.mount(bees)
+    hits = call(ours, "search", Scope(caller="stdio", lean=True), query="the tapir eats a leaf", limit=5)["results"]
+    assert len(hits) == 5
+    assert [hit["sourceTitle"] for hit in hits].count("Tapirs") == 2
+    assert [hit["sourceTitle"] for hit in search(ours, "the tapir eats a leaf", limit=5)].count("Tapirs") > 2
+
+
 def test_a_collection_names_the_file_to_search_in(ours: Workspace, bees: Path, tmp_path: Path) -> None:
     ours.mounts.mount(bees)
     ours.mounts.mount(make_pack(tmp_path / "work.localmcp", {"Plan": "The hive plan."}, collection="plans"))
