@@ -20,7 +20,7 @@ from localmcp.humanize import cut_to
 from localmcp.masking import mask_secrets, mask_text
 from localmcp.schemas import camel_case, list_of, mapping_of, shorten_value, without_none
 from localmcp.storage.database import Database, fetch_all, fetch_one, insert_row
-from localmcp.storage.times import utc_moment, utc_now, utc_text
+from localmcp.storage.schema import utc_moment, utc_now, utc_text
 from localmcp.storage.write_behind import WriteBehind
 from localmcp.tools import CallRecord, Json, compact_json, current_scope
 

@@ -25,7 +25,7 @@ from localmcp.errors import AccessDenied, InvalidInput, NotFound
 from localmcp.index.collections import choose_collections, visible_collections
 from localmcp.schemas import list_of, mapping_of, shorten_value
 from localmcp.storage.database import Database, fetch_all, insert_row
-from localmcp.storage.times import utc_moment, utc_now, utc_text
+from localmcp.storage.schema import utc_moment, utc_now, utc_text
 from localmcp.storage.write_behind import WriteBehind
 from localmcp.tools import Json, Scope, current_scope
 from localmcp.tools.profiles import RIGHTS

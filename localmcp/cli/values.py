@@ -15,7 +15,7 @@ import click
 from localmcp.errors import InvalidInput, NotFound
 from localmcp.files import expand_home, unicode_path
 from localmcp.schemas import Json
-from localmcp.storage.times import days_ago, parse_span, utc_text
+from localmcp.storage.schema import days_ago, parse_span, utc_text
 
 Option = Callable[[Callable[..., Any]], Callable[..., Any]]
 

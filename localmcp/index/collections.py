@@ -15,7 +15,7 @@ from localmcp.models import DEFAULT_NAME, MULTILINGUAL_NAME
 from localmcp.models.calibration import Calibration, measure_model
 from localmcp.schemas import did_you_mean
 from localmcp.storage.database import Database, fetch_all, fetch_column, fetch_one
-from localmcp.storage.times import utc_now
+from localmcp.storage.schema import utc_now
 from localmcp.tools import current_scope
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from localmcp.index.collections import DEFAULT_PARTITION, Collection
 from localmcp.index.conditions import And, Condition, parse_condition, sql_condition
 from localmcp.index.drafts import TITLE_COLUMN
 from localmcp.storage.database import fetch_column
-from localmcp.storage.times import days_ago, parse_span
+from localmcp.storage.schema import days_ago, parse_span
 from localmcp.wording.normalize import stop_words, words
 
 Sort = Literal["relevance", "newest"]

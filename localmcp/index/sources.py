@@ -22,7 +22,7 @@ from localmcp.index.drafts import FORMAT, ChunkDraft, IndexedWords, SourceDraft,
 from localmcp.index.multilingual import UNUSED_WORDS, forget_words
 from localmcp.index.vector_queue import requeue, requeue_collection
 from localmcp.storage.database import Database, bump_generations, fetch_all, fetch_column, fetch_one, insert_row
-from localmcp.storage.times import utc_now
+from localmcp.storage.schema import utc_now
 from localmcp.storage.trash import TrashEntry, put_into_trash, read_trashed
 
 LONGEST_WORD = 32

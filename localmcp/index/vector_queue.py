@@ -40,7 +40,7 @@ from localmcp.index.vector import Made, add_signs, write_vectors
 from localmcp.models import Embedder
 from localmcp.readers.chunking import put_below, shorten_prefix, without_addresses
 from localmcp.storage.database import Database, bump_generations, fetch_all, fetch_column, fetch_one
-from localmcp.storage.times import utc_now
+from localmcp.storage.schema import utc_now
 
 FIRST_BATCH, LEAST_BATCH, MOST_BATCH = 16, 8, 1024
 MOST_BEHIND = 16

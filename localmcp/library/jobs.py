@@ -23,7 +23,7 @@ from localmcp.index import vector_queue
 from localmcp.index.collections import visible_collections
 from localmcp.library.ledger import waiting_pages
 from localmcp.storage.database import Database, fetch_all
-from localmcp.storage.times import utc_now
+from localmcp.storage.schema import utc_now
 from localmcp.tools import CallRecord, Json, ReportProgress, Scope, client_call, current_scope, use_scope
 
 if TYPE_CHECKING:

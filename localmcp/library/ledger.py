@@ -23,7 +23,7 @@ from localmcp.index.drafts import WORD_ONLY
 from localmcp.library.walk import NOT_UNICODE, below, prefix_of
 from localmcp.schemas import Json, list_of, mapping_of, nearest, one_or_more, without_none, without_surrogates
 from localmcp.storage.database import bump_generations, fetch_all, fetch_column, fetch_one, upsert_rows
-from localmcp.storage.times import utc_now
+from localmcp.storage.schema import utc_now
 
 Status = Literal["indexed", "skipped", "failed", "missing", "moved", "removed", "kept"]
 """`missing`: deleted, its source in the trash. `removed`: taken out by the person, and left out by later walks.

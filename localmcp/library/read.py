@@ -35,7 +35,7 @@ from localmcp.readers.outline import BEGINNING, definitions_in, headings_in
 from localmcp.readers.signals import signals
 from localmcp.schemas import one_or_more, without_surrogates
 from localmcp.storage.database import fetch_one
-from localmcp.storage.times import utc_text
+from localmcp.storage.schema import utc_text
 from localmcp.tools import Json, Param, compact_json, current_scope, hidden_tool, integer_or_string, tool, without_none
 from localmcp.wording.normalize import fold
 

@@ -26,7 +26,7 @@ from localmcp.library.reading import CANNOT_BE_READ, REACHED_BY_LINK, Reading, S
 from localmcp.library.trash import move_to_trash
 from localmcp.library.walk import File, Passed, WalkRules, below, stat_file, walk
 from localmcp.storage.database import Database, fetch_all, fetch_column, fetch_one
-from localmcp.storage.times import utc_moment
+from localmcp.storage.schema import utc_moment
 
 MOST_GONE, MOST_COMPARED = 200, 5
 """Files that are gone among which a new one of another name is looked for, and those whose texts are compared."""

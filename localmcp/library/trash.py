@@ -20,7 +20,7 @@ from localmcp.library.names import SELECT_ROW, SourceRow, find_source, is_uuid, 
 from localmcp.library.walk import below
 from localmcp.schemas import nearest
 from localmcp.storage.database import Database, fetch_all, fetch_column, fetch_one
-from localmcp.storage.times import utc_moment, utc_now
+from localmcp.storage.schema import utc_moment, utc_now
 from localmcp.storage.trash import TrashEntry, read_trashed, take_from_trash, trash_entries
 from localmcp.tools import current_scope
 

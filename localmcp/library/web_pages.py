@@ -14,7 +14,7 @@ from localmcp.errors import AccessDenied, InvalidInput, Unavailable, UnreadableD
 from localmcp.http import Request, Response, send
 from localmcp.readers.document import Document
 from localmcp.readers.worker_pool import WorkerPool
-from localmcp.storage.times import utc_now
+from localmcp.storage.schema import utc_now
 
 if TYPE_CHECKING:
     from localmcp.index.sources import Indexed

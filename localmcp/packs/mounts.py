@@ -33,7 +33,7 @@ from localmcp.milvus.mounted import ADDRESS, MilvusFile
 from localmcp.models import Embedder, LazyEmbedder
 from localmcp.packs.verify import read_manifest
 from localmcp.storage.database import Database, fetch_all, fetch_column, fetch_one
-from localmcp.storage.times import utc_now
+from localmcp.storage.schema import utc_now
 
 log = logging.getLogger(__name__)
 

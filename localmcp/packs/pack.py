@@ -21,8 +21,7 @@ from localmcp.packs.verify import Manifest, count_contents, digest_content, seal
 from localmcp.readers.chunking import CHUNKER_VERSION
 from localmcp.storage.adoption import copy_table
 from localmcp.storage.database import PAGE_SIZE, Database, fetch_all, fetch_column
-from localmcp.storage.schema import create_schema
-from localmcp.storage.times import utc_now
+from localmcp.storage.schema import create_schema, utc_now
 
 OF_COLLECTIONS = {
     "state": "true",

@@ -43,7 +43,7 @@ from localmcp.storage.database import (
     insert_row,
     upsert_rows,
 )
-from localmcp.storage.times import utc_now
+from localmcp.storage.schema import utc_now
 from localmcp.storage.trash import TrashEntry, put_into_trash, read_trashed
 from localmcp.tools import Answer, Param, current_scope, hidden_change, hidden_tool, integer_or_string
 

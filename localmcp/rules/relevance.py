@@ -23,7 +23,7 @@ from localmcp.models import Embedder, is_unit_vector
 from localmcp.models.lazy import TextVectors
 from localmcp.rules.rulebook import Rule, Selection, load_embedded, load_vectors, rule_ids_of
 from localmcp.storage.database import fetch_column, read_generations
-from localmcp.storage.times import utc_moment
+from localmcp.storage.schema import utc_moment
 
 NEAREST, COMPARED = 200, 120
 """Rules read for the task, and for the conversation; how many of them are rated."""

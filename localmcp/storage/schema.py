@@ -8,6 +8,7 @@ import re
 import uuid
 from collections.abc import Mapping
 from contextlib import closing
+from datetime import UTC, date, datetime, timedelta
 from functools import cache
 from pathlib import Path
 
@@ -17,7 +18,6 @@ from localmcp import config
 from localmcp.errors import AlteredSchema, FileTooNew, FileTooOld, FileUnavailable, NotOurFile
 from localmcp.files import make_private_folder
 from localmcp.humanize import command_line
-from localmcp.storage.times import utc_now
 
 _FILE_ID = re.compile("[0-9a-f]{32}")
 """A file in the state directory is named by it."""
@@ -481,3 +481,41 @@ def adoption_folder() -> Path:
         message = f"{folder} cannot be written: {error.strerror}."
         raise FileUnavailable(message, hint="Name another folder with LOCALMCP_STATE_DIR.") from error
     return folder
+
+
+# ---------------------------------------------------------------- times
+
+
+def utc_text(moment: datetime) -> str:
+    """ISO 8601 UTC with milliseconds, as every time in the file is written."""
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def utc_moment(text: str) -> datetime:
+    """Return a time in UTC, which one without an offset is; TypeError, ValueError, OverflowError: not ISO 8601."""
+    moment = datetime.fromisoformat(text)
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+
+
+def utc_now(ago: float = 0.0) -> str:
+    """Return the time `ago` seconds before now, as it is written in the file."""
+    return utc_text(datetime.now(UTC) - timedelta(seconds=ago))
+
+
+def days_ago(words: str, today: date) -> int | None:
+    """Return how many days ago it began: `yesterday`, `this week` (from Monday on), `last month` (30 days); or None."""
+    plain = " ".join(words.lower().split())
+    begun = {"this week": today.weekday(), "this month": today.day - 1, "this year": today.timetuple().tm_yday - 1}
+    return {"today": 0, "yesterday": 1, "last week": 7, "last month": 30, "last year": 365, **begun}.get(plain)
+
+
+def parse_span(text: str) -> timedelta | None:
+    """Return the length of time that a person typed: `30min`, `12h ago`, `7d`, `6m` (of 30 days), `1y`; else None."""
+    units = "s|secs?|seconds?|mins?|minutes?|h|hours?|d|days?|w|weeks?|m|months?|y|years?"
+    match = re.fullmatch(rf"(\d{{1,6}}) ?({units})( ago)?", " ".join(text.split()), re.IGNORECASE)
+    if match is None:
+        return None
+    unit = match[2].lower()
+    unit = "min" if unit.startswith("min") else unit[0]
+    seconds = {"s": 1, "min": 60, "h": 3600, "d": 86_400, "w": 604_800, "m": 30 * 86_400, "y": 365 * 86_400}[unit]
+    return timedelta(seconds=int(match[1]) * seconds)

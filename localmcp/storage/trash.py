@@ -12,7 +12,7 @@ from typing import Any
 import apsw
 
 from localmcp.storage.database import fetch_all, fetch_one
-from localmcp.storage.times import utc_now
+from localmcp.storage.schema import utc_now
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from folders import CountingEmbedder, column, ids, status, titles, write
 from localmcp.errors import NeedsConfirmation, NotFound
 from localmcp.library.ingest import Library
 from localmcp.storage.database import Database, fetch_all
-from localmcp.storage.times import utc_now
+from localmcp.storage.schema import utc_now
 from localmcp.tools import Scope, use_scope
 
 pytestmark = pytest.mark.usefixtures("sound_afterwards")
