@@ -21,9 +21,18 @@ from localmcp.index.collections import Collection, checked_collection_name, ensu
 from localmcp.index.drafts import FORMAT, ChunkDraft, IndexedWords, SourceDraft, heading_of, index_words
 from localmcp.index.multilingual import UNUSED_WORDS, forget_words
 from localmcp.index.vector_queue import requeue, requeue_collection
-from localmcp.storage.database import Database, bump_generations, fetch_all, fetch_column, fetch_one, insert_row
+from localmcp.storage.database import (
+    Database,
+    TrashEntry,
+    bump_generations,
+    fetch_all,
+    fetch_column,
+    fetch_one,
+    insert_row,
+    put_into_trash,
+    read_trashed,
+)
 from localmcp.storage.schema import utc_now
-from localmcp.storage.trash import TrashEntry, put_into_trash, read_trashed
 
 LONGEST_WORD = 32
 """Longer runs of letters are data, not words that somebody misspells."""

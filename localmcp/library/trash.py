@@ -19,9 +19,17 @@ from localmcp.library.ledger import Status
 from localmcp.library.names import SELECT_ROW, SourceRow, find_source, is_uuid, nearest_source, sources_named, spelled
 from localmcp.library.walk import below
 from localmcp.schemas import nearest
-from localmcp.storage.database import Database, fetch_all, fetch_column, fetch_one
+from localmcp.storage.database import (
+    Database,
+    TrashEntry,
+    fetch_all,
+    fetch_column,
+    fetch_one,
+    read_trashed,
+    take_from_trash,
+    trash_entries,
+)
 from localmcp.storage.schema import utc_moment, utc_now
-from localmcp.storage.trash import TrashEntry, read_trashed, take_from_trash, trash_entries
 from localmcp.tools import current_scope
 
 BROUGHT_BACK = "brought back from the trash"

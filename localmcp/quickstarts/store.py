@@ -14,9 +14,16 @@ from localmcp.index.federation import shown_name
 from localmcp.quickstarts.documents import Draft, Tag, Unreadable, read_content
 from localmcp.quickstarts.search import tagged_ids
 from localmcp.schemas import Json, mapping_of
-from localmcp.storage.database import bump_generations, fetch_all, fetch_column, fetch_one
+from localmcp.storage.database import (
+    TrashEntry,
+    bump_generations,
+    fetch_all,
+    fetch_column,
+    fetch_one,
+    put_into_trash,
+    read_trashed,
+)
 from localmcp.storage.schema import utc_now
-from localmcp.storage.trash import TrashEntry, put_into_trash, read_trashed
 from localmcp.tools import compact_json
 from localmcp.wording.normalize import index_text
 

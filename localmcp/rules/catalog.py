@@ -36,15 +36,17 @@ from localmcp.rules.rulebook import (
 )
 from localmcp.storage.database import (
     Database,
+    TrashEntry,
     bump_generations,
     fetch_all,
     fetch_column,
     fetch_one,
     insert_row,
+    put_into_trash,
+    read_trashed,
     upsert_rows,
 )
 from localmcp.storage.schema import utc_now
-from localmcp.storage.trash import TrashEntry, put_into_trash, read_trashed
 from localmcp.tools import Answer, Param, current_scope, hidden_change, hidden_tool, integer_or_string
 
 EMBEDDED_AT_ONCE = 256

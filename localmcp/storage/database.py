@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 from collections.abc import Generator, Mapping, Sequence
@@ -18,6 +19,7 @@ from localmcp.files import expand_home, make_private_file, make_private_folder
 from localmcp.humanize import command_line
 from localmcp.storage import connections, schema
 from localmcp.storage.connections import READ, READ_WRITE, connect, switch_to_wal
+from localmcp.storage.schema import utc_now
 
 PAGE_SIZE = 8192
 """A float32 vector of 384 takes 1641 bytes a row at 8192, 2053 at 4096."""
@@ -459,3 +461,50 @@ def fetch_one(connection: apsw.Connection, sql: str, bindings: Any = ()) -> Any:
     # Not `get`, which passes over the check of foreign rows.
     row = next(iter(fetch_all(connection, sql, bindings)), None)
     return row[0] if row is not None and len(row) == 1 else row
+
+
+# ---------------------------------------------------------------- trash
+
+
+@dataclass(frozen=True, slots=True)
+class TrashEntry:
+    """Something that was removed or overwritten; `read_trashed` returns all that is needed to bring it back."""
+
+    id: int
+    kind: str
+    name: str
+    """As lists show it and `restore_source` takes it."""
+    collection: str | None
+    """None for what belongs to no collection, which every caller may see."""
+    trashed_at: str
+
+    @property
+    def key(self) -> str:
+        """The id by which tools and people name it."""
+        return f"trash:{self.id}"
+
+
+def put_into_trash(
+    connection: apsw.Connection, kind: str, name: str, content: dict[str, Any], collection: str | None = None
+) -> None:
+    """Keep what is about to be removed or overwritten. Part of the caller's write transaction."""
+    connection.execute(
+        "insert into trash (kind, name, collection, content, trashed_at) values (?, ?, ?, ?, ?)",
+        (kind, name, collection, json.dumps(content, ensure_ascii=False), utc_now()),
+    )
+
+
+def trash_entries(connection: apsw.Connection, before: str = "9999") -> list[TrashEntry]:
+    """Return what is there, the latest first; only what was put there before a time (ISO 8601 UTC)."""
+    sql = "select id, kind, name, collection, trashed_at from trash where trashed_at < ? order by id desc"
+    return [TrashEntry(*row) for row in fetch_all(connection, sql, (before,))]
+
+
+def read_trashed(connection: apsw.Connection, entry: TrashEntry) -> dict[str, Any]:
+    """Return what `put_into_trash` was given as the content of an entry."""
+    return json.loads(fetch_one(connection, "select content from trash where id = ?", (entry.id,)))
+
+
+def take_from_trash(connection: apsw.Connection, entry: TrashEntry) -> None:
+    """Delete the entry, which is restored or no longer wanted. Part of the caller's write transaction."""
+    connection.execute("delete from trash where id = ?", (entry.id,))
