@@ -13,9 +13,8 @@ import apsw
 from localmcp.arrays import Vectors
 from localmcp.errors import InvalidInput
 from localmcp.index.collections import DEFAULT_PARTITION, Collection, partition_names
-from localmcp.index.conditions import Condition, sql_condition
 from localmcp.index.drafts import metadata_of
-from localmcp.index.filters import SOURCE_COLUMNS, SOURCE_DATE, Filters, allowed_sources
+from localmcp.index.filters import SOURCE_COLUMNS, SOURCE_DATE, Condition, Filters, allowed_sources, sql_condition
 from localmcp.index.vector import nearest_chunks
 from localmcp.schemas import Json, list_of, mapping_of
 from localmcp.storage.database import fetch_all, fetch_column, fetch_one, read_generations

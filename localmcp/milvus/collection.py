@@ -20,9 +20,8 @@ from localmcp.config import Settings
 from localmcp.errors import ConfigurationError, InvalidInput, LocalMCPError, ModelMismatch, NotFound
 from localmcp.humanize import choices
 from localmcp.index.collections import DEFAULT_PARTITION
-from localmcp.index.conditions import And, Comparison, Condition, Not, Or, Scalar, evaluate
 from localmcp.index.drafts import DEFAULT_LANGUAGE
-from localmcp.index.filters import Filters
+from localmcp.index.filters import And, Comparison, Condition, Filters, Not, Or, Scalar, evaluate
 from localmcp.milvus.client import Client, is_not_loaded, load_library, read_server
 from localmcp.schemas import Json, mapping_of, one_or_more
 from localmcp.wording.languages import detect_language

@@ -21,7 +21,6 @@ from localmcp.index.collections import (
     ensure_partition,
     visible_collections,
 )
-from localmcp.index.conditions import parse_condition
 from localmcp.index.drafts import (
     FORMAT,
     LONGEST_RECORD,
@@ -32,6 +31,7 @@ from localmcp.index.drafts import (
     clean_text,
     draft_record,
 )
+from localmcp.index.filters import parse_condition
 from localmcp.index.passages import chunks_fulfilling, whole_sources
 from localmcp.index.sources import keep_version, put_source, trash_sources
 from localmcp.index.vector import Made

@@ -19,8 +19,7 @@ from localmcp.index.collections import (
     hint_for,
     visible_collections,
 )
-from localmcp.index.conditions import Condition, comparisons, parse_condition
-from localmcp.index.filters import SOURCE_COLUMNS, Filters, parse_range
+from localmcp.index.filters import SOURCE_COLUMNS, Condition, Filters, comparisons, parse_condition, parse_range
 from localmcp.index.passages import Match, Row, best_matches, load_rows, nearest_to_any
 from localmcp.index.search import Index, SearchOutcome, SearchRequest
 from localmcp.milvus.collection import Milvus, MilvusCollection, MilvusRow, filters_text

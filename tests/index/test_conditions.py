@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localmcp.errors import InvalidInput
-from localmcp.index.conditions import And, Comparison, Condition, Not, Or, evaluate, parse_condition, sql_condition
+from localmcp.index.filters import And, Comparison, Condition, Not, Or, evaluate, parse_condition, sql_condition
 
 
 def parsed(given: Any) -> Condition:

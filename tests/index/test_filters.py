@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from library import Library
 
 from localmcp.errors import InvalidInput
-from localmcp.index.conditions import parse_condition
-from localmcp.index.filters import Filters
+from localmcp.index.filters import Filters, parse_condition
 from localmcp.index.fusion import Mode
 from localmcp.index.search import SearchRequest
 from localmcp.models import HashEmbedder

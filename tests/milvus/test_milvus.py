@@ -37,7 +37,7 @@ from localmcp.errors import (
     NotFound,
     Unavailable,
 )
-from localmcp.index.conditions import evaluate, parse_condition
+from localmcp.index.filters import evaluate, parse_condition
 from localmcp.milvus.client import NO_KEEPALIVE_MS, Server, load_library, translate_error
 from localmcp.milvus.collection import Milvus, MilvusCollection, open_milvus
 from localmcp.wording.normalize import index_text

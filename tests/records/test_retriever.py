@@ -13,7 +13,7 @@ from milvus_servers import needs_lite, open_empty, shared_server
 
 from localmcp.config import Settings
 from localmcp.errors import LocalMCPError
-from localmcp.index.conditions import evaluate, parse_condition
+from localmcp.index.filters import evaluate, parse_condition
 from localmcp.models import HashEmbedder, LazyEmbedder
 from localmcp.tools import Answer, Scope
 from localmcp.workspace import Workspace
