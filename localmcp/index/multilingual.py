@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 import apsw
 
 from localmcp.arrays import Vector, np
-from localmcp.index.highlight import LONGEST, sentences
+from localmcp.index.keyword import LONGEST, sentences
 from localmcp.index.vector import Block, code_words, estimates, nearest_codes, pack_signs
 from localmcp.models import MULTILINGUAL_NAME, Embedder
 from localmcp.models.embedder import WORD_CODE_BYTES, WordCode

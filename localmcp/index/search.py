@@ -20,7 +20,6 @@ from localmcp.index.collections import Collection, choose_collections, read_cali
 from localmcp.index.drafts import WORD_ONLY, heading_of
 from localmcp.index.filters import Dated, Filters, Sort, allowed_sources, asks_for_latest, order_by_date
 from localmcp.index.fusion import ARM_DEPTH, LEAST, LOOKED_AT, Arms, Candidate, Judge, Mode, Weights, judge, rank
-from localmcp.index.highlight import find_highlight, sentences
 from localmcp.index.keyword import (
     ABSENT,
     KeywordQuery,
@@ -28,11 +27,13 @@ from localmcp.index.keyword import (
     Vocabulary,
     build_query,
     file_name,
+    find_highlight,
     match_expression,
     matched_words,
     mix_neighbors,
     named_sources,
     search_words,
+    sentences,
     words_of,
 )
 from localmcp.index.multilingual import WordReader, alike_passages, nearest_sentences, word_codes

@@ -11,8 +11,7 @@ from functools import partial
 from typing import Any, cast
 
 from localmcp.humanize import counted, cut_to
-from localmcp.index.highlight import matching_paragraphs, sentence_parts
-from localmcp.index.keyword import holds
+from localmcp.index.keyword import holds, matching_paragraphs, sentence_parts
 from localmcp.index.passages import Passage
 from localmcp.index.search import SearchOutcome
 from localmcp.library.ledger import OWN

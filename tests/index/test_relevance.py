@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from library import Library
 
 from localmcp.index.fusion import Judge
-from localmcp.index.highlight import LONGEST, MOST_READ, PART, sentence_parts, sentences
+from localmcp.index.keyword import LONGEST, MOST_READ, PART, sentence_parts, sentences
 from localmcp.index.search import Hit, SearchOutcome, SearchRequest
 from localmcp.storage.database import Database
 

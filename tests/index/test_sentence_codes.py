@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from localmcp.config import Settings
-from localmcp.index.highlight import sentences
+from localmcp.index.keyword import sentences
 from localmcp.index.search import SearchRequest
 from localmcp.index.sources import purge_sources
 from localmcp.storage.database import fetch_one
