@@ -27,7 +27,7 @@ from localmcp.hub.client_configuration import client_files, is_localmcp, read_do
 from localmcp.hub.servers import McpServers
 from localmcp.humanize import command_line, counted, size
 from localmcp.index.collections import sound_calibration, spec_of, unread_languages
-from localmcp.index.consistency import disagreements
+from localmcp.index.sources import disagreements
 from localmcp.index.vector_queue import REFRESH, waiting, word_only_passages
 from localmcp.own_tools.problems import line_of
 from localmcp.schemas import list_of, mapping_of

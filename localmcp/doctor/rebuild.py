@@ -17,9 +17,8 @@ from localmcp.doctor.backups import name_beside
 from localmcp.errors import FileUnavailable
 from localmcp.files import abandoned_folders, scratch_folder
 from localmcp.humanize import counted
-from localmcp.index.consistency import disagreements
 from localmcp.index.multilingual import UNUSED_WORDS
-from localmcp.index.sources import add_to_index
+from localmcp.index.sources import add_to_index, disagreements
 from localmcp.index.vector_queue import forget_unused_models, rebuild_signs, requeue_collection
 from localmcp.quickstarts.store import rebuild_index
 from localmcp.storage.connections import connect, truncate_log

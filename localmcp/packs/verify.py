@@ -13,7 +13,7 @@ from typing import Any
 import apsw
 
 from localmcp.errors import FileUnavailable, LocalMCPError, NotFound
-from localmcp.index.consistency import disagreements
+from localmcp.index.sources import disagreements
 from localmcp.storage.adoption import run_killable
 from localmcp.storage.connections import quote_name
 from localmcp.storage.database import (

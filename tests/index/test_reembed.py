@@ -17,8 +17,8 @@ from folders import CountingEmbedder, column, many_sections, write
 from localmcp.errors import ModelUnavailable
 from localmcp.index import vector_queue
 from localmcp.index.collections import Collection, choose_collections
-from localmcp.index.consistency import disagreements
 from localmcp.index.search import SearchRequest
+from localmcp.index.sources import disagreements
 from localmcp.index.vector_queue import clean, reembed
 from localmcp.models import HashEmbedder
 from localmcp.storage.database import Database, fetch_one
