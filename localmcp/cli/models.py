@@ -151,7 +151,7 @@ def reembed(session: Session, model: str | None, clean: bool) -> None:
 
 def _read_all(session: Session, spec: str) -> None:
     """Let a model read all collections and the rules; print what was done."""
-    from localmcp.index.adaptation import adapt_weights
+    from localmcp.index.fusion import adapt_weights
     from localmcp.workspace import Workspace
 
     session.existing()

@@ -15,11 +15,25 @@ import apsw
 
 from localmcp.arrays import Vector
 from localmcp.errors import ConfigurationError, ModelUnavailable
-from localmcp.index.adaptation import DEEP, READ_LANGUAGE, load_groups, weight_for
 from localmcp.index.collections import Collection, choose_collections, read_calibration, visible_ids
 from localmcp.index.drafts import WORD_ONLY, heading_of
 from localmcp.index.filters import Dated, Filters, Sort, allowed_sources, asks_for_latest, order_by_date
-from localmcp.index.fusion import ARM_DEPTH, LEAST, LOOKED_AT, Arms, Candidate, Judge, Mode, Weights, judge, rank
+from localmcp.index.fusion import (
+    ARM_DEPTH,
+    DEEP,
+    LEAST,
+    LOOKED_AT,
+    READ_LANGUAGE,
+    Arms,
+    Candidate,
+    Judge,
+    Mode,
+    Weights,
+    judge,
+    load_groups,
+    rank,
+    weight_for,
+)
 from localmcp.index.keyword import (
     ABSENT,
     KeywordQuery,

@@ -14,8 +14,8 @@ from typing import Any
 from localmcp.config import Settings
 from localmcp.errors import FileUnavailable, InvalidInput, ModelMismatch, ModelUnavailable, NeedsConfirmation
 from localmcp.index import collections as places
-from localmcp.index.adaptation import adapt_weights
 from localmcp.index.collections import Collection, choose_collections, visible_collections
+from localmcp.index.fusion import adapt_weights
 from localmcp.index.sources import Indexed, keep_version, prepare_for_many, put_source
 from localmcp.index.vector_queue import Lease, waiting, work_off
 from localmcp.library import ledger, trash

@@ -15,7 +15,6 @@ import apsw
 
 from localmcp.errors import InvalidInput, LocalMCPError, ModelMismatch
 from localmcp.files import expand_home, scratch_folder
-from localmcp.index.adaptation import adapt_weights
 from localmcp.index.collections import (
     Collection,
     choose_collections,
@@ -25,6 +24,7 @@ from localmcp.index.collections import (
     ensure_partition,
 )
 from localmcp.index.drafts import DEFAULT_LANGUAGE, FORMAT, WORD_ONLY, ChunkDraft, SourceDraft
+from localmcp.index.fusion import adapt_weights
 from localmcp.index.multilingual import keep_words, read_sentences, read_words
 from localmcp.index.passages import read_metadata, read_texts
 from localmcp.index.sources import put_source

@@ -15,7 +15,6 @@ import apsw
 
 from localmcp.arrays import np
 from localmcp.errors import ConfigurationError, InvalidInput, NotFound
-from localmcp.index.adaptation import load_groups, weight_for
 from localmcp.index.collections import (
     DEFAULT_PARTITION,
     Collection,
@@ -28,6 +27,7 @@ from localmcp.index.collections import (
 )
 from localmcp.index.drafts import ChunkDraft, SourceDraft, heading_of, metadata_of
 from localmcp.index.filters import SOURCE_DATE
+from localmcp.index.fusion import load_groups, weight_for
 from localmcp.index.sources import keep_version, put_source
 from localmcp.index.vector import Made
 from localmcp.library.jobs import Jobs

@@ -30,8 +30,7 @@ import apsw
 from quality import index, ndcg, read_judgements, read_lines
 
 from localmcp.config import Settings
-from localmcp.index.adaptation import adapt_weights
-from localmcp.index.fusion import Mode
+from localmcp.index.fusion import Mode, adapt_weights
 from localmcp.index.search import SearchRequest
 from localmcp.storage.database import Database, fetch_all
 from localmcp.wording.normalize import stems, words

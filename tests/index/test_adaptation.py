@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from localmcp.config import Settings
-from localmcp.index.adaptation import adapt_weights, weight_of
+from localmcp.index.fusion import adapt_weights, weight_of
 from localmcp.index.search import SearchRequest
 from localmcp.models.calibration import Calibration
 from localmcp.storage.database import fetch_all
