@@ -1,4 +1,4 @@
-"""Filters: what a caller wants to search in, resolved to source ids before either arm looks."""
+"""Filters: what a caller wants to search in, resolved to source ids before either arm looks; conditions on metadata."""
 
 from __future__ import annotations
 
@@ -270,7 +270,7 @@ def path_condition(prefix: str) -> tuple[str, list[Any]]:
     return f"(instr(uri || ?, ?) or ({in_file}))", bindings
 
 
-# ---------------------------------------------------------------- conditions
+# ---------------------------------------------------------------- conditions on metadata
 
 Operator = Literal["eq", "in", "gt", "gte", "lt", "lte", "prefix"]
 Scalar = str | int | float | bool

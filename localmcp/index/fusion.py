@@ -1,4 +1,4 @@
-"""The order of candidates: a weighted sum of meaning and words, both known for every one. Pure functions."""
+"""The order of candidates: a weighted sum of meaning and words, both known for every one; how much each weighs."""
 
 from __future__ import annotations
 
@@ -301,7 +301,7 @@ def has_digit(word: str) -> bool:
     return any(character.isdigit() for character in word)
 
 
-# ---------------------------------------------------------------- adaptation
+# ---------------------------------------------------------------- weights measured in the file itself
 
 FEWEST_WINDOWS, MOST_WINDOWS, CHUNKS_A_WINDOW = 32, 96, 8
 """With 32 windows the weight is known to +-0.04, with 96 to +-0.02: a large group is measured with more."""

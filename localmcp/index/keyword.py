@@ -1,4 +1,4 @@
-"""The keyword arm: any text becomes a bounded FTS5 query, whose hits are scored by bm25."""
+"""The keyword arm: any text becomes a bounded FTS5 query, whose hits are scored by bm25; what to highlight."""
 
 from __future__ import annotations
 
@@ -473,7 +473,7 @@ def file_name(path: str) -> str:
     return re.split(r"[/\\#]", path)[-1]
 
 
-# ---------------------------------------------------------------- highlight
+# ---------------------------------------------------------------- the sentence that answers
 
 LONGEST = 400
 """A longer sentence is a table, a log or a list without stops, and is taken in parts."""

@@ -370,7 +370,7 @@ def _chunk_ids(connection: apsw.Connection, source_id: int) -> list[int]:
     return fetch_column(connection, "select id from chunks where source_id = ?", (source_id,))
 
 
-# ---------------------------------------------------------------- trash
+# ---------------------------------------------------------------- versions and collections in the trash
 
 
 DROPPED = "dropped"
@@ -496,7 +496,7 @@ def restore_partition(connection: apsw.Connection, entry: TrashEntry) -> None:
     connection.execute("update partitions set dropped_at = null where id = ?", (content["id"],))
 
 
-# ---------------------------------------------------------------- consistency
+# ---------------------------------------------------------------- do the indexes agree with the documents?
 
 _LIVE = "select chunks.id from chunks join sources on sources.id = source_id where trashed_at is null"
 _SEGMENTS = """

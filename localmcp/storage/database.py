@@ -1,4 +1,4 @@
-"""The open file: a connection for each call, one writer at a time, and errors that say what to do."""
+"""The open file: a connection for each call, one writer at a time, and errors that say what to do; the trash."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The schema of a file; whether a file has it, and whether this machine may change that file."""
+"""The schema of a file; whether a file has it, and whether this machine may change it; times as it holds them."""
 
 from __future__ import annotations
 
