@@ -13,7 +13,7 @@ from localmcp import __version__, config
 from localmcp.cli import render
 from localmcp.cli.ingest import summary
 from localmcp.cli.session import Session, command, pass_session, shown_progress
-from localmcp.connect.entry import ask_server, make_entry
+from localmcp.connect.configuration import ask_server, make_entry
 from localmcp.errors import InvalidInput
 from localmcp.files import expand_home
 from localmcp.humanize import command_line

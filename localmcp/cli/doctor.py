@@ -12,8 +12,8 @@ import click
 from localmcp.cli import render
 from localmcp.cli.session import Session, command, pass_session, shown_counts
 from localmcp.cli.values import COLLECTIONS, YES, existing_file
-from localmcp.doctor import backups, rebuild
-from localmcp.doctor.rebuild import repair
+from localmcp.doctor import backups
+from localmcp.doctor.backups import repair
 from localmcp.errors import AlteredSchema, ConfigurationError, LocalMCPError, NotOurFile
 from localmcp.files import is_filled
 from localmcp.humanize import command_line, counted
@@ -151,7 +151,7 @@ def optimize(session: Session) -> None:
     What belongs to nothing is deleted; the file is rewritten when a fifth of it is empty and the disk has space.
     Others may use the file meanwhile, and it may be stopped at any time.
     """
-    done = rebuild.optimize(session.existing().database, session.remark)
+    done = backups.optimize(session.existing().database, session.remark)
     session.answer(asdict(done), session.show)
 
 

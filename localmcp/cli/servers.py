@@ -14,16 +14,18 @@ from localmcp.cli.values import split_pair
 from localmcp.config import cache_directory, servers_file, state_directory
 from localmcp.connect.configuration import (
     FILE,
+    ClientEntry,
+    block_for,
     describe_client,
     find_targets,
     is_present,
+    make_entry,
     plan_connection,
     plan_removal,
     present_clients,
     read_present_clients,
     write_changes,
 )
-from localmcp.connect.entry import ClientEntry, block_for, make_entry
 from localmcp.errors import InvalidInput, NotFound
 from localmcp.files import expand_home
 from localmcp.hub.client_configuration import ClientFile, client_names, read_client, read_document, servers_in
@@ -327,7 +329,7 @@ def connect_client(
     session: Session, targets: list[ClientFile], name: str, launch: ClientEntry, dry_run: bool, *, start: bool
 ) -> None:
     """Start the server once, then write the configuration; a server that does not start is not written."""
-    from localmcp.connect.entry import ask_for_tools
+    from localmcp.connect.configuration import ask_for_tools
 
     first, absence = targets[0], ""
     changes = [plan_connection(target, name, launch.entry) for target in targets]

@@ -1,24 +1,33 @@
-"""Copies of the file: made while it is in use, checked, and brought back under those who have it open."""
+"""Copies of the file, made while it is in use and brought back under those who have it open; and what is made again.
+
+`repair` makes again what is made from the documents, which themselves are never touched; `optimize` makes searches
+faster and the file smaller. All of it may be killed anywhere.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Callable, Generator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
 import apsw
 
-from localmcp import files
 from localmcp.errors import AlteredSchema, FileUnavailable, InvalidInput, LocalMCPError, NotOurFile
-from localmcp.files import expand_home
+from localmcp.files import abandoned_folders, expand_home, make_private_folder, scratch_folder
+from localmcp.humanize import counted
+from localmcp.index.multilingual import UNUSED_WORDS
+from localmcp.index.sources import add_to_index, disagreements
+from localmcp.index.vector_queue import forget_unused_models, rebuild_signs, requeue_collection
 from localmcp.packs.verify import Verification, verify
+from localmcp.quickstarts.store import rebuild_index
 from localmcp.storage.adoption import Dropped, KeptPowers, copy_rows, free_name, keep_bytes, replace_file
 from localmcp.storage.connections import connect, truncate_log
-from localmcp.storage.database import Database, fetch_all, fetch_one
+from localmcp.storage.database import Database, bump_generations, fetch_all, fetch_column, fetch_one
 from localmcp.storage.schema import adopt_file
 
 
@@ -207,8 +216,285 @@ def _replace_content(prepared: Path, path: Path, copy_current: Callable[[], None
 def _scratch(folder: Path) -> Generator[Path]:
     """Yield a folder beside the target, so that the last step is a rename."""
     try:
-        files.make_private_folder(folder)
-        with files.scratch_folder(folder) as scratch:
+        make_private_folder(folder)
+        with scratch_folder(folder) as scratch:
             yield scratch
     except OSError as error:
         raise FileUnavailable(f"{folder} cannot be written: {error.strerror or error}.") from error
+
+
+# ---------------------------------------------------------------- what is made again
+
+REMADE_TABLES = frozenset({"words", "terms", "chunks_fts", "quickstarts_fts", "vectors", "sentence_codes",
+                           "word_vectors", "signs", "calls", ""})  # fmt: skip
+"""What can be made again from the documents, or, as the log of calls, be begun anew."""
+LOST_PASSAGES = ("another number of passages", "do not continue")
+"""In what is said of passages that are torn or lost, which cannot be made again from the file itself."""
+
+DEAD_ROWS = (
+    """
+    delete from vectors where id in (
+        select id from vectors where (id & 1099511627775) not in (select id from chunks)
+            and id not in (select embedding from rules where embedding is not null) limit 5000
+    )
+    """,
+    """
+    delete from signs where not exists (
+        select 1 from collections where collections.id = collection_id and collections.model_id = signs.model_id
+    )
+    """,
+    "delete from words where chunks <= 0 or collection_id not in (select id from collections)",
+    "delete from terms where chunks <= 0 or collection_id not in (select id from collections)",
+    UNUSED_WORDS,
+)
+
+
+@dataclass(slots=True)
+class Repaired:
+    """The result of a repair."""
+
+    backup: Path | None = None
+    """The file as it was; None when nothing had to be made again."""
+    done: list[str] = field(default_factory=list[str])
+
+
+@dataclass(slots=True)
+class Optimized:
+    """The result of an optimization."""
+
+    bytes_before: int
+    bytes_after: int = 0
+    removed: int = 0
+    """Rows that belonged to nothing."""
+    vacuumed: bool = False
+    note: str = ""
+    """Why the empty pages stay, if they do."""
+
+
+# ---------------------------------------------------------------- damage
+
+
+def damaged_tables(connection: apsw.Connection) -> dict[str, str]:
+    """Return table -> what SQLite says of it, "" -> what is wrong with no table; empty for a sound file."""
+    messages = _integrity(connection, "20")
+    if messages == ["ok"]:
+        return {}
+    damages: dict[str, str] = {}
+    for table in fetch_column(connection, "select name from sqlite_schema where type = 'table'"):
+        message = _integrity(connection, f"'{table}'")[0]
+        if message != "ok":
+            damages[_owner_of(table)] = message
+    return damages or {"": messages[0]}
+
+
+def _owner_of(table: str) -> str:
+    """Return the full-text table that has this table for its pages, or the table itself."""
+    return re.sub("(?<=_fts)_.*", "", table)
+
+
+def _integrity(connection: apsw.Connection, argument: str) -> list[str]:
+    try:
+        return fetch_column(connection, f"pragma integrity_check({argument})")
+    except apsw.CorruptError as error:
+        return [str(error)]
+
+
+def count_wrong_counts(connection: apsw.Connection) -> int:
+    """Return how many rows of words, terms and groups are certainly counted wrongly; costs little."""
+    sql = """
+        select (select count(*) from words where chunks <= 0) + (select count(*) from terms where chunks <= 0)
+            + (select count(*) from groups where chunks <> (
+                select count(*) from chunks join sources on sources.id = source_id
+                where group_id = groups.id and trashed_at is null))
+            + (select (select count(*) from chunks_fts) > 0 and not exists (select 1 from terms))
+    """
+    return fetch_one(connection, sql)
+
+
+# ---------------------------------------------------------------- repair
+
+
+def repair(database: Database, say: Callable[[str], None] = lambda _: None) -> Repaired:
+    """Fix what is safe to fix, after copying the file. Each part is one transaction: a kill leaves it done or undone.
+
+    Raises:
+        FileUnavailable: a table is damaged that only a backup brings back, the file is read-only or locked, or the disk
+            is full; nothing is half done.
+    """
+    database.ensure_writable()
+    repaired = Repaired()
+    say("Looking for damage")
+    # From a separate look, for SQLite checks a full-text table against what its connection read of it earlier.
+    with closing(Database(database.path, read_only=True)) as looked_at, looked_at.read() as connection:
+        tables = frozenset(damaged_tables(connection))
+        if lost := tables - REMADE_TABLES:
+            message = f"{database.path} is damaged where nothing can make it again: {', '.join(sorted(lost))}."
+            raise FileUnavailable(message, hint="Restore a backup: localmcp restore FILE")
+        problems = [] if tables else disagreements(connection)
+        problems = [text for text in problems if not any(part in text for part in LOST_PASSAGES)]
+        is_wrong = bool(tables or problems or count_wrong_counts(connection))
+    if is_wrong:
+        say("Copying the file")
+        repaired.backup = _copy(database)
+        repaired.done.append(f"copied the file to {repaired.backup}")
+        if tables:
+            _empty_tables(database, tables)
+            repaired.done.append(f"emptied what cannot be read: {', '.join(sorted(tables)) or 'spare pages'}")
+        removed = _delete_wrong_vectors(database) + remove_dead_rows(database)
+        if removed or "vectors" in tables:
+            text = f"deleted {removed} rows that belonged to nothing; `localmcp refresh` makes what is missing"
+            repaired.done.append(text)
+        say("Making the indexes again")
+        passages = counted(_rebuild_words(database), "passage")
+        sql = "select id, model_id from collections where model_id is not null and kind = 'documents'"
+        with database.write() as connection:
+            codes = sum(rebuild_signs(connection, *collection) for collection in fetch_all(connection, sql))
+        repaired.done.append(f"made the keyword index again from {passages}, and {counted(codes, 'sign code')} again")
+    for scrap in abandoned_folders(database.path.parent):
+        shutil.rmtree(scrap, ignore_errors=True)
+        repaired.done.append(f"deleted {scrap.name}, which was left behind")
+    log = database.path.with_name(f"{database.path.name}-wal")
+    if log.exists() and log.stat().st_size and truncate_log(database.path):
+        repaired.done.append("brought the write-ahead log into the file")
+    return repaired
+
+
+def _copy(database: Database) -> Path:
+    target = name_beside(database.path, "before-repair")
+    with scratch_folder(target.parent) as scratch:
+        copy = scratch / "copy"
+        try:
+            database.copy_to(copy)
+        except FileUnavailable:
+            # Pages that cannot be read are copied as they are.
+            copy.unlink(missing_ok=True)
+            truncate_log(database.path)
+            try:
+                shutil.copy2(database.path, copy)
+            except OSError as error:
+                raise FileUnavailable(f"{target} cannot be written: {error.strerror}.") from error
+        os.replace(copy, target)
+    return target
+
+
+def _empty_tables(database: Database, tables: frozenset[str]) -> None:
+    """Make tables anew. SQLite cannot delete pages that it cannot read; rewriting the file leaves them behind."""
+    sql = "select tbl_name, sql from sqlite_schema order by type = 'index'"
+    with closing(connect(database.path)) as connection:
+        connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 0)
+        connection.execute("begin immediate")
+        parts = [(table, made_by) for table, made_by in fetch_all(connection, sql) if _owner_of(table) in tables]
+        connection.pragma("writable_schema", True)
+        connection.executemany("delete from sqlite_schema where tbl_name = ?", {(table,) for table, _ in parts})
+        connection.pragma("writable_schema", "reset")
+        for table, made_by in parts:
+            if made_by and table in tables:
+                connection.execute(made_by)
+        connection.execute("commit")
+        connection.execute("vacuum")
+
+
+def _delete_wrong_vectors(database: Database) -> int:
+    with database.write() as connection:
+        connection.execute("""
+            delete from vectors where id in (
+                select vectors.id from vectors left join models on models.id = vectors.id >> 40
+                where length(embedding) is not 4 * dimension
+            )
+        """)
+        removed = connection.changes()
+        connection.execute("update rules set embedding = null where embedding not in (select id from vectors)")
+        for collection_id in fetch_column(connection, "select id from collections"):
+            requeue_collection(connection, collection_id)
+        return removed
+
+
+def _rebuild_words(database: Database) -> int:
+    """Rebuild the index in one transaction: a search in between finds the old one. 20 s for 100,000 passages."""
+    live_chunks = """
+        select chunks.id from chunks join sources on sources.id = source_id
+        where collection_id = ? and trashed_at is null order by chunks.id
+    """
+    total = 0
+    with database.write() as connection:
+        connection.execute("insert into chunks_fts (chunks_fts) values ('delete-all')")
+        connection.execute("delete from words")
+        connection.execute("delete from terms")
+        for collection_id in fetch_column(connection, "select id from collections"):
+            ids = fetch_column(connection, live_chunks, (collection_id,))
+            for start in range(0, len(ids), 2000):
+                add_to_index(connection, collection_id, ids[start : start + 2000])
+            total += len(ids)
+        connection.execute("""
+            update groups set chunks = (
+                select count(*) from chunks join sources on sources.id = source_id
+                where group_id = groups.id and trashed_at is null
+            )
+        """)
+        rebuild_index(connection)
+        bump_generations(connection, "content")
+    return total
+
+
+# ---------------------------------------------------------------- optimization
+
+
+def optimize(database: Database, say: Callable[[str], None] = lambda _: None) -> Optimized:
+    """Merge the keyword indexes, delete dead rows, and rewrite the file when a fifth of it is empty.
+
+    Every step is a separate transaction.
+
+    Raises:
+        FileUnavailable: the file is read-only, locked, or the disk is full; what was done is kept.
+    """
+    database.ensure_writable()
+    done = Optimized(database.size())
+    say("Looking for what belongs to nothing")
+    done.removed = remove_dead_rows(database)
+    for index in ("chunks_fts", "quickstarts_fts"):
+        say(f"Merging {index}")
+        # A negative number of pages starts, positive ones go on until the number of changes stays below 2:
+        # https://www.sqlite.org/fts5.html#the_merge_command
+        # 300 pages take about 50 ms, between which others get to write.
+        pages, changes = -300, 2
+        while changes >= 2:
+            with database.write() as connection:
+                before = connection.total_changes()
+                connection.execute(f"insert into {index} ({index}, rank) values ('merge', ?)", (pages,))
+                changes, pages = connection.total_changes() - before, 300
+    with database.write() as connection:
+        connection.execute("pragma optimize")
+        empty = fetch_one(connection, "pragma freelist_count") / max(fetch_one(connection, "pragma page_count"), 1)
+    # The log takes twice the size of the file until the new pages are committed.
+    if empty >= 0.2 and shutil.disk_usage(database.path.parent).free < 2 * database.path.stat().st_size:
+        done.note = "There is not enough room to write the file anew; it needs twice its size for a moment."
+    elif empty >= 0.2:
+        say("Writing the file anew")
+        try:
+            with closing(connect(database.path)) as connection:
+                connection.set_busy_timeout(5000)
+                connection.execute("vacuum")
+            done.vacuumed = True
+        except (apsw.BusyError, apsw.LockedError, apsw.FullError) as error:
+            done.note = f"The empty pages stay until the next time: {error}."
+    truncate_log(database.path)
+    done.bytes_after = database.size()
+    return done
+
+
+def remove_dead_rows(database: Database) -> int:
+    """Delete rows that belong to nothing; return how many.
+
+    Vectors of no passage, sign codes of no collection or of a model that does not answer, words that nothing counts.
+    """
+    removed = 0
+    for sql in DEAD_ROWS:
+        count = -1
+        while count:
+            with database.write() as connection:
+                connection.execute(sql)
+                count = connection.changes()
+            removed += count
+    with database.write() as connection:
+        forget_unused_models(connection)
+    return removed

@@ -20,7 +20,7 @@ import apsw
 
 from localmcp import __version__, config
 from localmcp.config import Settings
-from localmcp.doctor.rebuild import LOST_PASSAGES, REMADE_TABLES, count_wrong_counts, damaged_tables
+from localmcp.doctor.backups import LOST_PASSAGES, REMADE_TABLES, count_wrong_counts, damaged_tables
 from localmcp.errors import AlteredSchema, ConfigurationError, FileTooNew, LocalMCPError, UnknownTool
 from localmcp.files import abandoned_folders, expand_home, is_filled, modified_ns
 from localmcp.hub.client_configuration import client_files, is_localmcp, read_document, servers_in

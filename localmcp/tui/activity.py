@@ -10,11 +10,10 @@ from textual.binding import Binding, BindingType
 from textual.content import Content
 
 from localmcp.humanize import local_time, size
-from localmcp.tui.commands import describe_answer
 from localmcp.tui.dialogs import TextScreen
 from localmcp.tui.pane import Pane, Row
-from localmcp.tui.passages import cut
-from localmcp.tui.widgets import facts, lines
+from localmcp.tui.tools import describe_answer
+from localmcp.tui.widgets import cut, facts, lines
 
 if TYPE_CHECKING:
     from localmcp.activity import LogEntry

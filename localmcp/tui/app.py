@@ -8,38 +8,41 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
+from rich.segment import Segment
 from textual import on
 from textual._ansi_sequences import ANSI_SEQUENCES_KEYS
 from textual.app import App, ComposeResult, SystemCommand
 from textual.binding import Binding, BindingType
+from textual.color import Color
 from textual.command import Hit, Hits, Provider
 from textual.containers import Horizontal
 from textual.content import Content
+from textual.filter import LineFilter
 from textual.getters import query_one
 from textual.notifications import SeverityLevel
 from textual.screen import Screen
+from textual.theme import BUILTIN_THEMES, Theme
 from textual.widgets import ContentSwitcher, Footer, Static, Tab, Tabs
 
 from localmcp.config import write_setting
 from localmcp.errors import FileUnavailable, Interrupted, LocalMCPError, NeedsConfirmation
 from localmcp.humanize import counted, duration
-from localmcp.tui import theme
 from localmcp.tui.pane import Pane
-from localmcp.tui.passages import bar, short
 from localmcp.tui.search import SearchPane
 from localmcp.tui.session import REFRESH, Failed, FileChanged, JobEnded, Session, StateChanged, log_file
-from localmcp.tui.widgets import ErrorGuard, Quiet
+from localmcp.tui.widgets import ErrorGuard, Quiet, bar, short
 from localmcp.visible_text import visible
 
 if TYPE_CHECKING:
     from localmcp.library.jobs import Progress, Work
-    from localmcp.tui.commands import CommandPane
+    from localmcp.tui.tools import CommandPane
     from localmcp.workspace import Workspace
 
 log = logging.getLogger(__name__)
@@ -48,7 +51,7 @@ PANES = {
     "search": "Search", "library": "Library", "quickstarts": "Quick starts", "rules": "Rules", "tools": "Tools",
     "activity": "Activity", "file": "File",
 }  # fmt: skip
-"""Name -> title. The pane `NAME` is the class `NamePane` of `NAME.py`, imported when it is first shown."""
+"""Name -> title. The pane `NAME` is the class `NamePane`, whose module is imported when it is first shown."""
 PATIENCE_SECONDS = 0.25
 """Before the screen says that something is waited for."""
 ERRORS_AT_ONCE = 20
@@ -170,6 +173,62 @@ class Commands(Provider):
                     yield Hit(score, matcher.highlight(command.title), run, help=command.says)
 
 
+# ---------------------------------------------------------------- colors
+
+DEFAULT_THEME = "localmcp"
+
+
+def _theme(name: str, *, scrollbar: str, selection: str, accent: str, background: str, **colors: Any) -> Theme:
+    variables = dict.fromkeys(("scrollbar", "scrollbar-hover"), scrollbar)
+    behind = ("scrollbar-background", "scrollbar-background-hover", "scrollbar-background-active")
+    variables |= dict.fromkeys((*behind, "scrollbar-corner-color"), background)
+    variables |= {
+        "scrollbar-active": accent,
+        "input-selection-background": selection,
+        "block-cursor-text-style": "none",
+    }
+    return Theme(name, accent=accent, background=background, variables=variables, **colors)
+
+
+THEMES = (
+    _theme(
+        DEFAULT_THEME, dark=True, primary="#8eaef3", secondary="#86b8c9", accent="#e6b673", success="#9ece6a",
+        warning="#e0af68", error="#e798af", foreground="#cfd6ea", background="#14161d", surface="#191c25",
+        panel="#222634", scrollbar="#39415a", selection="#7aa2f7 35%",
+    ),
+    _theme(
+        "localmcp-light", dark=False, primary="#2a4d98", secondary="#205668", accent="#6f480f", success="#325b23",
+        warning="#6f480f", error="#9c203a", foreground="#20242f", background="#fbfbfd", surface="#f1f2f6",
+        panel="#e4e7ef", scrollbar="#c3c9d8", selection="#2f5fc4 25%",
+    ),
+    replace(BUILTIN_THEMES["ansi-dark"], name="terminal"),
+)  # fmt: skip
+
+
+class Colorless(LineFilter):
+    """Leaves bold, underlined and reversed text, and no color: grays would be colors too."""
+
+    def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
+        return [Segment(text, style and style.without_color, control) for text, style, control in segments]
+
+
+def theme_names() -> list[str]:
+    """Return every theme that can be chosen."""
+    own = [theme.name for theme in THEMES]
+    return [*own, *(name for name in BUILTIN_THEMES if not name.startswith(("textual-", "ansi-")))]
+
+
+def text_variables(variables: dict[str, str]) -> dict[str, str]:
+    """Return the variables of a theme with `muted`, and with plain colors where Textual has shares of one."""
+    muted = variables["foreground"]
+    if not variables["background"].startswith("ansi_"):
+        muted = Color.parse(variables["background"]).blend(Color.parse(muted), 0.8).hex
+    colors = {"muted": muted, **variables, "text": variables["foreground"]}
+    shares = ("text-muted", "text-disabled", "foreground-muted", "foreground-disabled")
+    headings = dict.fromkeys((f"markdown-h{level}-color" for level in range(1, 7)), variables["primary"])
+    return {**colors, **dict.fromkeys(shares, colors["muted"]), **headings}
+
+
 # ---------------------------------------------------------------- the app
 
 
@@ -195,14 +254,14 @@ class LocalMcpApp(ErrorGuard, App[None]):
     is_drawn = False
 
     def __init__(
-        self, opener: Callable[[], Workspace], path: Path, theme_name: str = theme.DEFAULT,
+        self, opener: Callable[[], Workspace], path: Path, theme_name: str = DEFAULT_THEME,
     ) -> None:  # fmt: skip
         super().__init__()
         if self.no_color:
-            self._filters[:] = [theme.Colorless()]
-        for color_theme in theme.THEMES:
+            self._filters[:] = [Colorless()]
+        for color_theme in THEMES:
             self.register_theme(color_theme)
-        self.theme = theme_name if theme_name in self.available_themes else theme.DEFAULT
+        self.theme = theme_name if theme_name in self.available_themes else DEFAULT_THEME
         # Textual reads alt and a digit as the sign that a Mac makes of them, such as `•` for alt+8.
         for digit in "0123456789":
             dict.pop(ANSI_SEQUENCES_KEYS, f"\x1b{digit}", None)  # type: ignore[arg-type]
@@ -233,7 +292,7 @@ class LocalMcpApp(ErrorGuard, App[None]):
 
     def get_css_variables(self) -> dict[str, str]:
         """Return the theme's colors with `muted`, and with plain colors where Textual has shares of one."""
-        self.theme_variables = theme.text_variables(super().get_css_variables())
+        self.theme_variables = text_variables(super().get_css_variables())
         return self.theme_variables
 
     def on_mount(self) -> None:
@@ -242,7 +301,7 @@ class LocalMcpApp(ErrorGuard, App[None]):
         # The state says it where somebody waits for an answer.
         self.top.set_interval(PATIENCE_SECONDS, self.show_state)
         if self._requested_theme != self.theme:
-            names = ", ".join(theme.theme_names())
+            names = ", ".join(theme_names())
             self.tell_error(LocalMCPError(f"There is no theme '{self._requested_theme}'. Known: {names}."))
         self.is_drawn = True
         self.pane.come_to_front()
@@ -267,7 +326,7 @@ class LocalMcpApp(ErrorGuard, App[None]):
         while len(self.screen_stack) > 1:
             self.pop_screen()
         if name not in {child.id for child in self.switcher.children}:
-            module = import_module(f"localmcp.tui.{name}")
+            module = import_module(f"localmcp.tui.{'rules' if name == 'quickstarts' else name}")
             await self.switcher.mount(getattr(module, f"{name.capitalize()}Pane")(id=name))
         self.switcher.current = name
         with self.tabs.prevent(Tabs.TabActivated):
@@ -521,7 +580,7 @@ class LocalMcpApp(ErrorGuard, App[None]):
             self.pane.highlighted()
             write_setting("theme", name)
 
-        self.search_commands([(name, partial(choose, name)) for name in theme.theme_names()], "Choose the colors…")
+        self.search_commands([(name, partial(choose, name)) for name in theme_names()], "Choose the colors…")
 
     def refresh_css(self, animate: bool = True) -> None:
         """Read the styles again for another theme; before the first paint they already fit."""

@@ -13,12 +13,11 @@ from textual.content import Content
 
 from localmcp.humanize import command_line, counted, size
 from localmcp.schemas import Json
-from localmcp.tui.commands import Command, CommandPane, Run, form_of, thing
 from localmcp.tui.dialogs import PATH
 from localmcp.tui.pane import Row
-from localmcp.tui.passages import short
 from localmcp.tui.session import Session
-from localmcp.tui.widgets import lines
+from localmcp.tui.tools import Command, CommandPane, Run, form_of, thing
+from localmcp.tui.widgets import lines, short
 
 
 def _status(run: Run) -> Json | str:

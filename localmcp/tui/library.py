@@ -16,15 +16,13 @@ from localmcp.index.federation import shown_name
 from localmcp.library.lists import Item
 from localmcp.library.walk import below
 from localmcp.schemas import Json
-from localmcp.tui.commands import form_of
 from localmcp.tui.dialogs import PATH, FormScreen, ask_screen, confirm
-from localmcp.tui.editor import open_in_editor, open_original, real_path
 from localmcp.tui.markdown import passages_content
 from localmcp.tui.pane import Pane, Row
-from localmcp.tui.passages import citation_text, inventory_of, look_around, short
-from localmcp.tui.reader import open_document
+from localmcp.tui.reader import open_document, open_in_editor, open_original, real_path
 from localmcp.tui.session import Failed
-from localmcp.tui.widgets import Quiet, lines
+from localmcp.tui.tools import form_of
+from localmcp.tui.widgets import Quiet, citation_text, inventory_of, lines, look_around, short
 
 if TYPE_CHECKING:
     from localmcp.library.jobs import Report

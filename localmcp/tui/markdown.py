@@ -19,8 +19,6 @@ from textual.content import Content
 from textual.strip import Strip
 from textual.widget import Widget
 
-from localmcp.tui.theme import color
-
 if TYPE_CHECKING:
     from localmcp.schemas import Json
 
@@ -33,6 +31,12 @@ TARGET_MARK = "▌"
 _URL = re.compile(r"https?://[^\s<>\"'“”|)\]]+")
 Spans = Callable[[str], list[tuple[int, int]]]
 """Finds what is marked in a line."""
+
+
+def color(variables: Mapping[str, str], name: str) -> str:
+    """Return a color of the theme as rich knows it; themes of the terminal's own colors say `ansi_green`."""
+    value = variables.get(name, "")
+    return value.removeprefix("ansi_") if value.startswith("ansi_") else value
 
 
 class _LeftHeading(Heading):

@@ -1,16 +1,22 @@
-"""The reader: a whole document over the screen, with its outline, its links, its tables, and a search inside."""
+"""The reader: a whole document, with outline, links, tables, and a search inside; and the way to its file."""
 
 from __future__ import annotations
 
+import os
 import re
+import shlex
+import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, ClassVar, cast
 
 from rich.text import Text
 from textual import on
-from textual.app import ComposeResult
+from textual.app import ComposeResult, SuspendNotSupported
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
@@ -20,18 +26,32 @@ from textual.message import Message
 from textual.screen import Screen
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
+from textual.widget import Widget
 from textual.widgets import DataTable, Footer, Input, OptionList
 from textual.widgets.option_list import Option
 
+from localmcp.errors import LocalMCPError, NotFound, Unavailable
 from localmcp.index.federation import shown_name, split_name
 from localmcp.library.lists import Item, documents_linking_to, linked_document
 from localmcp.readers.outline import BEGINNING
 from localmcp.schemas import Json
 from localmcp.tui.dialogs import ChoiceScreen, TextScreen, ask_screen
-from localmcp.tui.editor import open_in_editor, open_original
 from localmcp.tui.markdown import Line, Link, renderer_of
-from localmcp.tui.passages import Matcher, citation_text, database_of, inventory_of, look_around, place_of, short
-from localmcp.tui.widgets import Asking, Choices, Quiet, TextLine
+from localmcp.tui.session import Failed
+from localmcp.tui.widgets import (
+    Asking,
+    Choices,
+    Matcher,
+    Quiet,
+    TextLine,
+    citation_text,
+    database_of,
+    inventory_of,
+    look_around,
+    place_of,
+    short,
+)
+from localmcp.visible_text import invisible
 
 DRAWN = 20
 """Passages that are drawn around the one that is meant, and beyond the last one."""
@@ -509,3 +529,94 @@ class TableScreen(Screen[None], Asking):  # pyright: ignore[reportIncompatibleMe
         if rows := self._answer["rows"]:
             value = rows[self.table.cursor_row][self.table.cursor_column]
             self.copy("" if value is None else str(value), "The cell is copied.")
+
+
+# ---------------------------------------------------------------- the file itself
+
+PLACES = {
+    "+{line} {path}": "vi vim nvim view nano emacs emacsclient micro kak joe",
+    "--goto {path}:{line}": "code codium code-insiders cursor windsurf",
+    "{path}:{line}": "hx helix subl zed",
+}
+"""How editors are told a line -> their programs; any other gets the path alone."""
+PROGRAMS = {
+    *".appimage .bat .cmd .com .command .cpl .desktop .exe .hta .jar .js .jse .lnk .msi .ps1 .py .pyw .reg".split(),
+    *".scr .scpt .sh .terminal .url .vb .vbe .vbs .webloc .wsf .wsh".split(),
+}
+"""Endings of files that some system runs, or that lead elsewhere, when they are opened."""
+
+
+def open_in_editor(widget: Widget, citation: Json, freshness: str) -> None:
+    """Suspend the TUI and start what VISUAL or EDITOR say; the error line shows why that fails."""
+    named = (os.environ.get(name, "").strip() for name in ("VISUAL", "EDITOR"))
+    editor = next(filter(None, named), "") or ("notepad" if sys.platform == "win32" else "vi")
+    try:
+        path = _existing(citation, freshness)
+        if Path(path).suffix.lower() in (".pdf", ".docx", ".pptx", ".xlsx", ".epub", ".zip"):
+            raise NotFound(f"{path} is not a text file; an editor cannot show it.", hint="Press o to open it.")
+        words = shlex.split(editor, posix=os.name == "posix")
+        name = Path(words[0]).stem.lower()
+        form = next((form for form, names in PLACES.items() if name in names.split()), "{path}")
+        with widget.app.suspend():
+            places = [part.format(path=path, line=citation["startLine"]) for part in form.split()]
+            subprocess.run([*words, *places], check=False)
+    except LocalMCPError as error:
+        widget.app.post_message(Failed(error))
+    except (OSError, ValueError, SuspendNotSupported) as error:
+        hint = "Set EDITOR to one that is installed."
+        widget.app.post_message(Failed(Unavailable(f"The editor '{editor}' cannot be started: {error}", hint=hint)))
+
+
+def open_original(widget: Widget, citation: Json, freshness: str) -> None:
+    """Open the file in the program that the system has for it, a PDF at its page where the viewer takes one."""
+    try:
+        path = _existing(citation, freshness)
+        if Path(path).suffix.lower() in PROGRAMS:
+            raise NotFound(f"{path} might run as a program when it is opened.", hint="Press e to see it in the editor.")
+        if sys.platform == "win32":
+            os.startfile(path)
+        else:
+            command, nothing = viewer_command(path, citation.get("startPage")), subprocess.DEVNULL
+            subprocess.Popen(command, start_new_session=True, stdin=nothing, stdout=nothing, stderr=nothing)
+        widget.app.notify(f"Opened {os.path.basename(path)}.")
+    except LocalMCPError as error:
+        widget.app.post_message(Failed(error))
+    except (OSError, subprocess.SubprocessError) as error:
+        failure = Unavailable(f"{citation.get('path')} cannot be opened: {error}", hint="The key e opens the editor.")
+        widget.app.post_message(Failed(failure))
+
+
+def viewer_command(path: str, page: int | None) -> list[str]:
+    """Return the command line that opens a file; of a PDF at its page, if the viewer that is set for them takes one."""
+    if sys.platform == "darwin":
+        return ["open", path]
+    if page is not None and path.lower().endswith(".pdf") and shutil.which("xdg-mime"):
+        query = ["xdg-mime", "query", "default", "application/pdf"]
+        default = subprocess.run(query, capture_output=True, text=True, check=False, timeout=5).stdout.lower()
+        options = {"evince": "--page-index", "atril": "--page-index", "okular": "--page", "zathura": "--page"}
+        for viewer, option in options.items():
+            if viewer in default and shutil.which(viewer):
+                return [viewer, f"{option}={page}", path]
+    return ["xdg-open", path]
+
+
+def real_path(shown: str) -> str:
+    """Return the path of a file or folder that an answer shows, with signs for the control characters in its name."""
+    return shown if os.path.exists(shown) else invisible(shown)
+
+
+def _existing(citation: Json, freshness: str) -> str:
+    """Return the path, if it is a file of this machine.
+
+    Raises:
+        NotFound: says why it cannot be opened.
+    """
+    path = citation.get("path")
+    if path is None:
+        raise NotFound("This text came from no file.")
+    if freshness == "unverifiable":
+        raise NotFound(f"{path} is a path of another machine, or the file was not adopted.")
+    path = real_path(path)
+    if freshness == "missing" or not os.path.isfile(path):
+        raise NotFound(f"{path} is no longer there.", hint="Refresh the Library.")
+    return path

@@ -20,9 +20,19 @@ from localmcp.errors import LocalMCPError
 from localmcp.humanize import FILTERS, counted, explanation, headings_of, parse_query_line
 from localmcp.schemas import Json
 from localmcp.tui.pane import Pane, Row
-from localmcp.tui.passages import FRESHNESS, Matcher, citation_text, hit_title, lines_of, look_around, short
 from localmcp.tui.session import Failed, Session
-from localmcp.tui.widgets import Quiet, facts, lines
+from localmcp.tui.widgets import (
+    FRESHNESS,
+    Matcher,
+    Quiet,
+    citation_text,
+    facts,
+    hit_title,
+    lines,
+    lines_of,
+    look_around,
+    short,
+)
 from localmcp.visible_text import visible
 
 if TYPE_CHECKING:
@@ -426,13 +436,13 @@ class SearchPane(Pane):
             self.copy(hit["content"], f"{counted(len(hit['content'].split()), 'word')} copied.")
 
     def action_edit(self) -> None:
-        from localmcp.tui.editor import open_in_editor
+        from localmcp.tui.reader import open_in_editor
 
         if hit := self._use():
             open_in_editor(self, hit["citation"], hit["freshness"])
 
     def action_original(self) -> None:
-        from localmcp.tui.editor import open_original
+        from localmcp.tui.reader import open_original
 
         if hit := self._use():
             open_original(self, hit["citation"], hit["freshness"])

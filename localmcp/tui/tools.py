@@ -1,27 +1,276 @@
-"""Tools: assistants that call them, servers that bring them, and every tool, found as an assistant finds it."""
+"""What can be done, from its form to its answer, the base of the panes whose rows are commands; and the pane Tools."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, is_dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
+from textual.binding import Binding, BindingType
 from textual.content import Content
 
+from localmcp.errors import LocalMCPError
 from localmcp.hub.client_configuration import client_names
-from localmcp.humanize import command_line, counted
+from localmcp.humanize import command_line, counted, field_label, field_text, rows_of
 from localmcp.schemas import Json, mapping_of
 from localmcp.tools import Answer
-from localmcp.tui.commands import Command, CommandPane, Run, form_of, start, thing
-from localmcp.tui.pane import Row
-from localmcp.tui.passages import bar
+from localmcp.tui.dialogs import ChoiceScreen, FormScreen, ask_screen, confirm
+from localmcp.tui.pane import Pane, Row
 from localmcp.tui.session import Session
-from localmcp.tui.widgets import lines
+from localmcp.tui.widgets import bar, facts, lines, visible_content
 
 if TYPE_CHECKING:
     from localmcp.hub.server import McpServer
     from localmcp.hub.servers import McpServers
     from localmcp.tools import Tool
     from localmcp.workspace import Workspace
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run of a command."""
+
+    session: Session
+    values: Json = field(default_factory=dict[str, Any])
+    """The fields of its form."""
+    dry_run: bool = False
+    """Only what would change is wanted."""
+    tell: Callable[[Any], None] = lambda _: None
+    """Takes the progress; raises Interrupted when it is to stop."""
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """Something that can be done."""
+
+    title: str
+    says: str
+    do: Callable[[Run], Any]
+    """Does it, in a thread; returns a text, a record, or the answer of a tool."""
+    shell: str = ""
+    """The command line that does the same."""
+    form: Json | Callable[[Session], Json] | None = None
+    """The JSON Schema of what it needs, or what reads it."""
+    has_preview: bool = False
+    """What would change is shown and asked before it runs."""
+    warning: str = ""
+    """Asked before it runs; empty = it runs at once, unless there is a preview."""
+    shows: bool = False
+    """It only reads and is quick: its answer is shown as soon as it is highlighted."""
+    is_long: bool = False
+    """It runs in the background, where it can be stopped."""
+
+
+def form_of(**fields: Json) -> Json:
+    """Return the schema of a form; a field is required unless its schema says `optional`."""
+    properties = {name: {"type": "string", **spec} for name, spec in fields.items()}
+    required = [name for name, spec in fields.items() if not spec.get("optional")]
+    return {"type": "object", "properties": properties, "required": required}
+
+
+def call_tool(name: str, run: Run, **fixed: Any) -> Json:
+    """Call a tool with the fields of a form."""
+    return run.session.call(name, **run.values, **fixed).value
+
+
+def start(
+    pane: Pane, command: Command, finish: Callable[[Any], object], values: Mapping[str, Any] | None = None,
+    failed: Callable[[LocalMCPError], object] | None = None,
+) -> None:  # fmt: skip
+    """Ask for what a command needs, show what it would change, run it after a yes, and hand its answer to `finish`.
+
+    `values`: those of a thing that is changed. `failed` gets an error; without it, the form or the error line does.
+    """
+    session = pane.session
+    # What needs no question is done while the form is open: the person can correct there what is wrong.
+    at_once = not (command.warning or command.has_preview or command.is_long or failed)
+
+    def save(fields: Json) -> Any:
+        return command.do(Run(session, fields))
+
+    def show_form(schema: Json) -> None:
+        form = FormScreen(
+            command.title, schema, save if at_once else dict[str, Any], values, verb="Save" if values else "Run"
+        )
+        ask_screen(pane, form, finish if at_once else propose)
+
+    def propose(fields: Json) -> None:
+        run = Run(session, fields)
+        ask = partial(confirm, pane, f"{command.title}?", yes="Run", then=partial(execute, run))
+        if command.has_preview:
+            preview = partial(command.do, replace(run, dry_run=True))
+            pane.ask("preview", preview, lambda shown: ask(more=describe_answer(shown).plain))
+        elif command.warning:
+            ask(more=command.warning)
+        else:
+            execute(run)
+
+    def execute(run: Run) -> None:
+        if command.is_long:
+            session.do(command.title, lambda tell: command.do(replace(run, tell=tell)), finish)
+        else:
+            pane.ask(command.title, partial(command.do, run), finish, failed)
+
+    if command.form is None:
+        propose({})
+    elif callable(command.form):
+        pane.ask("form", partial(command.form, session), show_form)
+    else:
+        show_form(command.form)
+
+
+# ---------------------------------------------------------------- answers
+
+
+def describe_answer(value: Any) -> Content:
+    """Return an answer as text: that of a tool as a model reads it, a record by its fields, in words."""
+    if isinstance(value, LocalMCPError):
+        return Content.styled(f"✗ {visible_content(Content(str(value)))}", "$error")
+    if isinstance(value, Answer):
+        value = value.text
+    if isinstance(value, str):
+        cut = len(value) - 100_000
+        value = Content(f"{value[:100_000]}\n… {cut:,} more characters; y copies all" if cut > 0 else value)
+    if isinstance(value, Content):
+        return visible_content(value)
+    record = cast("Json", asdict(cast(Any, value)) if is_dataclass(value) else value)
+    tables = {name: rows for name, part in record.items() if (rows := rows_of(part))}
+    parts = facts({field_label(name): field_text(name, part) for name, part in record.items() if name not in tables})
+    for name, rows in tables.items():
+        shown = ["  ".join(filter(None, (field_text(key, part) for key, part in row.items()))) for row in rows]
+        parts += [Content.styled(f"\n{field_label(name)}", "$muted"), *map(Content, shown)]
+    return visible_content(lines(*parts))
+
+
+# ---------------------------------------------------------------- the pane
+
+
+def thing(group: str, name: str, title: Content, about: Content, *commands: Command) -> Row:
+    """Return the row of a thing with what can be done with it."""
+    return Row(f"{group}/{name}", Content("  ") + title, about, group, commands)
+
+
+def row_of(group: str, command: Command) -> Row:
+    """Return the row of a command."""
+    title = Content(f"{command.title}{'' if command.shows else ' …'}")
+    return thing(group, command.title, title, Content.styled(command.says, "$muted"), command)
+
+
+class CommandPane(Pane):
+    """The base of the panes Tools and File; the record of a row is its commands."""
+
+    PLACEHOLDER = "What do you want to do?"
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("r", "open", "Run"), Binding("y", "copy", "Copy")]
+    COMMANDS: ClassVar[Mapping[str, Sequence[Command]]] = {}
+    """Group -> commands, the first rows of the group."""
+    THINGS: ClassVar[Mapping[str, Callable[[Session], list[Row]]]] = {}
+    """Group -> function that reads its further rows."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.answers: dict[str, Any] = {}
+        """By the key of the row."""
+        self._last_run = ""
+        """Key of the row whose command was run last; its answer stays until another is run."""
+
+    def find(self, text: str) -> list[Row]:
+        rows: list[Row] = []
+        for group, commands in self.COMMANDS.items():
+            rows += [row_of(group, command) for command in commands]
+            read = self.THINGS.get(group)
+            # A backup can be restored in a file that cannot be read.
+            with suppress(LocalMCPError):
+                rows += self.session.look(lambda _, read=read: read(self.session)) if read else []
+        texts = (f"{row.group} {row.title} {row.about.plain}".casefold() for row in rows)
+        return [row for row, shown in zip(rows, texts, strict=True) if all(w in shown for w in text.casefold().split())]
+
+    def file_changed(self, counters: dict[str, int]) -> None:
+        """Forget answers that may be out of date."""
+        self.answers = {key: answer for key, answer in self.answers.items() if key == self._last_run}
+        super().file_changed(counters)
+
+    def nothing(self) -> str:
+        return "[b]Nothing fits[/b]\n\n[$muted]Other words; without any, everything is listed.[/]"
+
+    def show_row(self, row: Row) -> None:
+        """Describe the highlighted row; fetch the answer of a command that only reads."""
+        commands: Sequence[Command] = row.record
+        keys = "enter runs it" if len(commands) == 1 else "enter: what can be done"
+        answer = Content.styled("◌ looking …" if commands[0].shows else keys, "$muted")
+        if row.key in self.answers:
+            answer = describe_answer(self.answers[row.key])
+        self.reader.show(row.key.partition("/")[2], lines(row.about, "", answer))
+        if commands[0].shows and row.key not in self.answers and self.session.is_open:
+            # Going past a row fetches nothing.
+            self.set_timer(0.25, partial(self._fetch, row))
+
+    def _fetch(self, row: Row, *, again: bool = False) -> None:
+        """Fetch the answer of a row that is still highlighted."""
+        if self.chosen is not None and self.chosen.key == row.key and (again or row.key not in self.answers):
+            keep = partial(self.keep, row)
+            self.ask("show", partial(row.record[0].do, Run(self.session)), keep, keep)
+
+    def keep(self, row: Row, answer: Any) -> None:
+        """Show an answer beside its row, now and whenever it is highlighted."""
+        self.answers[row.key] = answer
+        self.highlighted()
+        # What it brought about may be rows of their own.
+        self.reload()
+
+    def action_open(self) -> None:
+        """Run the command, or ask which."""
+        row = self.chosen
+        if row is None:
+            return
+        commands: Sequence[Command] = row.record
+        if len(commands) > 1:
+            options = [Content.assemble((f" {c.title}  ", "bold"), (c.says, "$muted")) for c in commands]
+            above = row.about if self.screen.has_class("-narrow") else None
+            screen = ChoiceScreen(row.key.partition("/")[2], options, above)
+            ask_screen(self, screen, lambda number: self.run_command(row, commands[number]))
+        elif not commands[0].shows:
+            self.run_command(row, commands[0])
+        else:
+            self._fetch(row, again=True)
+            self.uncover_reader()
+
+    def run_command(self, row: Row, command: Command) -> None:
+        """Run a command, and show its answer beside its row."""
+
+        def finish(answer: Any) -> None:
+            self.answers, self._last_run = {}, row.key
+            self.keep(row, answer)
+            self.uncover_reader()
+
+        start(self, command, finish)
+
+    def go_to(self, title: str) -> None:
+        """Highlight the command of that title, which shows it if it only reads; else do it."""
+        self.line.clear()
+        self.forget("rows")
+        rows = [row_of(group, command) for group, some in self.COMMANDS.items() for command in some]
+        self.show_rows(rows)
+        number = next(n for n, row in enumerate(rows) if row.record[0].title == title)
+        self.list.highlighted = self.list.get_option_index(str(number))
+        self.reload()
+        if not rows[number].record[0].shows:
+            self.run_command(rows[number], rows[number].record[0])
+
+    def action_copy(self) -> None:
+        """Copy the answer of a tool as JSON, else the command line that does the same, else what is said of the row."""
+        if row := self.chosen:
+            answer, shell = self.answers.get(row.key), row.record[0].shell
+            if isinstance(answer, Answer):
+                text = json.dumps(answer.value, ensure_ascii=False, indent=2, default=str)
+                self.copy(text, "The answer is copied as JSON.")
+            else:
+                self.copy(shell or row.about.plain, "The command line is copied." if shell else "Copied.")
+
+
+# ---------------------------------------------------------------- the tools
 
 LOOK_SECONDS = 1.0
 """How often the servers are looked at while the pane is in front."""
@@ -40,8 +289,7 @@ def _assistants(_run: Run) -> Json | str:
 
 def _connect(run: Run) -> Json:
     """Start the server once as the assistant will, then write its configuration."""
-    from localmcp.connect.configuration import find_targets, plan_connection, write_changes
-    from localmcp.connect.entry import ask_for_tools, make_entry
+    from localmcp.connect.configuration import ask_for_tools, find_targets, make_entry, plan_connection, write_changes
 
     launch = make_entry(str(run.session.path))
     changes = [plan_connection(target, NAME, launch.entry) for target in find_targets(run.values["client"])]

@@ -27,7 +27,7 @@ from consistency import disagreements  # noqa: E402
 from full_disk import full_disk  # noqa: E402
 from kill_everything import contents, generate, generate_containers, generate_imports  # noqa: E402
 
-from localmcp.doctor.rebuild import optimize  # noqa: E402
+from localmcp.doctor.backups import optimize  # noqa: E402
 from localmcp.errors import FileUnavailable  # noqa: E402
 from localmcp.index.collections import choose_collections  # noqa: E402
 from localmcp.index.vector_queue import reembed  # noqa: E402

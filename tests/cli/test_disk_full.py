@@ -13,8 +13,7 @@ from consistency import disagreements
 from folders import many_sections, titles, write
 from full_disk import full_disk
 
-from localmcp.doctor.backups import back_up
-from localmcp.doctor.rebuild import optimize
+from localmcp.doctor.backups import back_up, optimize
 from localmcp.errors import FileUnavailable
 from localmcp.index.collections import choose_collections
 from localmcp.index.vector_queue import reembed

@@ -15,7 +15,7 @@ import jsonschema
 import pytest
 
 from localmcp import __version__
-from localmcp.connect.entry import ask_for_tools
+from localmcp.connect.configuration import ask_for_tools
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / ".ci"))

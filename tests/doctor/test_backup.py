@@ -13,8 +13,7 @@ from command_line import run
 from consistency import disagreements
 from folders import many_sections, titles, write
 
-from localmcp.doctor.backups import back_up, restore
-from localmcp.doctor.rebuild import optimize
+from localmcp.doctor.backups import back_up, optimize, restore
 from localmcp.errors import FileUnavailable, InvalidInput, NotOurFile
 from localmcp.index.search import SearchRequest
 from localmcp.storage.database import Database, fetch_one

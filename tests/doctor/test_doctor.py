@@ -17,8 +17,8 @@ from folders import many_sections, write
 
 from localmcp import config
 from localmcp.config import load_settings
+from localmcp.doctor.backups import repair
 from localmcp.doctor.examination import Check, run_checks, synced_by
-from localmcp.doctor.rebuild import repair
 from localmcp.errors import FileUnavailable
 from localmcp.files import scratch_folder
 from localmcp.index.search import SearchRequest

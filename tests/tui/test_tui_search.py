@@ -13,7 +13,7 @@ from folders import write
 from textual import events
 from tui_driver import RunningTui, make_library, open_tui
 
-from localmcp.tui.editor import viewer_command
+from localmcp.tui.reader import viewer_command
 from localmcp.tui.session import SearchMemory
 
 
