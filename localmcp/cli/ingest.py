@@ -24,7 +24,7 @@ from localmcp.index.collections import choose_collections, visible_collections
 from localmcp.index.vector_queue import REFRESH, waiting
 from localmcp.library.jobs import Report
 from localmcp.library.ledger import SOURCE_TYPES, Entry, entries_below
-from localmcp.readers.encodings import HEAD, decode_text, looks_like_text
+from localmcp.readers.document import HEAD, decode_text, looks_like_text
 from localmcp.schemas import camel_case
 
 

@@ -61,7 +61,7 @@ def verify(session: Session, file: Path) -> int:
     It must be one of ours, its indexes must agree with its documents, and it must hold what its manifest says. Every
     page and every row is read, nothing is changed. Ends with exit code 1 when something is wrong.
     """
-    from localmcp.packs.verify import verify as look
+    from localmcp.packs.pack import verify as look
 
     verification = look(expand_home(file).absolute())
     facts: Json = asdict(verification)

@@ -23,7 +23,7 @@ from localmcp.humanize import counted
 from localmcp.index.multilingual import UNUSED_WORDS
 from localmcp.index.sources import add_to_index, disagreements
 from localmcp.index.vector_queue import forget_unused_models, rebuild_signs, requeue_collection
-from localmcp.packs.verify import Verification, verify
+from localmcp.packs.pack import Verification, verify
 from localmcp.quickstarts.store import rebuild_index
 from localmcp.storage.adoption import Dropped, KeptPowers, copy_rows, free_name, keep_bytes, replace_file
 from localmcp.storage.connections import connect, truncate_log

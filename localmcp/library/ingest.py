@@ -26,7 +26,7 @@ from localmcp.library.reading import Task, draft_source, read_groups, window_for
 from localmcp.library.storing import Plan, Store, follow_moved_roots, plan_adding, plan_refresh, set_aside
 from localmcp.library.walk import File, stat_file
 from localmcp.models import Embedder, LazyEmbedder
-from localmcp.readers.ocr import installed_engine
+from localmcp.readers.pdf import installed_engine
 from localmcp.schemas import Json
 from localmcp.storage.database import Database, fetch_all, fetch_column, fetch_one
 

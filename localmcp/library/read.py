@@ -31,8 +31,7 @@ from localmcp.library.names import (
     split_mount,
 )
 from localmcp.library.search import PassageSearch
-from localmcp.readers.outline import BEGINNING, definitions_in, headings_in
-from localmcp.readers.signals import signals
+from localmcp.readers.outline import BEGINNING, definitions_in, headings_in, signals
 from localmcp.schemas import one_or_more, without_surrogates
 from localmcp.storage.database import fetch_one
 from localmcp.storage.schema import utc_text

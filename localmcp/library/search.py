@@ -20,7 +20,7 @@ from localmcp.index.search import Hit, Index, SearchOutcome, SearchRequest
 from localmcp.library.answers import cite, excerpt_around, excerpts, lean_search
 from localmcp.library.ledger import check_freshness
 from localmcp.library.names import explain_empty_filter, parse_collection, resolve_source, shown_id, spelled
-from localmcp.readers.signals import signals
+from localmcp.readers.outline import signals
 from localmcp.storage.database import fetch_one
 from localmcp.tables.documents import tables_among
 from localmcp.tools import Json, Param, current_scope, integer_or_string, tool, without_none

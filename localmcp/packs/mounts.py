@@ -31,7 +31,7 @@ from localmcp.index.search import MODEL_WAIT_SECONDS, Index, SearchOutcome, Sear
 from localmcp.milvus.collection import HOW_TO_SET_MILVUS, NO_MILVUS, Milvus
 from localmcp.milvus.mounted import ADDRESS, MilvusFile
 from localmcp.models import Embedder, LazyEmbedder
-from localmcp.packs.verify import read_manifest
+from localmcp.packs.pack import read_manifest
 from localmcp.storage.database import Database, fetch_all, fetch_column, fetch_one
 from localmcp.storage.schema import utc_now
 

@@ -7,8 +7,15 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from localmcp.errors import UnreadableDocument
-from localmcp.readers.document import Document, make_document, one_line, set_fields
-from localmcp.readers.encodings import declared_encoding, decode_text, page_encoding
+from localmcp.readers.document import (
+    Document,
+    declared_encoding,
+    decode_text,
+    make_document,
+    one_line,
+    page_encoding,
+    set_fields,
+)
 from localmcp.readers.markdown import RAISED, code_fence, pipe_table
 from localmcp.readers.office import office_document
 from localmcp.readers.outline import scan_markdown

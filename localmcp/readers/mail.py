@@ -16,10 +16,18 @@ from functools import partial
 from typing import BinaryIO, cast
 
 from localmcp.errors import UnreadableDocument
-from localmcp.readers.document import Document, failed_member, make_document, one_line, read_member, visible
-from localmcp.readers.encodings import decode_text, page_encoding
-from localmcp.readers.exports import calendar_text
+from localmcp.readers.document import (
+    Document,
+    decode_text,
+    failed_member,
+    make_document,
+    one_line,
+    page_encoding,
+    read_member,
+    visible,
+)
 from localmcp.readers.html import page_text, parse_html, read_html
+from localmcp.readers.markdown import calendar_text
 from localmcp.schemas import mapping_of
 
 ReadBytes = Callable[[bytes, str], Document]

@@ -17,8 +17,7 @@ from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
 from localmcp.errors import LocalMCPError, UnreadableDocument
-from localmcp.readers.document import Document, failed_member, password_protected
-from localmcp.readers.encodings import decode_text
+from localmcp.readers.document import Document, decode_text, failed_member, password_protected
 
 MAX_UNPACKED, MAX_PART = 400_000_000, 100_000_000
 """Most bytes that one office file or EPUB may hold once unpacked, pictures included, and of one part."""

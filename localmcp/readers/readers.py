@@ -17,9 +17,16 @@ from pathlib import PurePosixPath, PureWindowsPath
 from typing import BinaryIO
 
 from localmcp.errors import LocalMCPError, ScannedDocument, UnreadableDocument
-from localmcp.readers.document import Document, Reader, make_document, one_line, title_among
-from localmcp.readers.encodings import HEAD, decode_text, looks_like_text
-from localmcp.readers.exports import read_calendar, read_conversations, read_subtitles
+from localmcp.readers.document import (
+    HEAD,
+    Document,
+    Reader,
+    decode_text,
+    looks_like_text,
+    make_document,
+    one_line,
+    title_among,
+)
 from localmcp.readers.html import read_epub, read_html
 from localmcp.readers.mail import (
     looks_like_mail,
@@ -32,12 +39,14 @@ from localmcp.readers.mail import (
 from localmcp.readers.markdown import (
     HEADED,
     markdown_head,
+    read_calendar,
+    read_conversations,
     read_headed,
     read_man_page,
     read_markdown,
     read_notebook,
+    read_subtitles,
 )
-from localmcp.readers.ocr import PICTURES, installed_engine, read_picture, read_scan
 from localmcp.readers.office import (
     old_office_program,
     read_docx,
@@ -50,7 +59,7 @@ from localmcp.readers.office import (
 )
 from localmcp.readers.outline import scan_underlined
 from localmcp.readers.packages import ARCHIVES, OLE_MAGIC, in_megabytes, most_unpacked, read_archive, suffix_of
-from localmcp.readers.pdf import read_pdf
+from localmcp.readers.pdf import PICTURES, installed_engine, read_pdf, read_picture, read_scan
 
 logger = logging.getLogger(__name__)
 

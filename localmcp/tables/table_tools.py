@@ -21,7 +21,7 @@ from localmcp.wording.normalize import words as split_words
 
 if TYPE_CHECKING:
     from localmcp.readers.worker_pool import WorkerPool
-    from localmcp.tables.query import Outcome
+    from localmcp.tables.documents import Outcome
 
 
 class TableItem(TypedDict):
@@ -161,7 +161,7 @@ class TableTools:
 
     def _ask(self, sql: str, sources: list[TableSource], names: Sequence[str]) -> Outcome:
         from localmcp.readers.worker_pool import Limits, WorkerPool
-        from localmcp.tables.query import answer
+        from localmcp.tables.documents import answer
 
         text_of = """
             select text from chunks where source_id = (select id from sources where uuid = ?) order by position

@@ -49,7 +49,7 @@ def _back_up(run: Run) -> Any:
 
 
 def _verify(path: str, _run: Run) -> Json | Content:
-    from localmcp.packs.verify import verify
+    from localmcp.packs.pack import verify
 
     report = verify(Path(path))
     if report.problems:

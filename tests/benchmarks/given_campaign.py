@@ -30,7 +30,7 @@ import given_files
 from localmcp.config import Settings
 from localmcp.doctor.backups import restore
 from localmcp.errors import LocalMCPError
-from localmcp.packs.verify import verify
+from localmcp.packs.pack import verify
 from localmcp.storage.adoption import adopt
 from localmcp.storage.schema import expected_schema, schema_of
 from localmcp.tools import Scope

@@ -45,7 +45,7 @@ from consistency import disagreements  # noqa: E402
 import localmcp.cli  # noqa: E402
 from localmcp.cli.program import execute  # noqa: E402
 from localmcp.cli.session import Session  # noqa: E402
-from localmcp.packs.verify import verify  # noqa: E402
+from localmcp.packs.pack import verify  # noqa: E402
 from localmcp.storage.database import Database, fetch_all  # noqa: E402
 from localmcp.storage.schema import utc_now  # noqa: E402
 from localmcp.workspace import Workspace  # noqa: E402, F401

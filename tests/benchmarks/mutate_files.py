@@ -31,8 +31,7 @@ import apsw
 
 from localmcp.config import Settings
 from localmcp.errors import LocalMCPError
-from localmcp.packs.pack import PackOptions, write_pack
-from localmcp.packs.verify import verify
+from localmcp.packs.pack import PackOptions, verify, write_pack
 from localmcp.tools import Scope
 from localmcp.workspace import Workspace
 

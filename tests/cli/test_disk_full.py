@@ -18,7 +18,7 @@ from localmcp.errors import FileUnavailable
 from localmcp.index.collections import choose_collections
 from localmcp.index.vector_queue import reembed
 from localmcp.models import HashEmbedder
-from localmcp.packs.verify import verify
+from localmcp.packs.pack import verify
 from localmcp.storage.database import Database, fetch_all
 from localmcp.workspace import open_workspace
 

@@ -16,7 +16,7 @@ import pytest
 from localmcp.config import Settings, state_directory
 from localmcp.doctor.backups import restore
 from localmcp.errors import FileUnavailable, LocalMCPError
-from localmcp.packs.verify import verify
+from localmcp.packs.pack import verify
 from localmcp.storage.adoption import adopt
 from localmcp.storage.database import Database, fetch_column
 from localmcp.storage.schema import expected_schema, schema_of

@@ -17,8 +17,7 @@ from command_line import run_here as cli
 
 from localmcp.config import Settings, state_directory
 from localmcp.errors import InvalidInput
-from localmcp.packs.pack import OF_COLLECTIONS, OF_THE_FILE, VECTORS, PackOptions, write_pack
-from localmcp.packs.verify import verify
+from localmcp.packs.pack import OF_COLLECTIONS, OF_THE_FILE, VECTORS, PackOptions, verify, write_pack
 from localmcp.storage.connections import connect
 from localmcp.storage.database import Database, fetch_all, fetch_one
 from localmcp.storage.schema import adopt_file, expected_schema

@@ -11,7 +11,7 @@ import pytest
 
 from localmcp.config import Settings
 from localmcp.errors import FileUnavailable, LocalMCPError
-from localmcp.packs.verify import digest_content, verify
+from localmcp.packs.pack import digest_content, verify
 from localmcp.storage.adoption import adopt
 from localmcp.tools import Scope
 from localmcp.workspace import Workspace

@@ -371,10 +371,10 @@ def test_a_pdf_title_left_by_a_program_gives_way_to_the_file_name() -> None:
 
 
 def test_pdfs_without_text_or_behind_a_password_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("localmcp.readers.ocr.installed_engine", lambda: "")
+    monkeypatch.setattr("localmcp.readers.pdf.installed_engine", lambda: "")
     with pytest.raises(UnreadableDocument, match=r"no text layer: 2 pages.*Install tesseract"):
         read_bytes(make_pdf([[], []]), "scan.pdf")
-    monkeypatch.setattr("localmcp.readers.ocr.installed_engine", lambda: "tesseract")
+    monkeypatch.setattr("localmcp.readers.pdf.installed_engine", lambda: "tesseract")
     with pytest.raises(ScannedDocument, match="waits for text recognition: 2 pages"):
         read_bytes(make_pdf([[], []]), "scan.pdf")
     key = f"/Encrypt << /Filter /Standard /V 1 /R 2 /P -4 /O <{'11' * 32}> /U <{'22' * 32}> >> /ID [<00> <00>]"

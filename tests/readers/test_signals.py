@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from localmcp.config import Settings
-from localmcp.readers.signals import signals
+from localmcp.readers.outline import signals
 from localmcp.workspace import Workspace
 
 
