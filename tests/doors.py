@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from localmcp.server.http.app import HttpApp
-from localmcp.server.http.serving import Address, HttpServer, listen, uvicorn_config
-from localmcp.server.opening import OpenOnce
+from localmcp.server.http.app import Address, HttpApp, HttpServer, listen, uvicorn_config
+from localmcp.server.program import OpenOnce
 from localmcp.workspace import Workspace, open_workspace
 
 

@@ -28,7 +28,7 @@ from localmcp.storage.database import Database, fetch_all, insert_row
 from localmcp.storage.schema import utc_moment, utc_now, utc_text
 from localmcp.storage.write_behind import WriteBehind
 from localmcp.tools import Json, Scope, current_scope
-from localmcp.tools.profiles import RIGHTS
+from localmcp.tools.base import RIGHTS
 
 PREFIX_LENGTH = 12
 BCRYPT_COST = 10

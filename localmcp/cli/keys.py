@@ -16,7 +16,7 @@ from localmcp.errors import NotFound
 from localmcp.humanize import choices
 from localmcp.library.names import is_uuid
 from localmcp.schemas import Json, did_you_mean
-from localmcp.tools.profiles import RIGHTS
+from localmcp.tools.base import RIGHTS
 
 if TYPE_CHECKING:
     from localmcp.workspace import Workspace

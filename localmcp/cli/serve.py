@@ -57,8 +57,7 @@ def serve_http(session: Session, port: int | None, host: str | None, allow_remot
         UsageError: an address that other machines can reach, without --allow-remote.
         Unavailable: the address cannot be listened on.
     """
-    from localmcp.server.http.app import is_loopback
-    from localmcp.server.http.serving import Address, run, set_up_logging
+    from localmcp.server.http.app import Address, is_loopback, run, set_up_logging
     from localmcp.workspace import Workspace
 
     settings = session.settings

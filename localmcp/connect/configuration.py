@@ -32,7 +32,7 @@ from localmcp.hub.client_configuration import (
     servers_in,
 )
 from localmcp.schemas import Json, did_you_mean, json_kind, mapping_of
-from localmcp.tools.profiles import read_profile
+from localmcp.tools.base import read_profile
 
 if TYPE_CHECKING:
     from localmcp.hub.client import Connection

@@ -35,7 +35,7 @@ from localmcp.storage.adoption import run_killable
 from localmcp.storage.connections import check_levenshtein, connect, has_sqlite_vec
 from localmcp.storage.database import Database, fetch_all, fetch_column, fetch_one
 from localmcp.storage.schema import foreign_objects, is_adopted
-from localmcp.tools.profiles import profiles_file, read_profile
+from localmcp.tools.base import profiles_file, read_profile
 from localmcp.visible_text import visible
 from localmcp.workspace import Workspace
 

@@ -39,7 +39,7 @@ from localmcp.humanize import quoted
 from localmcp.library.names import DOCUMENT_URI, without_scheme
 from localmcp.masking import mask_text
 from localmcp.schemas import shorten_value, without_surrogates
-from localmcp.server.handshake import INSTRUCTIONS
+from localmcp.server.program import INSTRUCTIONS
 from localmcp.tools import (
     Answer,
     CallCancellation,

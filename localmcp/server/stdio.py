@@ -20,9 +20,8 @@ from mcp.server.stdio import stdio_server
 from mcp.shared.message import SessionMessage
 
 from localmcp.errors import ConfigurationError
-from localmcp.server.handshake import Wire
 from localmcp.server.mcp import ToolServer
-from localmcp.server.opening import OpenOnce, close_within
+from localmcp.server.program import OpenOnce, Wire, close_within
 from localmcp.tools import CallRecord, Scope
 
 if TYPE_CHECKING:
@@ -45,7 +44,7 @@ class Session:
         self._refusal: ConfigurationError | None = None
         """Why the client may reach nothing, when its profile cannot be used."""
         if profile is not None:
-            from localmcp.tools.profiles import read_profile
+            from localmcp.tools.base import read_profile
 
             try:
                 self._scope = replace(SCOPE, **read_profile(profile))

@@ -22,9 +22,8 @@ from mcp import MCPError
 from mcp.types import INVALID_PARAMS
 
 from localmcp.errors import MissingCapability
-from localmcp.server.http.app import HttpApp
-from localmcp.server.http.serving import Address, HttpServer, listen, uvicorn_config
-from localmcp.server.opening import OpenOnce
+from localmcp.server.http.app import Address, HttpApp, HttpServer, listen, uvicorn_config
+from localmcp.server.program import OpenOnce
 from localmcp.tools import Answer, Json, Tool, ToolMark, client_call
 from localmcp.workspace import open_workspace
 

@@ -24,7 +24,7 @@ from typing_extensions import TypedDict
 from localmcp.api_keys import keyring
 from localmcp.config import Settings
 from localmcp.server.http.app import is_loopback, own_names
-from localmcp.server.http.replies import say
+from localmcp.server.http.endpoints import say
 from localmcp.tools import Answer, Param, tool
 
 PARAMS_OBJECT = "Invalid params: params must be an object"

@@ -10,7 +10,7 @@ import pytest
 from doors import OpenDoor, open_door
 from library import Library
 
-from localmcp.server.http import serving
+from localmcp.server.http import app
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 
@@ -20,7 +20,7 @@ from http_hostile import attack
 @pytest.fixture
 def door(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[OpenDoor]:
     # Requests that never end are given up soon, so that the slice is quick.
-    monkeypatch.setattr(serving, "REQUEST_SECONDS", 2)
+    monkeypatch.setattr(app, "REQUEST_SECONDS", 2)
     with open_door(tmp_path / "door.localmcp") as opened:
         Library(opened.workspace.database, opened.workspace.embedder.get()).put("A hive has one queen.", title="Bees")
         yield opened

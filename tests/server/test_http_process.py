@@ -20,8 +20,8 @@ from doors import OpenDoor, open_door
 from typing_extensions import TypedDict
 
 from localmcp.errors import Unavailable
+from localmcp.server.http import app
 from localmcp.server.http import mcp as http_mcp
-from localmcp.server.http import serving
 from localmcp.tools import tool
 
 
@@ -136,8 +136,8 @@ def test_a_subscription_ends_when_its_key_is_deleted(quick_looks: None, door: Op
 
 
 def test_a_request_that_trickles_in_is_given_up(monkeypatch: pytest.MonkeyPatch, door: OpenDoor) -> None:
-    patience = serving.REQUEST_SECONDS
-    monkeypatch.setattr(serving, "REQUEST_SECONDS", 0.2)
+    patience = app.REQUEST_SECONDS
+    monkeypatch.setattr(app, "REQUEST_SECONDS", 0.2)
     head = f"POST /mcp HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {door.key}\r\nContent-Length: 50\r\n\r\n{{"
     for beginning in (b"", b"GET /health HTT", head.encode()):
         with socket.create_connection(("127.0.0.1", door.port), timeout=60) as connection:
@@ -146,12 +146,12 @@ def test_a_request_that_trickles_in_is_given_up(monkeypatch: pytest.MonkeyPatch,
             while part := connection.recv(65536):
                 said += part
         assert said == b""
-    monkeypatch.setattr(serving, "REQUEST_SECONDS", patience)
+    monkeypatch.setattr(app, "REQUEST_SECONDS", patience)
     assert door.rpc("ping").status == 200
 
 
 def test_connections_that_send_nothing_keep_nobody_out(monkeypatch: pytest.MonkeyPatch, door: OpenDoor) -> None:
-    monkeypatch.setattr(serving.TimeoutProtocol, "most", 3)
+    monkeypatch.setattr(app.TimeoutProtocol, "most", 3)
     silent = [socket.create_connection(("127.0.0.1", door.port), timeout=60) for _ in range(10)]
     for beginning in (b"", b"GET /health HTT"):
         silent[-1].sendall(beginning)
@@ -185,7 +185,7 @@ def test_a_port_that_is_taken_is_told_with_the_way_out() -> None:
         taken.listen()
         port = taken.getsockname()[1]
         with pytest.raises(Unavailable, match=f"{port}.*--port"):
-            serving.listen(serving.Address(port=port))
+            app.listen(app.Address(port=port))
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGTERM to send")

@@ -8,7 +8,7 @@ import pytest
 
 from localmcp.errors import ConfigurationError
 from localmcp.tools import Scope
-from localmcp.tools.profiles import profiles_file, read_profile
+from localmcp.tools.base import profiles_file, read_profile
 
 PROFILES = """
 [work]

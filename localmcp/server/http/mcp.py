@@ -32,15 +32,16 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from localmcp.api_keys import KeyInfo
 from localmcp.errors import LocalMCPError
 from localmcp.schemas import mapping_of
-from localmcp.server.http.endpoints import Endpoints, request_scope
-from localmcp.server.http.replies import (
+from localmcp.server.http.endpoints import (
     LONGEST,
     SERVER_ERROR,
+    Endpoints,
     Refused,
     json_bytes,
     json_reply,
     parse_json,
     refused_for,
+    request_scope,
     say,
 )
 from localmcp.server.mcp import Context, ToolServer, tool_result
