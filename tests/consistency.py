@@ -12,8 +12,7 @@ from localmcp.index.drafts import heading_of
 from localmcp.index.sources import LONGEST_WORD
 from localmcp.index.vector_queue import misqueued
 from localmcp.storage.database import Database, fetch_all, fetch_one
-from localmcp.wording.codes import find_codes
-from localmcp.wording.normalize import stems, words
+from localmcp.wording.normalize import find_codes, stems, words
 
 
 def disagreements(database: Database) -> list[str]:

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from localmcp.library.ingest import Library
-from localmcp.models import HashEmbedder, calibration
+from localmcp.models import HashEmbedder, embedder
 from localmcp.storage.database import Database, fetch_all
 
-CALIBRATION = {text for pair in (*calibration._ANSWERS, *calibration._ABROAD) for text in pair}  # pyright: ignore[reportPrivateUsage]
+CALIBRATION = {text for pair in (*embedder._ANSWERS, *embedder._ABROAD) for text in pair}  # pyright: ignore[reportPrivateUsage]
 """What a model is measured with when its first vectors are stored."""
 
 

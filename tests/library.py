@@ -16,7 +16,7 @@ from localmcp.models import Embedder, LazyEmbedder
 from localmcp.readers.chunking import Chunk, split
 from localmcp.readers.document import Document
 from localmcp.storage.database import Database
-from localmcp.wording.languages import detect_language
+from localmcp.wording.normalize import detect_language
 
 
 class Library:

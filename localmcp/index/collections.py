@@ -12,7 +12,7 @@ import apsw
 from localmcp.errors import InvalidInput, ModelMismatch, NotFound
 from localmcp.humanize import choices, command_line
 from localmcp.models import DEFAULT_NAME, MULTILINGUAL_NAME
-from localmcp.models.calibration import Calibration, measure_model
+from localmcp.models.embedder import Calibration, measure_model
 from localmcp.schemas import did_you_mean
 from localmcp.storage.database import Database, fetch_all, fetch_column, fetch_one
 from localmcp.storage.schema import utc_now

@@ -20,9 +20,7 @@ from localmcp.errors import InvalidInput
 from localmcp.readers.chunking import Chunk, TokenCounter, shorten_prefix, split
 from localmcp.readers.document import Document
 from localmcp.schemas import mapping_of, without_surrogates
-from localmcp.wording.codes import indexed_runs
-from localmcp.wording.languages import detect_language
-from localmcp.wording.normalize import index_runs, stems, words_of_run
+from localmcp.wording.normalize import detect_language, index_runs, indexed_runs, stems, words_of_run
 
 WORD_ONLY = "data"
 """`kind` of passages that are indexed by word only."""

@@ -17,7 +17,7 @@ from localmcp.index.keyword import ABSENT, REPAIR_WEIGHT, KeywordQuery
 from localmcp.index.vector import SignIndex, nearest_chunks
 from localmcp.index.vector_queue import waiting
 from localmcp.models import Embedder
-from localmcp.models.calibration import Calibration
+from localmcp.models.embedder import Calibration
 from localmcp.storage.database import Database, fetch_all, fetch_column, read_generations
 from localmcp.wording.normalize import fold, is_function_word, phrases
 

@@ -16,9 +16,17 @@ import apsw
 
 from localmcp.readers.outline import HEADING
 from localmcp.storage.database import fetch_all, fetch_one
-from localmcp.wording.codes import find_codes, indexed_text
-from localmcp.wording.languages import detect_language
-from localmcp.wording.normalize import fold, phrases, plain_letters, stem, stop_words, words
+from localmcp.wording.normalize import (
+    detect_language,
+    find_codes,
+    fold,
+    indexed_text,
+    phrases,
+    plain_letters,
+    stem,
+    stop_words,
+    words,
+)
 from localmcp.wording.spelling import Correction, WordList, correct
 
 MOST_UNITS = 512

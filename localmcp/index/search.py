@@ -55,9 +55,9 @@ from localmcp.index.passages import Passage, load_passages
 from localmcp.index.vector import Block, SignIndex, exact_cosines, nearest_chunks
 from localmcp.index.vector_queue import waiting
 from localmcp.models import LazyEmbedder
-from localmcp.models.calibration import Calibration
+from localmcp.models.embedder import Calibration
 from localmcp.storage.database import Database, Generations, fetch_all, fetch_column, fetch_one, read_generations
-from localmcp.wording.languages import detect_language
+from localmcp.wording.normalize import detect_language
 
 DEEPEST = 1000
 """How deep the keyword arm looks to complete the other arm's hits, and both arms for pages beyond the first hundred."""

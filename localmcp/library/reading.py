@@ -31,7 +31,7 @@ from localmcp.readers.chunking import MAIL_HEADER, is_data, is_data_file, split
 from localmcp.readers.document import Document
 from localmcp.readers.worker_pool import Limits, WorkerPool
 from localmcp.tables.documents import describe_tables
-from localmcp.wording.languages import detect_language
+from localmcp.wording.normalize import detect_language
 
 log = logging.getLogger(__name__)
 

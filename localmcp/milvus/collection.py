@@ -24,8 +24,7 @@ from localmcp.index.drafts import DEFAULT_LANGUAGE
 from localmcp.index.filters import And, Comparison, Condition, Filters, Not, Or, Scalar, evaluate
 from localmcp.milvus.client import Client, is_not_loaded, load_library, read_server
 from localmcp.schemas import Json, mapping_of, one_or_more
-from localmcp.wording.languages import detect_language
-from localmcp.wording.normalize import index_text
+from localmcp.wording.normalize import detect_language, index_text
 
 NO_MILVUS = "No Milvus is set."
 HOW_TO_SET_MILVUS = "Set one with: localmcp config set milvus_address http://HOST:19530   (or MILVUS_ADDRESS)"

@@ -42,13 +42,12 @@ from localmcp.index.search import (
 )
 from localmcp.milvus.collection import Milvus, MilvusCollection, MilvusRow, begins_with, filters_text, is_one_of
 from localmcp.models import LazyEmbedder
-from localmcp.models.calibration import Calibration
+from localmcp.models.embedder import Calibration
 from localmcp.schemas import Json
 from localmcp.storage.connections import connect
 from localmcp.storage.database import Database, insert_row
 from localmcp.storage.schema import create_schema
-from localmcp.wording.languages import detect_language
-from localmcp.wording.normalize import index_text, phrases, stop_words
+from localmcp.wording.normalize import detect_language, index_text, phrases, stop_words
 
 ADDRESS = "milvus:"
 """Begins the path of what is mounted from Milvus: `milvus:COLLECTION`."""

@@ -11,6 +11,6 @@ from localmcp.models.embedder import DEFAULT_NAME as DEFAULT_NAME
 from localmcp.models.embedder import MULTILINGUAL_NAME as MULTILINGUAL_NAME
 from localmcp.models.embedder import Embedder as Embedder
 from localmcp.models.embedder import HashEmbedder as HashEmbedder
+from localmcp.models.embedder import LazyEmbedder as LazyEmbedder
 from localmcp.models.embedder import ModelIdentity as ModelIdentity
 from localmcp.models.embedder import is_unit_vector as is_unit_vector
-from localmcp.models.lazy import LazyEmbedder as LazyEmbedder

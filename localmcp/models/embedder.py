@@ -1,20 +1,32 @@
-"""The interface of an embedding model, an identity and three methods; and the one that has no weights."""
+"""The interface of an embedding model; one without weights, one that loads late, kept vectors, and two at once."""
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import json
+import logging
 import re
-from collections.abc import Sequence
+import threading
+import time
+import weakref
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
 from typing import Any, Protocol
+from zipfile import BadZipFile
 
 from localmcp.arrays import NDArray, Vector, Vectors, np
-from localmcp.errors import ConfigurationError, InvalidInput
-from localmcp.models.tokens import TokenCounter
+from localmcp.errors import ConfigurationError, InvalidInput, LocalMCPError, ModelUnavailable
+from localmcp.files import write_atomically
+from localmcp.malloc_trim import return_freed_memory
 
 DEFAULT_NAME = "all-MiniLM-L6-v2"
 MULTILINGUAL_NAME = "multilingual-e5-small"
+TokenCounter = Callable[[str], int]
+"""Tokens of a whole text: nothing cut off, special tokens not counted."""
 WordCode = tuple[str, bytes]
 """A word as written, and the signs of its vector."""
 WORD_CODE_BYTES = 48
@@ -155,3 +167,328 @@ class HashEmbedder:
 def count_words(text: str) -> int:
     """Return the number of words, which are the tokens of this model."""
     return len(_WORD.findall(text))
+
+
+# ---------------------------------------------------------------- loaded in the background
+
+_log = logging.getLogger(__name__)
+
+
+class LazyEmbedder:
+    """Holds the way to open a model, opens it at most once at a time, and keeps it.
+
+    A failure is kept as well, so that every call says the same thing; after `retry_after` seconds,
+    or `reset`, the next call tries again. A model that nobody used for `idle_seconds` is dropped: several copies of
+    the server run on one laptop, and loading it again takes a quarter of a second.
+    """
+
+    def __init__(
+        self, opener: Callable[[], Embedder], *, retry_after: float = 30.0, idle_seconds: float = 600.0
+    ) -> None:
+        self._opener, self._retry_after, self._idle_seconds = opener, retry_after, idle_seconds
+        self._used = self._failed = time.monotonic()
+        self._changed = threading.Condition()
+        self._opening: Future[Embedder] | None = None
+        self._queries: dict[str, Vector] = {}
+        """Those used last come last."""
+        self.patience = 0.0
+        """Seconds that a wait for the model lasts at least: a program that ends after one call cannot try again."""
+        self.misses = 0
+        """Queries that were handed to the model."""
+
+    @property
+    def loaded(self) -> bool:
+        """Whether the model is ready, so that `get` does not wait."""
+        opening = self._opening
+        return opening is not None and opening.done() and opening.exception() is None
+
+    def start_loading(self) -> Future[Embedder]:
+        """Begin loading in a daemon thread, unless that is under way or done; return where the model will be."""
+        with self._changed:
+            opening = self._opening
+            has_failed = opening is not None and opening.done() and opening.exception() is not None
+            if opening is None or (has_failed and self._failed <= time.monotonic() - self._retry_after):
+                opening = self._opening = Future[Embedder]()
+                threading.Thread(target=self._load, args=(opening,), name="localmcp-model", daemon=True).start()
+            return opening
+
+    def reset(self) -> None:
+        """Forget the model, a kept failure, and the cached queries; the next call loads again."""
+        with self._changed:
+            self._opening, self._queries = None, {}
+            self._changed.notify_all()
+
+    def forget_queries(self) -> None:
+        """Forget the cached queries; for measuring what an embedding costs."""
+        with self._changed:
+            self._queries = {}
+
+    def get(self, wait: float | None = None) -> Embedder:
+        """Return the model, waiting up to `wait` seconds for it, or `patience` if that is longer; None waits as long as
+        it takes.
+
+        Raises:
+            ModelUnavailable: still loading after `wait` seconds, or it cannot be loaded.
+            ConfigurationError: the setting names no model.
+        """
+        self._used = time.monotonic()
+        opening = self.start_loading()
+        try:
+            error = opening.exception(None if wait is None else max(wait, self.patience))
+        except TimeoutError:
+            hint = "Try again in a few seconds."
+            raise ModelUnavailable("The embedding model is still loading.", hint=hint) from None
+        if error is not None:
+            raise error.with_traceback(None)
+        return opening.result()
+
+    def embed_query(self, text: str, wait: float | None = 5.0) -> Vector:
+        """Return the unit vector of `text`, from the cache of the last 1024 queries when it is there.
+
+        `wait` is the longest time in seconds to wait for the model to load. Raises what `embed_queries` raises.
+        """
+        return self.embed_queries([text], wait)[0]
+
+    def embed_queries(self, texts: Sequence[str], wait: float | None = 5.0) -> Vectors:
+        """Return the unit vectors of several queries, shape (n, dimension); those that are not in the cache go to the
+        model together.
+
+        Raises:
+            InvalidInput: a text is empty or only white space.
+            ModelUnavailable: as `get`.
+        """
+        embedder, cache = self.get(wait), self._queries
+        for text in texts:
+            require_query(text)
+        with self._changed:
+            vectors = {text: cache[text] for text in texts if text in cache}
+        fresh = [text for text in dict.fromkeys(texts) if text not in vectors]
+        self.misses += len(fresh)
+        # Where questions have no prefix of their own, they and passages are the same kind of text to the model.
+        together = len(fresh) > 1 and embedder.identity.query_prefix == embedder.identity.passage_prefix
+        made = embedder.embed_passages(fresh) if together else map(embedder.embed_query, fresh)
+        vectors |= zip(fresh, made, strict=True)
+        with self._changed:
+            for text in vectors:
+                cache.pop(text, None)
+            cache |= vectors
+            for text in [*cache][: max(len(cache) - 1024, 0)]:
+                del cache[text]
+        return np.stack([vectors[text] for text in texts])
+
+    def _load(self, opening: Future[Embedder]) -> None:
+        """Open the model, wait until nobody has used it for long, and drop it."""
+        try:
+            embedder = self._opener()
+            # What the model's file was unpacked in: 50 MB of the default one.
+            return_freed_memory()
+        except BaseException as error:
+            self._failed = time.monotonic()
+            if not isinstance(error, LocalMCPError):
+                _log.exception("the embedding model failed to load")
+                error = ModelUnavailable(f"The embedding model cannot be loaded: {error}.")
+            opening.set_exception(error)
+            return
+        opening.set_result(embedder)
+        reference = weakref.ref(opening)
+        del embedder, opening
+        with self._changed:
+            while (idle := time.monotonic() - self._used) < self._idle_seconds:
+                if self._opening is not reference():
+                    return
+                self._changed.wait(self._idle_seconds - idle)
+            if self._opening is reference():
+                self._opening = None
+        gc.collect()
+        return_freed_memory()
+
+
+# ---------------------------------------------------------------- vectors of texts that seldom change
+
+TOGETHER = 64
+"""Texts that are embedded before they are kept, so that an end in between loses little."""
+
+
+class TextVectors:
+    """Vectors of short texts that seldom change, kept by digest in memory and in a file of the cache directory.
+
+    A text is embedded once for each model, or twice where two threads meet. Processes may share the folder.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        """`folder` None keeps the vectors in memory only."""
+        self._folder = folder
+        self._lock = threading.Lock()
+        self._vectors: dict[str, dict[str, Vector]] = {}
+        """By model and digest."""
+
+    def of(self, texts: Collection[str], embedder: Embedder) -> dict[str, Vector]:
+        """Return text -> unit vector of shape (dimension,).
+
+        Raises:
+            ModelUnavailable: the model fails.
+        """
+        digests = {text: hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32] for text in texts}
+        model = embedder.identity.fingerprint
+        with self._lock:
+            kept = self._of_model(model)
+            rows_by_digest = {digest: kept[digest] for digest in digests.values() if digest in kept}
+        missing = {digest: text for text, digest in sorted(digests.items()) if digest not in rows_by_digest}
+        for start in range(0, len(missing), TOGETHER):
+            part = list(missing)[start : start + TOGETHER]
+            # Not under the lock: hundreds of texts take seconds, and other threads may need only what is there.
+            made = dict(zip(part, embedder.embed_passages([missing[digest] for digest in part]), strict=True))
+            rows_by_digest |= made
+            with self._lock:
+                kept = self._of_model(model)
+                kept |= made
+                # Of many, those that came first are forgotten.
+                for digest in list(kept)[: max(0, len(kept) - 30_000)]:
+                    del kept[digest]
+                if start + TOGETHER >= len(missing):
+                    self._save(model)
+        return {text: rows_by_digest[digest] for text, digest in digests.items()}
+
+    def rows(self, texts: Sequence[str], embedder: Embedder) -> Vectors:
+        """Return unit rows (texts, dimension), in the order of the texts, of which there is at least one.
+
+        Raises:
+            ModelUnavailable: the model fails.
+        """
+        rows_by_text = self.of(texts, embedder)
+        return np.stack([rows_by_text[text] for text in texts])
+
+    @property
+    def has_file(self) -> bool:
+        """Whether any process has kept vectors in the folder, of whatever model."""
+        return self._folder is not None and any(self._folder.glob("*.npz"))
+
+    def _of_model(self, model: str) -> dict[str, Vector]:
+        """Return what is kept of a model, by digest; its file is read when it is first asked for."""
+        if model not in self._vectors:
+            self._vectors[model] = {}
+            if self._folder is None:
+                return self._vectors[model]
+            path = self._folder / f"tools-{model}.npz"
+            try:
+                with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
+                    rows = stored["vectors"].astype(np.float32)
+                    self._vectors[model] = dict(zip(stored["digests"].tolist(), rows, strict=True))
+            except FileNotFoundError:
+                pass
+            except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
+                _log.warning("%s cannot be read and is made again: %s", path, error)
+        return self._vectors[model]
+
+    def _save(self, model: str) -> None:
+        if self._folder is None:
+            return
+        content, kept = BytesIO(), self._vectors[model]
+        np.savez(content, digests=np.array(list(kept)), vectors=np.stack(list(kept.values())))
+        try:
+            write_atomically(self._folder / f"tools-{model}.npz", content.getvalue())
+        except OSError as error:
+            _log.info("the vectors of the tools cannot be kept in %s: %s", self._folder, error)
+
+
+# ---------------------------------------------------------------- how the cosines of a model are read
+
+_ANSWERS = (
+    ("how do I get rid of snails", "Slugs eat the young salad at night; copper tape around the bed keeps them away."),
+    ("what time does the library close", "Opening hours: weekdays from nine until half past six, Saturdays to noon."),
+    ("who painted the night watch", "Rembrandt finished his large picture of the militia company in 1642."),
+    ("why does bread rise", "Yeast eats the sugar of the dough and gives off gas, which makes a loaf grow."),
+    ("broken screen of my phone", "A cracked display is replaced for 89 euros; the repair takes an hour."),
+    ("sort a list in reverse", "Call sorted(values, reverse=True) to have the largest element first."),
+    ("symptoms of a cold", "A runny nose, a sore throat and sneezing mostly pass within ten days."),
+    ("cancel the contract", "The tenant may end the lease in writing with three months' notice."),
+    ("how high is mont blanc", "The highest mountain of the Alps reaches 4,806 meters above the sea."),
+    ("cheap flights in summer", "Airline tickets for July cost least when they are booked in February."),
+    ("why is the sea salty", "Rivers wash minerals out of rocks and carry them into the ocean."),
+    ("connect to the database", "The client opens a session to PostgreSQL with host, port and password."),
+)
+_ABROAD = (
+    ("how do I get rid of snails", "Las babosas se comen la lechuga de noche; una cinta de cobre las aleja."),
+    ("what time does the library close", "Öffnungszeiten der Bücherei: werktags von neun bis halb sieben Uhr."),
+    ("why does bread rise", "La levure mange le sucre de la pâte et dégage un gaz qui fait gonfler la miche."),
+    ("symptoms of a cold", "Il naso che cola e la gola irritata passano di solito entro dieci giorni."),
+)
+"""A model that reads all languages finds these nearly as near."""
+DEFAULT_UNRELATED, DEFAULT_RELATED = 0.023, 0.480
+"""The mean cosines of the default model."""
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """How the cosines of a model are read."""
+
+    offset: float = 0.0
+    factor: float = 1.0
+    reads_all: bool = False
+    """Whether it finds answers in other languages than the question's."""
+
+    def scaled(self, cosines: Mapping[int, float]) -> dict[int, float]:
+        """Return cosines by id as the default model would have them."""
+        return {key: self.offset + self.factor * cosine for key, cosine in cosines.items()}
+
+
+def measure_model(embedder: Embedder) -> Calibration:
+    """Return the calibration of a model: 28 short texts are embedded.
+
+    Every model has a range of its own; questions with their answers, and with those of other questions, say where it
+    is. So any model works at once with the scores and floors that were fitted to the default one.
+    """
+    questions = [question for question, _ in _ANSWERS]
+    vectors = np.stack([embedder.embed_query(question) for question in questions])
+    cosines = vectors @ embedder.embed_passages([answer for _, answer in _ANSWERS]).T
+    related, pairs = float(np.trace(cosines)) / len(questions), len(questions) * (len(questions) - 1)
+    unrelated = float(cosines.sum() - np.trace(cosines)) / pairs
+    if related - unrelated < 0.05:
+        # It tells nothing apart, as word hashes.
+        return Calibration()
+    asked = vectors[[questions.index(question) for question, _ in _ABROAD]]
+    abroad = float((asked * embedder.embed_passages([answer for _, answer in _ABROAD])).sum()) / len(_ABROAD)
+    factor = (DEFAULT_RELATED - DEFAULT_UNRELATED) / (related - unrelated)
+    reads_all = abroad - unrelated >= (related - unrelated) / 2
+    return Calibration(round(DEFAULT_UNRELATED - factor * unrelated, 3), round(factor, 3), reads_all)
+
+
+# ---------------------------------------------------------------- two models at once
+
+
+class PairEmbedder:
+    """Both models read every text: a vector holds those of both, and a product is the mean of what both say."""
+
+    def __init__(self, first: Embedder, second: Embedder) -> None:
+        self._models = (first, second)
+        factors = [measure_model(model).factor for model in self._models]
+        self._shares = [round(factor / sum(factors), 2) for factor in factors]
+        ours, theirs = first.identity, second.identity
+        decisive = f"{ours.fingerprint} {theirs.fingerprint} {self._shares}"
+        self.identity = ModelIdentity(
+            name=f"{ours.name}+{theirs.name}",
+            sha256=hashlib.sha256(decisive.encode()).hexdigest(),
+            pooling="pair",
+            # Each model adds its own; here they only say whether questions and passages are read alike.
+            query_prefix=f"{ours.query_prefix}|{theirs.query_prefix}",
+            passage_prefix=f"{ours.passage_prefix}|{theirs.passage_prefix}",
+            dimension=ours.dimension + theirs.dimension,
+            max_tokens=min(ours.max_tokens, theirs.max_tokens),
+        )
+
+    @property
+    def count_tokens(self) -> TokenCounter:
+        """Counts the tokens of the first model."""
+        return self._models[0].count_tokens
+
+    def embed_passages(self, texts: Sequence[str]) -> Vectors:
+        """Return vectors of shape (n, dimension), unit rows, in the order of `texts`."""
+        return self._joined([model.embed_passages(texts) for model in self._models])
+
+    def embed_query(self, text: str) -> Vector:
+        """Return the unit vector of shape (dimension,)."""
+        return self._joined([model.embed_query(text)[None] for model in self._models])[0]
+
+    def _joined(self, vectors: Sequence[Vectors]) -> Vectors:
+        parts = [share**0.5 * part for share, part in zip(self._shares, vectors, strict=True)]
+        return np.concatenate(parts, axis=1).astype(np.float32, copy=False)

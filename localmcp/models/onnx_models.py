@@ -14,13 +14,13 @@ from localmcp.models.embedder import ModelIdentity
 from localmcp.models.local_model import (
     LocalModel,
     Run,
+    WordPieces,
     digest_weights,
     explained,
     import_onnxruntime,
     make_session,
     threads_for,
 )
-from localmcp.models.tokens import WordPieces
 from localmcp.schemas import did_you_mean
 
 if TYPE_CHECKING:

@@ -35,7 +35,7 @@ from localmcp.storage.adoption import KeptPowers, copy_rows
 from localmcp.storage.database import Database, fetch_all, fetch_column, fetch_one
 from localmcp.storage.schema import VECTOR_ID_BITS
 from localmcp.tools import Answer
-from localmcp.wording.languages import LANGUAGES
+from localmcp.wording.normalize import LANGUAGES
 
 CHUNKS_TOGETHER, ROWS_TOGETHER = 200, 100
 """Chunks of one transaction, a longer document excepted; quick starts and rules of one call."""

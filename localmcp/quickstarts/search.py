@@ -14,8 +14,7 @@ import apsw
 
 from localmcp.index.federation import shown_name
 from localmcp.storage.database import fetch_all, fetch_column, fetch_one
-from localmcp.wording.languages import detect_language
-from localmcp.wording.normalize import fold, index_text, stem, stop_words
+from localmcp.wording.normalize import detect_language, fold, index_text, stem, stop_words
 
 Field = Literal["name", "display_name", "description"]
 MatchType = Literal["exact_match", "partial_match", "fuzzy_match", "fallback_match"]

@@ -18,7 +18,7 @@ from localmcp.index.collections import Collection
 from localmcp.index.federation import Federation, MountedFile
 from localmcp.index.search import MODEL_WAIT_SECONDS, Index
 from localmcp.index.vector import Block, nearest_chunks
-from localmcp.models.lazy import TextVectors
+from localmcp.models.embedder import TextVectors
 from localmcp.rules import rulebook
 from localmcp.rules.relevance import Everyday, Levels, Match, Task, match_rules, rate, read_everyday
 from localmcp.rules.rulebook import CATEGORIES, Rule, Selection, digest_of, load_rules

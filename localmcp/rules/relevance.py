@@ -20,7 +20,7 @@ from localmcp.index.passages import read_texts
 from localmcp.index.vector import Block, nearest_codes
 from localmcp.linear_patterns import path_matcher
 from localmcp.models import Embedder, is_unit_vector
-from localmcp.models.lazy import TextVectors
+from localmcp.models.embedder import TextVectors
 from localmcp.rules.rulebook import Rule, Selection, load_embedded, load_vectors, rule_ids_of
 from localmcp.storage.database import fetch_column, read_generations
 from localmcp.storage.schema import utc_moment

@@ -4,20 +4,35 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, NotRequired, cast
 
 from typing_extensions import TypedDict
 
 from localmcp.errors import LocalMCPError, NotFound, UnknownTool
 from localmcp.models.language_model import LanguageModel
-from localmcp.schemas import list_of, mapping_of
-from localmcp.tool_search.arguments import bare_parameter, fill_arguments
-from localmcp.tool_search.phrases import written
-from localmcp.tool_search.sentence_ranking import RankedTool, Ranking, ToolRanking
+from localmcp.schemas import lenient_value, list_of, mapping_of
+from localmcp.tool_search.sentence_ranking import (
+    PhraseMatch,
+    RankedTool,
+    Ranking,
+    Slot,
+    ToolRanking,
+    asks_for,
+    fits,
+    is_telling,
+    parse_phrase,
+    takes_words,
+    trim,
+    values_from,
+    written,
+)
+from localmcp.tool_search.words import known_verbs, spoken_example
 from localmcp.tools import Answer, Json, Param, Registry, Tool, integer_or_string, tool, without_none
-from localmcp.wording.normalize import fold
+from localmcp.wording.normalize import fold, stem, words
+from localmcp.wording.sentences import Token, function_words
 
 log = logging.getLogger(__name__)
 
@@ -264,3 +279,231 @@ def _data(answer: Answer) -> Any:
 
 def _failed(query: str, code: str, message: str, router: str = "embedded") -> Response:
     return {"status": "error", "query": query, "message": message, "code": code, "router": router, "certainty": 0.0}
+
+
+# ---------------------------------------------------------------- arguments
+
+TRUSTED = 0.5
+"""A phrase that is matched less fully does not tell where the arguments are."""
+_THOUSANDS = re.compile(r"[-+]?\d{1,3}(,\d{3})+(\.\d+)?")
+
+
+def fill_arguments(
+    sentence: str, tokens: Sequence[Token], ranked: RankedTool, arguments: Mapping[str, Any]
+) -> tuple[Json, list[str]]:
+    """Return the arguments of one call, and the required parameters for which the sentence has none.
+
+    In this order, each leaving its words to none of the next: what is given beside the sentence, the slots of the best
+    phrase, then paths and ids, numbers, quotations, and the rest of the sentence for the main text. Function words and
+    the tool's own words are no values: what only they could fill stays open.
+    """
+    called = ranked.tool
+    literals = " ".join(map(spoken_example, called.mark.examples))
+    # A tool without phrases is described only by its description and its parameters.
+    literals = literals or " ".join([called.description, *called.input_schema.get("properties", {})])
+    own_words = words(" ".join([called.name, called.mark.title, *called.mark.keywords, literals]))
+    own = frozenset(stem(fold(word), "english") for word in own_words if word not in function_words())
+    filling = _Filling(sentence, tokens, called, own)
+    filling.arguments.update((name, value) for name, value in arguments.items() if name in filling.properties)
+    if ranked.phrase and ranked.phrase.score >= TRUSTED:
+        filling.take_slots(ranked.phrase)
+    filling.take_paths_and_ids()
+    filling.take_numbers()
+    filling.take_texts()
+    return filling.arguments, [name for name in filling.required if name not in filling.arguments]
+
+
+def bare_parameter(tool: Tool) -> str | None:
+    """Return the parameter that takes a whole sentence, if the tool has an example phrase that is one slot."""
+    for phrase in map(parse_phrase, tool.mark.examples):
+        if len(phrase.items) == 1 and isinstance(slot := phrase.items[0], Slot):
+            return slot.parameter
+    return None
+
+
+@dataclass
+class _Filling:
+    """Arguments in the making, and which tokens are used up."""
+
+    sentence: str
+    tokens: Sequence[Token]
+    tool: Tool
+    own: frozenset[str]
+    """Stems of words that name the tool or ask for it."""
+    arguments: Json = field(default_factory=dict[str, Any])
+    used: set[int] = field(default_factory=set[int])
+
+    @property
+    def properties(self) -> Mapping[str, Json]:
+        return self.tool.input_schema.get("properties", {})
+
+    @property
+    def required(self) -> Sequence[str]:
+        return self.tool.input_schema.get("required", ())
+
+    def open(self, *, needed: bool = False) -> list[str]:
+        """Return the parameters without an argument, required ones first."""
+        optional = () if needed else (name for name in self.properties if name not in self.required)
+        return [name for name in (*self.required, *optional) if name not in self.arguments]
+
+    def unused(self, *kinds: str) -> list[int]:
+        """Return the places of the tokens of these kinds, or of any, that no argument has taken."""
+        return [
+            position
+            for position, token in enumerate(self.tokens)
+            if position not in self.used and (token.kind in kinds or not kinds)
+        ]
+
+    def is_value(self, position: int) -> bool:
+        """Return whether a token can be an argument: no function word, and none of the tool's own."""
+        token = self.tokens[position]
+        if token.kind != "word":
+            return token.kind != "symbol"
+        if len(token.text) == 1 and token.text.isupper() and token.text != "I":
+            return True
+        no_names = """everything anything something nothing everyone another other one ones new next last now again
+            already yet soon going all here there somewhere back instead whole entire whose many much any"""
+        return is_telling(token) and fold(token.text) not in no_names.split() and token.stem not in self.own
+
+    def put(self, name: str, value: Any, positions: Iterable[int]) -> None:
+        """Set an argument, in a list where the parameter is one, and use up its tokens."""
+        is_item = self.properties[name].get("type") == "array" and not isinstance(value, list)
+        self.arguments[name] = [value] if is_item else value
+        self.used.update(positions)
+
+    def put_values(self, name: str, positions: Sequence[int]) -> None:
+        """Put a value that is no free text, or the list of all that there are in these places."""
+        schema = self.properties[name]
+        item = schema.get("items", schema)
+        values: list[Any] = []
+        for token in (self.tokens[position] for position in positions):
+            if fits(token, item) and "enum" in item:
+                values.append(next(value for value in item["enum"] if fits(token, {"enum": [value]})))
+            elif fits(token, item):
+                # A comma before exactly three digits separates thousands; `0,25` is written with one as well.
+                text = re.sub(r",(?=\d{3}(?!\d))", "", token.text) if _THOUSANDS.fullmatch(token.text) else token.text
+                text = text.replace(",", ".") if text.count(",") == 1 and "." not in text else text
+                number = float(re.sub(r"[.,](?=.*[.,])", "", text))
+                values.append(int(number) if number.is_integer() else number)
+        self.put(name, values if schema.get("type") == "array" else values[0], positions)
+
+    def put_words(self, name: str, positions: Sequence[int], *, singular: bool = False) -> None:
+        """Put the words in these places, without what is no part of a name, or those that have the needed shape."""
+        if fits_shape := _shape_of(name, self.properties[name]):
+            positions = [position for position in positions if fits_shape(self.tokens[position])]
+        if positions:
+            trimmed = trim([self.tokens[position] for position in positions])
+            self.put(name, written(self.sentence, trimmed, singular=singular), positions)
+
+    # ------------------------------------------------------------ what a phrase says
+
+    def take_slots(self, match: PhraseMatch) -> None:
+        self.used.update(match.literals)
+        for name, value in match.phrase.constants.items():
+            self.arguments.setdefault(name, lenient_value(value, self.properties.get(name, {})))
+        for name, run in match.captured.items():
+            if name in self.properties and name not in self.arguments:
+                self._take_slot(name, run, singular=Slot(name, singular=True) in match.phrase.items)
+
+    def _take_slot(self, name: str, run: range, *, singular: bool) -> None:
+        schema = self.properties[name]
+        if not takes_words(schema):
+            self.put_values(name, run)
+            return
+        quoted = [position for position in run if self.tokens[position].kind == "quoted"]
+        if schema.get("type") == "array" and len(quoted) > 1:
+            self.put(name, [self.tokens[position].text for position in quoted], run)
+            return
+        # The one path or id of a run says all, or the one quotation of a short run or at its beginning.
+        essential: Sequence[int] = [place for place in run if self.tokens[place].kind in ("path", "id")]
+        if len(essential) != 1:
+            essential = quoted if len(quoted) == 1 and (len(run) <= 5 or quoted[0] == run[0]) else run
+        if any(map(self.is_value, essential)):
+            # The phrase may say "the document X" where X is a path, for which there is another parameter.
+            asking = asks_for(self.properties, self.tokens[essential[0]])
+            self.put_words(asking[0] if asking and name not in asking else name, essential, singular=singular)
+
+    # ------------------------------------------------------------ what the sentence itself shows
+
+    def take_paths_and_ids(self) -> None:
+        """Take paths and ids; then required files (`report.docx`) and codes (`ENG-142`), first those beside the
+        parameter's name."""
+        for position in self.unused("path", "id"):
+            token = self.tokens[position]
+            asking = [name for name in asks_for(self.properties, token) if name not in self.arguments]
+            exact = [name for name in asking if name.lower().endswith(token.kind)]
+            if asking:
+                self.put((exact or asking)[0], token.text, [position])
+        for name in self.open(needed=True):
+            fits_shape = _shape_of(name, self.properties[name]) if takes_words(self.properties[name]) else None
+            positions = [position for position in self.unused() if fits_shape and fits_shape(self.tokens[position])]
+            stems = _name_stems(name)
+            beside = [position for position in positions if position and self.tokens[position - 1].stem in stems]
+            if positions:
+                position = min(beside or positions, key=lambda position: self.tokens[position].kind == "quoted")
+                self.put(name, self.tokens[position].text, [position])
+
+    def take_numbers(self) -> None:
+        """Take required numbers in order; optional ones beside a word of their name or description: `5 results`."""
+        for name in self.open():
+            schema = self.properties[name]
+            if takes_words(schema) or "enum" in schema:
+                continue
+            near = _name_stems(name) | {stem(word, "english") for word in words(str(schema.get("description", "")))}
+            for position in self.unused("number"):
+                beside = [self.tokens[place] for place in (position - 1, position + 1) if 0 <= place < len(self.tokens)]
+                is_near = any(is_telling(token) and token.stem in near for token in beside)
+                if fits(self.tokens[position], schema) and (name in self.required or is_near):
+                    self.put_values(name, values_from(self.tokens, position, schema))
+                    break
+
+    def take_texts(self) -> None:
+        """Take quotations, and the rest of the sentence, from its first to its last word that is not the tool's."""
+        wanting = [name for name in self.open(needed=True) if takes_words(self.properties[name])]
+        main = self._main_text()
+        for name, position in zip(wanting or filter(None, [main]), self.unused("quoted"), strict=False):
+            self.put(name, self.tokens[position].text, [position])
+        name = self._main_text()
+        if name is None:
+            return
+        first, second = [*self.tokens, None, None][:2]
+        is_command = (
+            first is not None
+            and second is not None
+            and first.kind == "word"
+            and (second.is_function_word or first.stem in known_verbs())
+        )
+        free = [place for place in self.unused() if self.is_value(place) and (place or not is_command)]
+        if not free:
+            return
+        run = range(free[0], free[-1] + 1)
+        for position in run:
+            if position in self.used:
+                run = range(run.start, position) if position > run.start else range(position + 1, run.stop)
+                break
+        self.put_words(name, run)
+
+    def _main_text(self) -> str | None:
+        """Return the only required text without an argument, else the one that takes a whole sentence."""
+        wanting = [name for name in self.open(needed=True) if takes_words(self.properties[name])]
+        if wanting:
+            return wanting[0] if len(wanting) == 1 else None
+        has_text = any(takes_words(self.properties[name]) for name in self.arguments if name in self.properties)
+        return None if has_text or self.required else bare_parameter(self.tool)
+
+
+def _shape_of(name: str, schema: Json) -> Callable[[Token], bool] | None:
+    """Return what a token must be if the parameter takes only ids, or only files; None if any words can be its value:
+    "cancel my subscription to the gym" names no job."""
+    is_id = re.search(r"(?:Id|ID|_id|_ids|Ids|^ids?|^u?uid)$", name)
+    if is_id and not re.search(r"\b(title|name|path)\b", schema.get("description", ""), re.IGNORECASE):
+        return lambda token: token.kind not in ("word", "symbol") or bool(re.search(r"\d|_", token.text))
+    if not re.search(r"(?:^|_)(?:path|file)|Path$|File", name):
+        return None
+    return lambda token: (
+        token.kind in ("path", "quoted") or (token.kind == "word" and bool(re.search(r"\.[a-z]\w{1,4}$", token.text)))
+    )
+
+
+def _name_stems(name: str) -> set[str]:
+    return {stem(word, "english") for word in words(name)} - {"id", "is"}

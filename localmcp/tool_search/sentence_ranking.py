@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cache, lru_cache
+from typing import Any
 
 from localmcp.arrays import np
-from localmcp.tool_search.phrases import PhraseMatch, match_phrase, parse_phrase, takes_words
 from localmcp.tool_search.ranking import ToolFinder
-from localmcp.tool_search.words import ToolDescription
+from localmcp.tool_search.words import ToolDescription, read_lines
 from localmcp.tools import Json, Tool
-from localmcp.wording.sentences import Token, tokenize
+from localmcp.wording.normalize import fold, stem
+from localmcp.wording.sentences import Token, function_words, tokenize
+from localmcp.wording.spelling import is_slip
 
 EVIDENCE = ("bias", "odds", "strength", "phrase", "whole_phrase", "placed_values", "unknown_words")
 """odds and strength: of tool search (`ranking.Scores`); phrase: how well the best example phrase is said,
@@ -143,3 +146,252 @@ def asks_for(properties: Mapping[str, Json], token: Token) -> list[str]:
         for name, schema in properties.items()
         if takes_words(schema) and re.search(patterns[token.kind], f"{name} {texts[name]}")
     ]
+
+
+# ---------------------------------------------------------------- phrases
+
+FUNCTION_WEIGHT, VERB_WEIGHT, SLOT_WEIGHT = 0.2, 0.6, 0.5
+"""What a function word, a verb of asking and a filled slot count for in a phrase; every other word counts 1."""
+SKIPPED_FUNCTION, SKIPPED_WORD, CAPTURED = 0.04, 0.35, 0.02
+"""What a word of the sentence costs that the phrase does not explain, and one that a slot takes."""
+ALIKE, MISSPELT = 0.8, 0.85
+"""How well a word of the same group matches, and one with a typing error."""
+
+_VERB_WORDS = frozenset("find search show display give get view see print list look open tell need".split())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Literal:
+    """A word of a phrase; the same object wherever it is written the same, so that comparisons are kept by it."""
+
+    words: tuple[str, ...]
+    """Folded; any of them."""
+    stems: frozenset[str]
+    weight: float
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A place for an argument."""
+
+    parameter: str
+    singular: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Phrase:
+    """One example of a tool, taken apart."""
+
+    items: tuple[Literal | Slot, ...]
+    constants: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    @property
+    def is_bare(self) -> bool:
+        """Whether it is nothing but a slot, and so fits every sentence."""
+        return all(isinstance(item, Slot) for item in self.items)
+
+
+@dataclass(frozen=True, slots=True)
+class PhraseMatch:
+    """A phrase that a sentence says, more or less."""
+
+    phrase: Phrase
+    score: float
+    """0..1; 1 = every word of the phrase, and nothing else but arguments and courtesies."""
+    weight: float
+    """The weight that was matched: of two phrases said in full, the more specific has more."""
+    captured: Mapping[str, range]
+    """Parameter -> the places of the tokens in its slot."""
+    literals: frozenset[int]
+    """Places of the tokens that are words of the phrase."""
+
+    @property
+    def explained(self) -> frozenset[int]:
+        """Places of the tokens that are words of the phrase or in slots."""
+        return self.literals.union(*self.captured.values())
+
+
+@cache
+def parse_phrase(text: str) -> Phrase:
+    """Return an example phrase, taken apart by the notation above."""
+    items: list[Literal | Slot] = []
+    constants: Json = {}
+    part = r"\{(\w+)(?::(singular))?(?:=([^}]*))?\}|([^\W_]+(?:['’|][^\W_]+)*)|([+*/=%])"
+    for parameter, singular, constant, words, symbol in re.findall(part, text):
+        if parameter and f"{{{parameter}=" in text:
+            constants[parameter] = constant
+        elif parameter:
+            items.append(Slot(parameter, bool(singular)))
+        else:
+            items.append(_literal(words or symbol))
+    return Phrase(tuple(items), constants)
+
+
+@cache
+def _literal(written: str) -> Literal:
+    words = tuple(fold(word) for word in written.split("|"))
+    stems = frozenset(stem(word, "english") for word in words)
+    asks = any(stem(word, "english") in stems for word in _VERB_WORDS)
+    weight = FUNCTION_WEIGHT if function_words().issuperset(words) else VERB_WEIGHT if asks else 1.0
+    return Literal(words, stems, weight)
+
+
+# ---------------------------------------------------------------- matching
+
+_Step = tuple[float, str, int]
+"""Best score from here on, what to do, and with how many tokens."""
+
+
+def match_phrase(phrase: Phrase, tokens: Sequence[Token], properties: Mapping[str, Any]) -> PhraseMatch | None:
+    """Return how well a sentence says a phrase; None if it shares no word of weight with it.
+
+    The best alignment, found from the end: words of the phrase may be missing, words of the sentence may be left over,
+    and slots take whole runs of tokens. `properties`: the tool's parameters as JSON Schema.
+    """
+    literals = [item for item in phrase.items if isinstance(item, Literal)]
+    # A verb of asking alone tells nothing where the phrase has a noun.
+    most = max((literal.weight for literal in literals), default=0.0)
+    heaviest = [literal for literal in literals if literal.weight == most]
+    count = len(tokens)
+    if not any(_said_with(literal, tokens, place) for literal in heaviest for place in range(count)):
+        return None
+    costs = [SKIPPED_FUNCTION if token.is_function_word else SKIPPED_WORD for token in tokens]
+    # table[i][j]: the best that items from i on can make of the tokens from j on.
+    table: list[list[_Step]] = [[(0.0, "end", 0)] * (count + 1) for _ in range(len(phrase.items) + 1)]
+    for position in range(count - 1, -1, -1):
+        table[-1][position] = (table[-1][position + 1][0] - costs[position], "skip", 1)
+    for number in range(len(phrase.items) - 1, -1, -1):
+        item, row, below = phrase.items[number], table[number], table[number + 1]
+        row[count] = (below[count][0], "miss", 0)
+        for position in range(count - 1, -1, -1):
+            if isinstance(item, Literal):
+                said = _said_with(item, tokens, position)
+                steps = [(below[position + n][0] + item.weight * quality, "match", n) for n, quality in said]
+            else:
+                schema = properties.get(item.parameter, {})
+                longest = count - position if takes_words(schema) else len(values_from(tokens, position, schema))
+                taken = range(1, longest + 1)
+                steps = [(below[position + n][0] + SLOT_WEIGHT - CAPTURED * n, "take", n) for n in taken]
+            # Of equal steps the first: what can be a slot's is not left to a later one.
+            steps += [(below[position][0], "miss", 0), (row[position + 1][0] - costs[position], "skip", 1)]
+            row[position] = max(steps, key=lambda step: step[0])
+    best = table[0][0][0]
+    if best <= 0:
+        return None
+    whole = sum(item.weight if isinstance(item, Literal) else SLOT_WEIGHT for item in phrase.items)
+    captured: dict[str, range] = {}
+    literal_words: set[int] = set()
+    number = position = 0
+    while number < len(phrase.items) and position < count:
+        _, step, length = table[number][position]
+        item = phrase.items[number]
+        if isinstance(item, Slot) and step == "take":
+            captured[item.parameter] = range(position, position + length)
+        elif step == "match":
+            literal_words.update(range(position, position + length))
+        position += length
+        number += step != "skip"
+    return PhraseMatch(phrase, min(best / whole, 1.0), best, captured, frozenset(literal_words))
+
+
+def _said_with(item: Literal, tokens: Sequence[Token], position: int) -> list[tuple[int, float]]:
+    """Return with how many tokens from a place on a word of a phrase is said, and how well: `quick start` are two for
+    quickstart."""
+    token, *following = tokens[position : position + 2]
+    said: list[tuple[int, float]] = []
+    if token.stem in item.stems:
+        said.append((1, 1.0))
+    elif token.kind == "word" and item.weight > FUNCTION_WEIGHT and (near := _near_match(item, token.text, token.stem)):
+        said.append((1, near))
+    if following and token.kind == following[0].kind == "word" and _is_joined(item, token.text, following[0].text):
+        said.append((2, 1.0))
+    return said
+
+
+@cache
+def _groups() -> tuple[frozenset[str], ...]:
+    """Return the stems of words that people use for one another."""
+    lines = read_lines("phrase_synonyms.txt")
+    return tuple(frozenset(stem(word, "english") for word in line.split()) for line in lines)
+
+
+@lru_cache(maxsize=50_000)
+def _near_match(item: Literal, text: str, word_stem: str) -> float:
+    word = fold(text)
+    if any(word_stem in group and not group.isdisjoint(item.stems) for group in _groups()):
+        return ALIKE
+    is_typing_error = word not in function_words() and any(is_slip(word, other) for other in item.words)
+    return MISSPELT if is_typing_error else 0.0
+
+
+@lru_cache(maxsize=50_000)
+def _is_joined(item: Literal, first: str, second: str) -> bool:
+    return singular_of(fold(first + second)) in map(singular_of, item.words)
+
+
+# ---------------------------------------------------------------- what a slot takes
+
+
+def takes_words(schema: Json) -> bool:
+    """Return whether any run of words can fill the parameter."""
+    single = schema.get("items", {}) if schema.get("type") == "array" else schema
+    return "enum" not in single and single.get("type", "string") == "string"
+
+
+def fits(token: Token, schema: Json) -> bool:
+    """Return whether a token can fill a parameter that is not free text."""
+    single = schema.get("items", {}) if schema.get("type") == "array" else schema
+    if "enum" in single:
+        choices = [fold(str(value)) for value in single["enum"]]
+        return fold(token.text) in choices or token.stem in (stem(choice, "english") for choice in choices)
+    return token.kind == "number" and single.get("type") in ("integer", "number")
+
+
+def values_from(tokens: Sequence[Token], position: int, schema: Json) -> range:
+    """Return the places of the value at a place, none if it does not fit; of a list `3, 4 and 5` as a whole."""
+    stop = position
+    for following in range(position, len(tokens)):
+        if fits(tokens[following], schema):
+            stop = following + 1
+        elif following == position or tokens[following].text != "and":
+            break
+        if schema.get("type") != "array":
+            break
+    return range(position, stop)
+
+
+def trim(run: Sequence[Token]) -> Sequence[Token]:
+    """Return what a slot took, without articles and prepositions around it.
+
+    `the roses` becomes `roses`; a title in capitals keeps its `The`.
+    """
+    idle = function_words() | {"called", "named", "titled", "back"}
+    first, last = 0, len(run)
+    while first + 1 < last:
+        text = run[first].text
+        # The first word of a sentence has its capital from there.
+        if text not in idle and (run[first].start or text.lower() not in idle | _VERB_WORDS):
+            break
+        first += 1
+    while last - 1 > first and run[last - 1].text in idle:
+        last -= 1
+    return run[first:last]
+
+
+def written(sentence: str, run: Sequence[Token], *, singular: bool = False) -> str:
+    """Return tokens as they are in the sentence; a single quotation without its marks."""
+    last = run[-1]
+    ending = singular_of(last.text) if singular else last.text
+    if len(run) == 1:
+        return ending
+    return sentence[run[0].start : last.start] + ending if singular else sentence[run[0].start : last.stop]
+
+
+def singular_of(word: str) -> str:
+    """Return an English noun in the singular: policies, boxes, images, APIs; `access` and `status` stay."""
+    if len(word) > 4 and word.endswith("ies"):
+        return word[:-3] + "y"
+    if len(word) > 4 and word.endswith(("ches", "shes", "xes", "sses", "zes")):
+        return word[:-2]
+    keeps = word.endswith(("ss", "us", "is", "os")) or not word.endswith("s") or len(word) < 4
+    return word if keeps else word[:-1]

@@ -22,10 +22,9 @@ from discovery_quality import CACHE, LONGEST_WAIT, described, read_queries, read
 
 from localmcp.config import packaged_data
 from localmcp.models import LazyEmbedder
-from localmcp.models.lazy import TextVectors
+from localmcp.models.embedder import TextVectors
 from localmcp.models.local_model import DefaultEmbedder
-from localmcp.tool_search.meaning import FILES
-from localmcp.tool_search.ranking import WITH_MODEL, ToolFinder
+from localmcp.tool_search.ranking import FILES, WITH_MODEL, ToolFinder
 from localmcp.tool_search.words import parts_of, take_apart
 
 UNSERVED = ("unseen", "final", "public", "fourth", "fifth", "sixth")

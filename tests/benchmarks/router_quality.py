@@ -114,7 +114,7 @@ def measure_arguments(workspace: Any, half: str) -> tuple[dict[str, float], list
     do not; and of all sentences, those for which some value was made up."""
     from discovery_quality import Listed, read_tools
 
-    from localmcp.tool_search.arguments import fill_arguments
+    from localmcp.tool_search.ask import fill_arguments
 
     lines = ARGUMENT_SENTENCES.read_text(encoding="utf-8").splitlines()
     rows = [row for row in map(json.loads, lines) if row["half"] == half]
@@ -177,7 +177,7 @@ def training_sets(workspace: Any, rows: list[dict[str, Any]], with_model: bool) 
 
 
 def _not_said(tool: Any, sentence: str) -> tuple[str, ...]:
-    from localmcp.tool_search.phrases import match_phrase, parse_phrase
+    from localmcp.tool_search.sentence_ranking import match_phrase, parse_phrase
     from localmcp.wording.sentences import tokenize
 
     tokens, properties = tokenize(sentence), tool.input_schema.get("properties", {})

@@ -11,7 +11,7 @@ import pytest
 from localmcp.config import Settings
 from localmcp.index.fusion import adapt_weights, weight_of
 from localmcp.index.search import SearchRequest
-from localmcp.models.calibration import Calibration
+from localmcp.models.embedder import Calibration
 from localmcp.storage.database import fetch_all
 from localmcp.workspace import Workspace
 

@@ -11,7 +11,7 @@ from library import Library
 
 from localmcp.index.search import SearchOutcome, SearchRequest
 from localmcp.storage.database import Database
-from localmcp.wording.codes import find_codes
+from localmcp.wording.normalize import find_codes
 
 TEXTS = {
     "C++": "C++ is a compiled language; C++23 is its last edition.",

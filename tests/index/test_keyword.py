@@ -15,7 +15,7 @@ from localmcp.index.keyword import KeywordQuery, Vocabulary, build_query, match_
 from localmcp.index.search import Index, SearchOutcome, SearchRequest
 from localmcp.storage.database import Database, fetch_one, read_generations
 from localmcp.tools import Scope, use_scope
-from localmcp.wording.languages import detect_language
+from localmcp.wording.normalize import detect_language
 
 
 @pytest.fixture

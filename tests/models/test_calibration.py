@@ -12,7 +12,7 @@ import pytest
 from localmcp.errors import ConfigurationError, InvalidInput, ModelUnavailable
 from localmcp.index.collections import ensure_model, read_calibration
 from localmcp.models import HashEmbedder, ModelIdentity, choice, open_embedder, open_local_model, parse_spec
-from localmcp.models.calibration import Calibration, measure_model
+from localmcp.models.embedder import Calibration, measure_model
 from localmcp.storage.database import Database
 
 

@@ -14,12 +14,11 @@ from numpy.typing import NDArray
 
 from localmcp.errors import ConfigurationError, ModelUnavailable, UnknownTool
 from localmcp.models import Embedder, HashEmbedder, LazyEmbedder
-from localmcp.models.lazy import TextVectors
+from localmcp.models.embedder import TextVectors
 from localmcp.models.local_model import DefaultEmbedder
 from localmcp.own_tools.functions import FunctionTool
 from localmcp.tool_search.discovery import Discovery
-from localmcp.tool_search.meaning import scale_of
-from localmcp.tool_search.ranking import Hits, ToolFinder
+from localmcp.tool_search.ranking import Hits, ToolFinder, scale_of
 from localmcp.tool_search.words import ToolDescription, take_apart, take_query_apart
 from localmcp.tools import Registry
 

@@ -12,11 +12,18 @@ from hypothesis import strategies as st
 from localmcp.errors import ModelUnavailable
 from localmcp.models import LazyEmbedder
 from localmcp.models.local_model import DefaultEmbedder
-from localmcp.tool_search.arguments import fill_arguments
+from localmcp.tool_search.ask import fill_arguments
 from localmcp.tool_search.discovery import Discovery
-from localmcp.tool_search.phrases import PhraseMatch, match_phrase, parse_phrase, trim, written
 from localmcp.tool_search.ranking import ToolFinder
-from localmcp.tool_search.sentence_ranking import Ranking, ToolRanking
+from localmcp.tool_search.sentence_ranking import (
+    PhraseMatch,
+    Ranking,
+    ToolRanking,
+    match_phrase,
+    parse_phrase,
+    trim,
+    written,
+)
 from localmcp.tools import Param, Registry, Tool, tool, tools_of
 from localmcp.wording.sentences import tokenize
 

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localmcp.wording.languages import detect_language
 from localmcp.wording.normalize import (
     SUPPORTED_LANGUAGES,
+    detect_language,
     fold,
     index_text,
     phrases,
