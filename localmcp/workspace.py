@@ -25,8 +25,7 @@ from localmcp.library.lists import Inventory, KnowledgeBase
 from localmcp.milvus.collection import open_milvus
 from localmcp.models import Embedder, LazyEmbedder, configured_embedder, open_local_model
 from localmcp.models.language_model import LanguageModel
-from localmcp.own_tools.folder import OwnTools
-from localmcp.own_tools.problems import Inspected
+from localmcp.own_tools.folder import Inspected, OwnTools
 from localmcp.packs.merge import Call, Merge
 from localmcp.packs.mounts import Mounts
 from localmcp.quickstarts import store

@@ -10,10 +10,9 @@ from typing import Any
 
 import click
 
-from localmcp.cli.ingest import finish_vectors
+from localmcp.cli.documents import finish_vectors
+from localmcp.cli.options import json_or_text, no_wait, parse_object, read_bytes, tool_command
 from localmcp.cli.session import COMMAND_OF_TOOL, Group, Session, command, group, pass_session, shown_counts
-from localmcp.cli.tool_commands import tool_command
-from localmcp.cli.values import json_or_text, no_wait, parse_object, read_bytes
 from localmcp.errors import InvalidInput
 from localmcp.humanize import counted
 from localmcp.records.collections import Collections

@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 from localmcp.cli import render
+from localmcp.cli.options import refuse_blank, tool_command, tool_options
 from localmcp.cli.session import Session, group, pass_session
-from localmcp.cli.tool_commands import refuse_blank, tool_command, tool_options
 from localmcp.config import sample_directory
 from localmcp.errors import InvalidInput, NotFound
 from localmcp.files import write_atomically

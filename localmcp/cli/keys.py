@@ -10,8 +10,8 @@ import click
 
 from localmcp.activity import INTERFACES
 from localmcp.cli import render
+from localmcp.cli.options import FORM, collection_option, parse_time
 from localmcp.cli.session import Session, group, pass_session
-from localmcp.cli.values import FORM, collection_option, parse_time
 from localmcp.errors import NotFound
 from localmcp.humanize import choices
 from localmcp.library.names import is_uuid

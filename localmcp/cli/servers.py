@@ -9,8 +9,8 @@ from contextlib import closing, contextmanager
 import click
 
 from localmcp.cli import render
+from localmcp.cli.options import split_pair
 from localmcp.cli.session import Session, command, group, pass_session
-from localmcp.cli.values import split_pair
 from localmcp.config import cache_directory, servers_file, state_directory
 from localmcp.connect.configuration import (
     FILE,

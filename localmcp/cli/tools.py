@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 import click
 
 from localmcp.cli import render
+from localmcp.cli.options import json_or_text, parse_object, read_bytes, split_pair
 from localmcp.cli.session import Session, command, group, pass_session
-from localmcp.cli.values import json_or_text, parse_object, read_bytes, split_pair
 from localmcp.config import config_directory
 from localmcp.errors import InvalidInput
 from localmcp.humanize import command_line, counted, short_path
-from localmcp.own_tools.problems import Problem, describe_provider
+from localmcp.own_tools.folder import Problem, describe_provider
 from localmcp.schemas import Json, describe_parameters, mapping_of
 from localmcp.tool_search.discovery import NOTHING_FOUND, parameter_line, rank_tools
 from localmcp.tools import Tool

@@ -25,7 +25,7 @@ from localmcp.visible_text import visible
 if TYPE_CHECKING:
     from localmcp.hub.client import Connection
     from localmcp.hub.servers import McpServers
-    from localmcp.own_tools.problems import Problem
+    from localmcp.own_tools.folder import Problem
 
 log = logging.getLogger(__name__)
 
@@ -494,7 +494,7 @@ class McpServer:
 
     def check(self) -> list[Problem]:
         """Return why it cannot be used (entry, variable, last start), or which definitions have changed."""
-        from localmcp.own_tools.problems import Problem
+        from localmcp.own_tools.folder import Problem
 
         if self.entry.is_off:
             return []

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from localmcp.hub.entries import ServerEntry
     from localmcp.hub.server import McpServer
-    from localmcp.own_tools.problems import Problem
+    from localmcp.own_tools.folder import Problem
 
 log = logging.getLogger(__name__)
 
@@ -156,7 +156,7 @@ class McpServers:
 
     def check(self) -> list[Problem]:
         """Return what is wrong with the file as a whole."""
-        from localmcp.own_tools.problems import Problem
+        from localmcp.own_tools.folder import Problem
 
         _ = self.servers
         return [Problem(self.where, None, self.problem.message, self.problem.hint)] if self.problem else []

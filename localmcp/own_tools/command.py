@@ -18,6 +18,7 @@ from pydantic import Field, model_validator
 
 from localmcp.errors import CallGivenUp, InvalidInput, Unavailable
 from localmcp.files import expand_home
+from localmcp.own_tools.folder import Problem
 from localmcp.own_tools.manifest import (
     Filled,
     Manifest,
@@ -29,7 +30,6 @@ from localmcp.own_tools.manifest import (
     only_placeholder,
     placeholders,
 )
-from localmcp.own_tools.problems import Problem
 from localmcp.schemas import Json, compact_json, read_json, shorten_value
 from localmcp.tools import Answer, client_call
 

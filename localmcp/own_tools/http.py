@@ -16,6 +16,7 @@ from pydantic import Field, model_validator
 
 from localmcp.errors import ConfigurationError, InvalidInput, Unavailable
 from localmcp.http import LOOPBACK, Request, Response, send
+from localmcp.own_tools.folder import Problem
 from localmcp.own_tools.manifest import (
     Filled,
     Manifest,
@@ -26,7 +27,6 @@ from localmcp.own_tools.manifest import (
     only_placeholder,
     placeholders,
 )
-from localmcp.own_tools.problems import Problem
 from localmcp.schemas import Json, compact_json, json_kind, list_of, mapping_of, one_or_more, read_json, shorten_value
 from localmcp.tools import Answer
 

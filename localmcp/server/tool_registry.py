@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from localmcp.errors import InvalidInput, ToolNotFound, UnknownTool
-from localmcp.own_tools.functions import FunctionTool, as_answer, hidden_mark
+from localmcp.own_tools.python import FunctionTool, as_answer, hidden_mark
 from localmcp.schemas import Json, check_arguments
 from localmcp.tool_search.discovery import EXECUTE_TOOL, TOOL_SEARCH, Discovery, Profile, ToolHit
 from localmcp.tool_search.ranking import ToolFinder

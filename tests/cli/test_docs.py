@@ -18,9 +18,9 @@ import pytest
 from doors import open_door
 from folders import write
 
-from localmcp.cli.help import list_subjects, read_page
 from localmcp.cli.program import COMMANDS, execute, program
 from localmcp.cli.session import Session
+from localmcp.cli.start import list_subjects, read_page
 from localmcp.config import Settings, config_directory, describe_settings
 from localmcp.tools import Param, Registry, Scope, tool
 from localmcp.tools.examples import Said

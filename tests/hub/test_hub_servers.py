@@ -24,7 +24,7 @@ from localmcp.config import servers_file
 from localmcp.errors import AccessDenied, ConfigurationError, InvalidInput, LocalMCPError, Unavailable, UnknownTool
 from localmcp.hub import client, entries, servers
 from localmcp.hub.server import exposed_names
-from localmcp.own_tools.problems import describe_provider
+from localmcp.own_tools.folder import describe_provider
 from localmcp.schemas import describe_parameters
 from localmcp.tool_search.discovery import Discovery
 from localmcp.tools import Registry, Scope, use_scope

@@ -16,7 +16,7 @@ from localmcp.errors import ConfigurationError, ModelUnavailable, UnknownTool
 from localmcp.models import Embedder, HashEmbedder, LazyEmbedder
 from localmcp.models.embedder import TextVectors
 from localmcp.models.local_model import DefaultEmbedder
-from localmcp.own_tools.functions import FunctionTool
+from localmcp.own_tools.python import FunctionTool
 from localmcp.tool_search.discovery import Discovery
 from localmcp.tool_search.ranking import Hits, ToolFinder, scale_of
 from localmcp.tool_search.words import ToolDescription, take_apart, take_query_apart

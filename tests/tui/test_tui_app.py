@@ -16,7 +16,7 @@ from folders import write
 from textual._xterm_parser import XTermParser
 from tui_driver import RunningTui, fill, looks, make_library, open_tui, settings_of
 
-from localmcp.cli.tui import logging_to_file
+from localmcp.cli.start import logging_to_file
 from localmcp.config import Settings, load_settings
 from localmcp.errors import ConfigurationError, FileUnavailable
 from localmcp.library import jobs
@@ -297,7 +297,7 @@ def test_alt_and_a_digit_is_a_key_in_terminals_that_send_escape_first(tmp_path: 
 
 
 def test_drawing_the_first_pane_needs_no_heavy_library() -> None:
-    code = "import sys, localmcp.cli.tui, localmcp.tui.app; print(*{n.split('.')[0] for n in sys.modules})"
+    code = "import sys, localmcp.cli.start, localmcp.tui.app; print(*{n.split('.')[0] for n in sys.modules})"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     imported = set(run.stdout.split())
     assert not imported & {"mcp", "onnxruntime", "numpy", "pydantic", "fastembed", "tokenizers"}
