@@ -180,7 +180,7 @@ ROWS = (
     "delete from file",
     "insert into file select * from file",
     "delete from state",
-    "update state set signs = -1, words = 9223372036854775807",
+    "update state set signs = -1, content = 9223372036854775807",
     "update models set dimension = 0",
     "update models set dimension = -384",
     "update models set dimension = 1099511627776",
@@ -259,9 +259,9 @@ ROWS = (
     "update signs set bits = randomblob(length(bits))",
     "update signs set bits = cast(bits || bits as blob)",
     "update signs set bits = zeroblob(20000000), ids = zeroblob(20000000), sources = zeroblob(20000000)",
-    "insert into signs (model_id, collection_id, generation, count, ids, sources, bits) "
+    "insert into signs (model_id, collection_id, count, ids, sources, bits) "
     "with recursive n(i) as (select 1 union all select i + 1 from n where i < 20000) "
-    "select 1, 1, 1, 1, zeroblob(8), zeroblob(8), zeroblob(48) from n",
+    "select 1, 1, 1, zeroblob(8), zeroblob(8), zeroblob(48) from n",
     "update signs set model_id = 5",
     "update signs set collection_id = 5",
     "update terms set chunks = -1",
@@ -296,7 +296,7 @@ ROWS = (
     "update quickstarts_fts_data set block = randomblob(length(block))",
     "update rules set globs = '{'",
     "update rules set globs = '[1]'",
-    "update rules set category = '', context = '', language = 'klingon'",
+    "update rules set category = '', context = ''",
     "update rules set embedding = 5",
     "update rules set relevance_score = 1e308",
     "update rules set relevance_score = -1e308, instructions_count = -9223372036854775808",
