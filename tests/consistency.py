@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-from array import array
 from collections import Counter
 
 import apsw
 
-from localmcp.index.drafts import heading_of
-from localmcp.index.sources import LONGEST_WORD
-from localmcp.index.vector_queue import misqueued
+from localmcp.index import sources
+from localmcp.index.drafts import heading_of, index_words
 from localmcp.storage.database import Database, fetch_all, fetch_one
 from localmcp.wording.normalize import find_codes, stems, words
 
@@ -24,13 +22,13 @@ def disagreements(database: Database) -> list[str]:
         except apsw.Error as error:
             found.append(f"the keyword index is damaged: {error}")
     with database.read() as connection:
-        for check in (_indexes, _counts, _spans, _ledger):
+        for check in (_counts, _ledger):
             found += check(connection)
     # A connection of its own: SQLite 3.54 checks a full-text table against what the connection read of it earlier,
     # and takes the work of another process for damage.
     fresh = Database(database.path, read_only=True)
     with fresh.read() as connection:
-        found += _structure(connection)
+        found += [*_structure(connection), *sources.disagreements(connection)]
     fresh.close()
     return found
 
@@ -41,29 +39,6 @@ def _structure(connection: apsw.Connection) -> list[str]:
     return [*([] if answer == [("ok",)] else [f"integrity_check: {answer[:3]}"]), *(f"no parent: {b}" for b in broken)]
 
 
-def _indexes(connection: apsw.Connection) -> list[str]:
-    """Live chunks = rows of the keyword index; these and rules = sign codes, where they have a vector."""
-    live = {row[0] for row in fetch_all(connection, _LIVE)}
-    of_rules = "select embedding & (1 << 40) - 1 from rules where embedding is not null"
-    rules = {row[0] for row in fetch_all(connection, of_rules)}
-    found: list[str] = []
-    indexed = {row[0] for row in fetch_all(connection, "select rowid from chunks_fts")}
-    if indexed != live:
-        found.append(f"{len(live)} live chunks, {len(indexed)} in the keyword index")
-    codes: Counter[int] = Counter()
-    for (blob,) in fetch_all(connection, "select ids from signs"):
-        codes.update(array("q", blob))
-    vectors = {row[0] for row in fetch_all(connection, "select chunk_id from embeddings")}
-    if set(codes) != (live | rules) & vectors or max(codes.values(), default=1) > 1:
-        found.append(f"{len((live | rules) & vectors)} live vectors, {codes.total()} sign codes of {len(codes)} chunks")
-    stored = rules | {row[0] for row in fetch_all(connection, "select id from chunks")}
-    if wrong := misqueued(connection):
-        found.append(f"the queue is wrong about {wrong} passages")
-    if not vectors <= stored:
-        found.append(f"{len(vectors - stored)} vectors of nothing")
-    return found
-
-
 def _counts(connection: apsw.Connection) -> list[str]:
     """Word, stem and group counts are what counting again gives."""
     surface: Counter[tuple[int, str]] = Counter()
@@ -72,18 +47,22 @@ def _counts(connection: apsw.Connection) -> list[str]:
     rows = fetch_all(
         connection,
         f"""
-        select sources.collection_id, title, headings, text, groups.language, group_id from chunks
+        select sources.collection_id, title, headings, text, groups.language, group_id, chunks.words from chunks
         join sources on sources.id = source_id join groups on groups.id = group_id where chunks.id in ({_LIVE})
         """,
     )
-    for collection_id, title, headings, text, language, group_id in rows:
+    found: list[str] = []
+    for collection_id, title, headings, text, language, group_id, length in rows:
         heading = heading_of(title, json.loads(headings))
         read = [*words(heading), *words(text)]
         read += [code.word for part in (heading, text) for code in find_codes(part)]
-        surface.update((collection_id, word) for word in set(read) if word.isalpha() and len(word) <= LONGEST_WORD)
+        surface.update(
+            (collection_id, word) for word in set(read) if word.isalpha() and len(word) <= sources.LONGEST_WORD
+        )
         terms.update((collection_id, stem) for stem in set(stems(read, language)))
         groups[group_id] += 1
-    found: list[str] = []
+        if length != index_words(heading, text, language).length:
+            found.append(f"a passage of {title} has another number of words than {length}")
     for name, counted, sql in (
         ("words", surface, "select collection_id, word, chunks from words"),
         ("terms", terms, "select collection_id, term, chunks from terms"),
@@ -94,22 +73,6 @@ def _counts(connection: apsw.Connection) -> list[str]:
             found.append(f"{len(wrong)} {name} are counted wrongly, such as {sorted(wrong)[:3]}")
     stored_groups = {row[0]: row[1] for row in fetch_all(connection, "select id, chunks from groups") if row[1]}
     return [*found, *([] if stored_groups == groups else [f"groups: {stored_groups}, counted {dict(groups)}"])]
-
-
-def _spans(connection: apsw.Connection) -> list[str]:
-    """The chunks of each source are all there and partition its text."""
-    found: list[str] = []
-    for source_id, uri, expected in fetch_all(connection, "select id, uri, chunk_count from sources"):
-        sql = "select position, start, stop, length(text) from chunks where source_id = ? order by position"
-        at = 0
-        rows = fetch_all(connection, sql, (source_id,))
-        for number, (position, start, stop, length) in enumerate(rows):
-            if (position, start, stop - start) != (number, at, length):
-                found.append(f"{uri}: chunk {number} does not continue the one before it")
-            at = stop
-        if len(rows) != expected:
-            found.append(f"{uri}: {len(rows)} chunks, {expected} expected")
-    return found
 
 
 def _ledger(connection: apsw.Connection) -> list[str]:

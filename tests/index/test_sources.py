@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import json
-from collections import Counter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import apsw
 import numpy as np
 import pytest
+from consistency import disagreements
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from library import Library
 
 from localmcp.errors import InvalidInput, ModelMismatch
-from localmcp.index.drafts import heading_of
 from localmcp.index.sources import purge_sources, restore_source, trash_sources
-from localmcp.index.vector import pack_signs
 from localmcp.index.vector_queue import Waiting, waiting
 from localmcp.models import HashEmbedder
 from localmcp.storage.database import Database, fetch_all, fetch_one
-from localmcp.wording.normalize import stems, words
 
 LONG_AGO, FAR_AHEAD = "1970-01-01", "9999-01-01"
 
@@ -45,66 +40,7 @@ def vector_of(database: Database, chunk_id: int) -> bytes:
 
 def check_everything(database: Database) -> None:
     """Count again what is counted, and compare every index with the texts it was made from."""
-    with database.write() as connection:
-        connection.execute("insert into chunks_fts (chunks_fts) values ('integrity-check')")
-        assert connection.pragma("foreign_key_check") is None
-        live = _live_chunks(connection)
-        _check_words(connection, live)
-        _check_groups(connection)
-        _check_signs(connection, {chunk_id: source_id for chunk_id, source_id, *_ in live})
-        indexed = {row[0] for row in fetch_all(connection, "select id from chunks_fts_docsize")}
-        assert indexed == {row[0] for row in live}
-
-
-def _live_chunks(connection: apsw.Connection) -> list[Any]:
-    return fetch_all(
-        connection,
-        """
-        select chunks.id, source_id, sources.collection_id, title, headings, text, groups.language, chunks.words
-        from chunks join sources on sources.id = source_id join groups on groups.id = group_id
-        where trashed_at is null
-        """,
-    )
-
-
-def _check_words(connection: apsw.Connection, live: list[Any]) -> None:
-    counted: Counter[tuple[int, str]] = Counter()
-    terms: Counter[tuple[int, str]] = Counter()
-    for _, _, collection_id, title, headings, text, language, length in live:
-        surface = [*words(heading_of(title, json.loads(headings))), *words(text)]
-        assert length == len(surface)
-        counted.update({(collection_id, word) for word in surface if word.isalpha() and len(word) <= 32})
-        terms.update({(collection_id, term) for term in stems(surface, language)})
-    for table, column, expected in (("words", "word", counted), ("terms", "term", terms)):
-        rows = fetch_all(connection, f"select collection_id, {column}, chunks from {table}")
-        assert {(collection, word): chunks for collection, word, chunks in rows} == dict(expected)
-
-
-def _check_groups(connection: apsw.Connection) -> None:
-    counted = """
-        select group_id, count(*) from chunks join sources on sources.id = source_id where trashed_at is null group by 1
-    """
-    rows = dict(fetch_all(connection, "select id, chunks from groups where chunks <> 0"))
-    assert rows == dict(fetch_all(connection, counted))
-    sources = fetch_all(connection, "select id, chunk_count from sources")
-    assert dict(sources) == {
-        each: fetch_one(connection, "select count(*) from chunks where source_id = ?", (each,)) for each, _ in sources
-    }
-
-
-def _check_signs(connection: apsw.Connection, source_of: dict[int, int]) -> None:
-    signs: dict[int, bytes] = {}
-    for count, ids, sources, bits in fetch_all(connection, "select count, ids, sources, bits from signs"):
-        segment = np.frombuffer(ids, np.int64)
-        assert 0 < count == len(segment) <= 4096
-        assert [source_of[each] for each in segment.tolist()] == np.frombuffer(sources, np.int64).tolist()
-        width = len(bits) // count
-        signs |= {each: bits[at * width : (at + 1) * width] for at, each in enumerate(segment.tolist())}
-        assert len(set(segment.tolist())) == count
-    vectors = dict(fetch_all(connection, "select chunk_id, embedding from embeddings"))
-    assert set(signs) == set(vectors) & set(source_of)
-    for chunk_id, code in signs.items():
-        assert code == pack_signs(np.frombuffer(vectors[chunk_id], np.float32)[None]).tobytes()
+    assert disagreements(database) == []
 
 
 # ---------------------------------------------------------------- one at a time
