@@ -80,7 +80,7 @@ def own_directories(homes: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Read files in this process instead of one of their own, which takes most of the time of a short test."""
-    for module in ("doctor.examination", "packs.verify", "storage.adoption"):
+    for module in ("doctor.examination", "packs.pack", "storage.adoption"):
         monkeypatch.setattr(f"localmcp.{module}.run_killable", lambda _path, work, *args: work(*args))
 
 
