@@ -6,14 +6,17 @@ import hashlib
 import json
 import logging
 import os
+import re
 import shutil
+import stat
 import sys
 import tempfile
 import time
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
+from itertools import islice
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +67,46 @@ def holds_other_bytes(path: str, size: int, sha256: str) -> bool:
         return False
     with open(path, "rb") as file:
         return hashlib.sha256(file.read(HASH_AT_MOST + 1)).hexdigest() != sha256
+
+
+Freshness = Literal["fresh", "changed", "missing", "unverifiable"]
+
+
+def check_freshness(
+    uri: str | None, size: int | None, mtime_ns: int | None, sha256: str | None, adopted: bool = True
+) -> Freshness:
+    """Return whether the file still is what was indexed: by size and time, and by content if only its time differs.
+
+    A database from somewhere else (not `adopted`) names paths of another machine, or ones that it wants to be asked
+    about; looking at `\\\\host\\share` would contact a host. None of them is touched.
+    """
+    if uri is None or mtime_ns is None or not adopted:
+        return "unverifiable"
+    # A document with the uri `path#member` is in that file.
+    for place in [uri, *(uri[: mark.start()] for mark in islice(re.finditer("#", uri), 8))]:
+        try:
+            status = os.stat(place)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except (OSError, ValueError):
+            return "unverifiable"
+        if stat.S_ISREG(status.st_mode):
+            break
+        if place == uri:
+            # A device or a pipe could block, or never end.
+            return "unverifiable"
+    else:
+        return "missing"
+    if place == uri and status.st_size != size:
+        return "changed"
+    if modified_ns(status) == mtime_ns:
+        return "fresh"
+    if place != uri or size is None or size > HASH_AT_MOST or sha256 is None:
+        return "changed"
+    try:
+        return "changed" if holds_other_bytes(uri, size, sha256) else "fresh"
+    except OSError:
+        return "unverifiable"
 
 
 Signature = tuple[int, int, int, int]

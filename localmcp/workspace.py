@@ -73,10 +73,9 @@ class Workspace:
         self._add_features()
         self._add_tools()
         self._add_providers()
-        self.upkeep = Upkeep(self.library, self.settings.refresh_seconds)
+        self.upkeep = Upkeep(self.library, self.registry, self.settings.refresh_seconds)
         self.api_keys = ApiKeys(self.database)
-        for observer in (self.upkeep, self.activity):
-            self.registry.observe(observer.note_call)
+        self.registry.observe(self.activity.note_call)
 
     def _add_features(self) -> None:
         """Open what is built on the index."""

@@ -217,24 +217,31 @@ def advise_model(name: str, dimension: int) -> str:
     return f"Set their model with: {command_line('localmcp', 'config', 'set', 'model', spec_of(name, dimension))}"
 
 
+def require_model(connection: apsw.Connection, collection: Collection, model_id: int | None, ours: str) -> None:
+    """Refuse a model (its id, if the file has it, and its name) for a collection whose vectors come from another.
+
+    Raises:
+        ModelMismatch: names both.
+    """
+    sql = "select name, dimension, id from models where id = (select model_id from collections where id = ?)"
+    theirs, dimension, bound = fetch_one(connection, sql, (collection.id,)) or ("", 0, model_id)
+    if bound != model_id:
+        raise ModelMismatch(
+            f"Collection '{collection.name}' holds vectors of '{theirs}' ({dimension} dimensions), not of '{ours}'; "
+            "they cannot be mixed.",
+            hint=f"{advise_model(theirs, dimension)}   (or use another collection)",
+        )
+
+
 def claim_collection(connection: apsw.Connection, collection: Collection, model_id: int) -> Collection:
     """Bind an unbound collection to a model; a bound one must already be bound to it. Part of the write transaction.
 
     Raises:
         ModelMismatch: the collection's vectors come from another model.
     """
-    bound: Any = fetch_one(connection, "select model_id from collections where id = ?", (collection.id,))
-    if bound is None:
-        connection.execute("update collections set model_id = ? where id = ?", (model_id, collection.id))
-    elif bound != model_id:
-        (theirs, dimension), (ours, _) = (
-            fetch_one(connection, "select name, dimension from models where id = ?", (their_model,))
-            for their_model in (bound, model_id)
-        )
-        raise ModelMismatch(
-            f"Collection '{collection.name}' holds vectors of '{theirs}', not of '{ours}'; they cannot be mixed.",
-            hint=f"{advise_model(theirs, dimension)}   (or use another --collection)",
-        )
+    ours = fetch_one(connection, "select name from models where id = ?", (model_id,))
+    require_model(connection, collection, model_id, ours)
+    connection.execute("update collections set model_id = ? where id = ?", (model_id, collection.id))
     return Collection(collection.id, collection.name, collection.description, model_id)
 
 

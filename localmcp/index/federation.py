@@ -7,6 +7,7 @@ hits of several files can be compared by it: they are interleaved by relevance, 
 from __future__ import annotations
 
 import logging
+import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -89,8 +90,9 @@ class MountedFile(Protocol):
         ...
 
 
-def shown_name(name: str | int, origin: str | None) -> str:
-    """Return the name or number of something in a file, with the name of the mounted file before it: `team:deploy`."""
+def shown_name(name: str | int | bytes, origin: str | None) -> str:
+    """Return the name, number or UUID (16 bytes) of something, with the mounted file it is in before: `team:deploy`."""
+    name = str(uuid.UUID(bytes=name)) if isinstance(name, bytes) else name
     return f"{origin}:{name}" if origin else str(name)
 
 

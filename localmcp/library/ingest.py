@@ -252,14 +252,8 @@ class Library:
             run.report.add_notice(f"{NO_MODEL}: {error}")
             return None
         with self.database.read() as connection:
-            sql = "select name, dimension, id from models where id = (select model_id from collections where id = ?)"
-            bound = fetch_one(connection, sql, (collection.id,))
-            if bound and bound[2] != places.find_model(connection, embedder.identity):
-                raise ModelMismatch(
-                    f"Collection '{collection.name}' holds vectors of '{bound[0]}', not of "
-                    f"'{embedder.identity.name}'; they cannot be mixed.",
-                    hint=f"{places.advise_model(bound[0], bound[1])}   (or use another collection)",
-                )
+            model_id = places.find_model(connection, embedder.identity)
+            places.require_model(connection, collection, model_id, embedder.identity.name)
         return embedder
 
     def scanned_pages(self) -> int:

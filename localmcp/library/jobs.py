@@ -24,7 +24,7 @@ from localmcp.index.collections import visible_collections
 from localmcp.library.ledger import waiting_pages
 from localmcp.storage.database import Database, fetch_all
 from localmcp.storage.schema import utc_now
-from localmcp.tools import CallRecord, Json, ReportProgress, Scope, client_call, current_scope, use_scope
+from localmcp.tools import Json, Registry, ReportProgress, Scope, client_call, current_scope, use_scope
 
 if TYPE_CHECKING:
     from localmcp.library.ingest import Library
@@ -313,13 +313,12 @@ def work_on(connection: apsw.Connection) -> list[Work]:
 class Upkeep:
     """A thread that, while nobody asks anything, looks at the added folders again and makes the missing vectors."""
 
-    def __init__(self, library: Library, seconds: float) -> None:
-        """`seconds`: between two looks at the folders; 0 = never."""
-        self._library = library
-        self._seconds = seconds
+    def __init__(self, library: Library, registry: Registry, seconds: float) -> None:
+        """`seconds`: between two looks at the folders; 0 = never. The registry tells when somebody is at work."""
+        self._library, self._registry, self._seconds = library, registry, seconds
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
-        self._last_call = self._last_walk = time.monotonic()
+        self._last_walk = time.monotonic()
 
     def start(self) -> None:
         """Begin, once; does nothing after `stop`."""
@@ -330,10 +329,6 @@ class Upkeep:
     def stop(self) -> None:
         """End the thread after the walk or the batch that it may be on."""
         self._ended.set()
-
-    def note_call(self, _record: CallRecord) -> None:
-        """Observer of the registry: remembers that somebody is at work."""
-        self._last_call = time.monotonic()
 
     def _run(self) -> None:
         if sys.platform == "linux":
@@ -358,12 +353,12 @@ class Upkeep:
     def _walk_is_due(self) -> bool:
         """Return whether the folders wait to be looked at, and nobody is at work."""
         now = time.monotonic()
-        return 0 < self._seconds <= now - self._last_walk and now - self._last_call >= QUIET_SECONDS
+        return 0 < self._seconds <= now - self._last_walk and now - self._registry.last_call >= QUIET_SECONDS
 
     def _pause(self) -> bool:
         """Wait while calls come; true when the work must stop, also for a walk that is due."""
         begin = time.monotonic()
-        while time.monotonic() - self._last_call < 1.0 and time.monotonic() - begin < LONGEST_PAUSE:
+        while time.monotonic() - self._registry.last_call < 1.0 and time.monotonic() - begin < LONGEST_PAUSE:
             if self._ended.wait(0.1):
                 return True
         return self._walk_is_due() or self._ended.is_set()

@@ -5,18 +5,16 @@ from __future__ import annotations
 import json
 import os
 import re
-import stat
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
-from itertools import islice
 from pathlib import PurePath
 from typing import Any, Literal, get_args
 
 import apsw
 
 from localmcp.errors import InvalidInput, NotFound
-from localmcp.files import HASH_AT_MOST, holds_other_bytes, modified_ns, unicode_path
+from localmcp.files import HASH_AT_MOST, check_freshness, unicode_path
 from localmcp.humanize import counted
 from localmcp.index.collections import Collection
 from localmcp.index.drafts import WORD_ONLY
@@ -422,45 +420,3 @@ def _unknown(connection: apsw.Connection, names: Mapping[int, str], path: str) -
     if os.path.lexists(path):
         return f"not seen yet; refresh looks at {outer} again"
     return f"there was never such a file in {outer}"
-
-
-# ---------------------------------------------------------------- the file on the disk
-
-Freshness = Literal["fresh", "changed", "missing", "unverifiable"]
-
-
-def check_freshness(
-    uri: str | None, size: int | None, mtime_ns: int | None, sha256: str | None, adopted: bool = True
-) -> Freshness:
-    """Return whether the file still is what was indexed: by size and time, and by content if only its time differs.
-
-    A database from somewhere else (not `adopted`) names paths of another machine, or ones that it wants to be asked
-    about; looking at `\\\\host\\share` would contact a host. None of them is touched.
-    """
-    if uri is None or mtime_ns is None or not adopted:
-        return "unverifiable"
-    # A document with the uri `path#member` is in that file.
-    for place in [uri, *(uri[: mark.start()] for mark in islice(re.finditer("#", uri), 8))]:
-        try:
-            status = os.stat(place)
-        except (FileNotFoundError, NotADirectoryError):
-            continue
-        except (OSError, ValueError):
-            return "unverifiable"
-        if stat.S_ISREG(status.st_mode):
-            break
-        if place == uri:
-            # A device or a pipe could block, or never end.
-            return "unverifiable"
-    else:
-        return "missing"
-    if place == uri and status.st_size != size:
-        return "changed"
-    if modified_ns(status) == mtime_ns:
-        return "fresh"
-    if place != uri or size is None or size > HASH_AT_MOST or sha256 is None:
-        return "changed"
-    try:
-        return "changed" if holds_other_bytes(uri, size, sha256) else "fresh"
-    except OSError:
-        return "unverifiable"

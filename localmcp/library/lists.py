@@ -18,6 +18,7 @@ from urllib.parse import quote, unquote
 import apsw
 
 from localmcp.errors import NotFound
+from localmcp.files import Freshness, check_freshness
 from localmcp.humanize import cut_to, quoted
 from localmcp.index.collections import choose_collections, unread_languages, visible_collections, visible_ids
 from localmcp.index.federation import Wanted
@@ -25,10 +26,10 @@ from localmcp.index.filters import Filters, parse_range, path_condition
 from localmcp.index.search import Index
 from localmcp.index.vector_queue import waiting, word_only_passages
 from localmcp.library.answers import lean_sources
-from localmcp.library.ledger import Freshness, check_freshness, range_below, waiting_pages
-from localmcp.library.names import explain_empty_filter, parse_collection, sources_named, spelled
+from localmcp.library.ledger import range_below, waiting_pages
+from localmcp.library.names import explain_empty_filter, sources_named, spelled
 from localmcp.library.read import SELECT_ITEM, DocumentReader, source_item
-from localmcp.library.search import NO_DOCUMENTS
+from localmcp.library.search import NO_DOCUMENTS, parse_collection
 from localmcp.storage.database import Database, fetch_all, fetch_column, fetch_one
 from localmcp.tools import MOST_INTEGER, Json, Param, current_scope, integer_or_string, tool, without_none
 from localmcp.wording.normalize import fold, index_text

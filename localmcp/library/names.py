@@ -23,25 +23,11 @@ from localmcp.schemas import did_you_mean, nearest, one_or_more, without_surroga
 from localmcp.storage.database import fetch_all, fetch_column, fetch_one
 from localmcp.wording.normalize import fold
 
-MOUNT = "mount:"
+Id = tuple[uuid.UUID, str | None]
+"""An id as a tool takes it, and the mounted file that it belongs to, if the caller says so."""
 DOCUMENT_URI = "localmcp://document/"
 """Begins the address of a document as a resource."""
 _SHORT = re.compile(r"[0-9a-f]{8}[0-9a-f-]{0,27}", re.IGNORECASE)
-
-
-@dataclass(frozen=True, slots=True)
-class Id:
-    """An id as a tool takes it."""
-
-    uuid: uuid.UUID
-    origin: str | None = None
-    """The mounted file that it belongs to, if the caller says so."""
-
-
-def shown_id(value: str | bytes, origin: str | None) -> str:
-    """Return the id of a chunk (16 bytes) or a source (text), with the name of the mounted file before it."""
-    bare = str(uuid.UUID(bytes=value)) if isinstance(value, bytes) else value
-    return f"{origin}:{bare}" if origin else bare
 
 
 def is_uuid(text: str) -> bool:
@@ -51,22 +37,6 @@ def is_uuid(text: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def parse_collection(federation: Federation, name: str | None) -> tuple[str | None, str | None]:
-    """Return (mounted file, collection) of `mount:NAME`, `mount:NAME/COLLECTION`, a collection, or a mounted file."""
-    if not name:
-        return None, None
-    if name.startswith(MOUNT):
-        origin, _, collection = name.removeprefix(MOUNT).partition("/")
-        if not origin:
-            raise InvalidInput(f"collection: '{name}' names no mounted file; use mount:NAME or mount:NAME/COLLECTION.")
-        return origin, collection or None
-    if any(file.name == name for file in federation.mounted()[0]):
-        with federation.own.database.read() as connection:
-            if name.casefold() not in {owner.name.casefold() for owner in visible_collections(connection)}:
-                return name, None
-    return None, name
 
 
 def spelled(path: str) -> str:
@@ -198,7 +168,7 @@ def resolve_source(
     def look(index: Index, mounted: str | None) -> Id | None:
         with index.database.read() as connection:
             source = find_source(connection, bare, collection=collection)
-        return Id(uuid.UUID(source.uuid), mounted) if source else None
+        return (uuid.UUID(source.uuid), mounted) if source else None
 
     for identity in federation.look(look, mount or origin, Wanted(document=bare)):
         return identity
@@ -229,7 +199,7 @@ def resolve_chunk(federation: Federation, field: str, name: str) -> Id | None:
             rows: list[Any] = [row for row in fetch_all(connection, sql, (first, last)) if row[1] in visible]
         if len(rows) > 1:
             raise Ambiguous(f"'{name}' begins the ids of several passages.", hint="Give the whole id.")
-        return Id(uuid.UUID(bytes=rows[0][0]), mounted) if rows else None
+        return (uuid.UUID(bytes=rows[0][0]), mounted) if rows else None
 
     return next(federation.look(look, origin, Wanted(chunk=text)), None)
 

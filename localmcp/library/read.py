@@ -13,13 +13,14 @@ from itertools import accumulate
 from typing import Annotated, Any
 
 from localmcp.errors import InvalidInput, LocalMCPError, NotFound
+from localmcp.files import check_freshness
 from localmcp.humanize import counted, cut_to
 from localmcp.index.collections import visible_collections
-from localmcp.index.federation import Wanted
+from localmcp.index.federation import Wanted, shown_name
 from localmcp.index.passages import Passage, find_passage, passages_of_source, read_metadata
 from localmcp.index.search import Index, SearchRequest
 from localmcp.library.answers import SHEETS, cite, count_line_ends, lean_context, lean_document, lean_verification
-from localmcp.library.ledger import check_freshness, documents_in
+from localmcp.library.ledger import documents_in
 from localmcp.library.names import (
     Ambiguous,
     find_source,
@@ -27,7 +28,6 @@ from localmcp.library.names import (
     nearest_hint,
     resolve_chunk,
     resolve_source,
-    shown_id,
     split_mount,
 )
 from localmcp.library.search import PassageSearch
@@ -90,7 +90,7 @@ class DocumentReader(PassageSearch):
 
         def look(index: Index, origin: str | None) -> Json | None:
             with index.database.read() as connection:
-                target = find_passage(connection, identity.uuid.bytes) if identity else None
+                target = find_passage(connection, identity[0].bytes) if identity else None
                 visible = {collection.id for collection in visible_collections(connection)}
                 if target is None or target.collection_id not in visible:
                     return None
@@ -102,9 +102,9 @@ class DocumentReader(PassageSearch):
             count = len(nearest) if budget is None else max(sum(used <= budget for used in sums), 1)
             shown = sorted(nearest[:count], key=lambda passage: passage.position)
             result = {
-                "targetChunkId": shown_id(target.chunk_uuid, origin),
+                "targetChunkId": shown_name(target.chunk_uuid, origin),
                 "window": window,
-                "sourceId": shown_id(target.source_uuid, origin),
+                "sourceId": shown_name(target.source_uuid, origin),
                 "sourceTitle": target.title,
                 "sourceType": target.source_type,
                 "chunkTotal": target.chunk_total,
@@ -125,8 +125,8 @@ class DocumentReader(PassageSearch):
             }
             return without_none(result)
 
-        wanted = Wanted(chunk=identity.uuid.hex if identity else "")
-        if identity and (result := next(self.federation.look(look, identity.origin, wanted), None)):
+        wanted = Wanted(chunk=identity[0].hex if identity else "")
+        if identity and (result := next(self.federation.look(look, identity[1], wanted), None)):
             return result
         raise NotFound(f"Chunk not found: {chunkId}", hint="Use an id that search returned.")
 
@@ -224,11 +224,11 @@ class DocumentReader(PassageSearch):
         elsewhere: Json | None = None
 
         def look(index: Index, origin: str | None) -> tuple[bool, Json] | None:
-            identity = cited.uuid if cited and cited.origin in (None, origin) else None
+            identity = cited[0] if cited and cited[1] in (None, origin) else None
             return _find_quote(index, origin, words, quote, identity) if words else None
 
         for is_cited, verification in self.federation.look(
-            look, wanted=Wanted(document=str(cited.uuid)) if cited else None
+            look, wanted=Wanted(document=str(cited[0])) if cited else None
         ):
             if is_cited or cited is None:
                 return verification
@@ -269,7 +269,7 @@ def source_item(row: Any, adopted: bool, origin: str | None) -> Json:
         with suppress(OverflowError, OSError, ValueError):
             changed = utc_text(datetime.fromtimestamp(mtime_ns / 1e9, UTC))
     item = {
-        "id": shown_id(uuid, origin),
+        "id": shown_name(uuid, origin),
         "title": title,
         "sourceType": kind,
         "metadata": read_metadata(metadata),
@@ -317,7 +317,7 @@ def _read_passages(
 
 def _chunk(passage: Passage, origin: str | None) -> Json:
     return {
-        "id": shown_id(passage.chunk_uuid, origin), "content": passage.text, "chunkIndex": passage.position,
+        "id": shown_name(passage.chunk_uuid, origin), "content": passage.text, "chunkIndex": passage.position,
     }  # fmt: skip
 
 
@@ -435,8 +435,8 @@ def _find_quote(
     verification = {
         "verdict": "exact",
         "message": f"The words stand there {as_quoted}{stale}.",
-        "chunkId": shown_id(passage.chunk_uuid, origin),
-        "sourceId": shown_id(passage.source_uuid, origin),
+        "chunkId": shown_name(passage.chunk_uuid, origin),
+        "sourceId": shown_name(passage.source_uuid, origin),
         "sourceTitle": passage.title,
         "citation": cite(passage, match.span() if match else None),
         "freshness": freshness,

@@ -11,21 +11,22 @@ from itertools import accumulate
 from typing import Annotated, Any, Literal
 
 from localmcp.errors import InvalidInput
-from localmcp.index.collections import visible_ids
-from localmcp.index.federation import Federation
+from localmcp.files import check_freshness
+from localmcp.index.collections import visible_collections, visible_ids
+from localmcp.index.federation import Federation, shown_name
 from localmcp.index.filters import Filters, parse_range
 from localmcp.index.fusion import ARM_DEPTH, has_digit, unmentioned
 from localmcp.index.keyword import inverse_frequency
 from localmcp.index.search import Hit, Index, SearchOutcome, SearchRequest
 from localmcp.library.answers import cite, excerpt_around, excerpts, lean_search
-from localmcp.library.ledger import check_freshness
-from localmcp.library.names import explain_empty_filter, parse_collection, resolve_source, shown_id, spelled
+from localmcp.library.names import explain_empty_filter, resolve_source, spelled
 from localmcp.readers.outline import signals
 from localmcp.storage.database import fetch_one
 from localmcp.tables.documents import tables_among
 from localmcp.tools import Json, Param, current_scope, integer_or_string, tool, without_none
 from localmcp.wording.normalize import fold, stop_words
 
+MOUNT = "mount:"
 GROUPED_CHARS = 120
 """Characters of a passage that represents its document where a language model reads it."""
 NO_DOCUMENTS = "There are no documents yet. They are added with: localmcp add FOLDER"
@@ -104,7 +105,7 @@ class PassageSearch:
         first, after = parse_range(since, until)
         filters = Filters(
             partitions=(partition,) if partition else (),
-            source_ids=(str(source.uuid),) if source else (),
+            source_ids=(str(source[0]),) if source else (),
             source_types=(sourceType,) if sourceType else (),
             path_prefix=spelled(os.path.expanduser(pathPrefix)) if pathPrefix else None,
             metadata={**(metadata or {}), **({"tags": tag} if tag else {})},
@@ -112,7 +113,7 @@ class PassageSearch:
             until=after,
         )
         names = (name,) if name else None
-        origin = origin or (source.origin if source else None)
+        origin = origin or (source[1] if source else None)
         if cursor and not re.fullmatch(r"\d{1,4}", cursor, re.ASCII):
             raise InvalidInput("cursor: it is none; leave it out to start at the first page.")
         request = SearchRequest(query, mode, limit, int(cursor or 0), names, filters, sort=sort)
@@ -195,11 +196,27 @@ class PassageSearch:
         return self.federation.search(replace(request, spread=spread), origin), {}
 
 
+def parse_collection(federation: Federation, name: str | None) -> tuple[str | None, str | None]:
+    """Return (mounted file, collection) of `mount:NAME`, `mount:NAME/COLLECTION`, a collection, or a mounted file."""
+    if not name:
+        return None, None
+    if name.startswith(MOUNT):
+        origin, _, collection = name.removeprefix(MOUNT).partition("/")
+        if not origin:
+            raise InvalidInput(f"collection: '{name}' names no mounted file; use mount:NAME or mount:NAME/COLLECTION.")
+        return origin, collection or None
+    if any(file.name == name for file in federation.mounted()[0]):
+        with federation.own.database.read() as connection:
+            if name.casefold() not in {owner.name.casefold() for owner in visible_collections(connection)}:
+                return name, None
+    return None, name
+
+
 def _group_by_document(hits: Sequence[Hit]) -> tuple[list[Hit], dict[str, int]]:
     """Return the best hit of each document, and by source id how many more hits it has."""
     best, more = dict[str, Hit](), Counter[str]()
     for hit in hits:
-        document = shown_id(hit.passage.source_uuid, hit.origin)
+        document = shown_name(hit.passage.source_uuid, hit.origin)
         more[document] += document in best
         best.setdefault(document, hit)
     return list(best.values()), more
@@ -256,7 +273,7 @@ def _explanation(outcome: SearchOutcome) -> Json:
 def _search_hit(hit: Hit, explain: bool, adopted: bool) -> Json:
     passage, scores = hit.passage, hit.scores
     adopted = adopted and hit.origin is None
-    chunk_id = shown_id(passage.chunk_uuid, hit.origin)
+    chunk_id = shown_name(passage.chunk_uuid, hit.origin)
     highlight = hit.highlight
     # To tens for a caller bound to collections, as word statistics would tell of the others.
     is_bound = current_scope().collections is not None
@@ -284,7 +301,7 @@ def _search_hit(hit: Hit, explain: bool, adopted: bool) -> Json:
     fields = {
         "id": chunk_id,
         "chunkId": chunk_id,
-        "sourceId": shown_id(passage.source_uuid, hit.origin),
+        "sourceId": shown_name(passage.source_uuid, hit.origin),
         "sourceTitle": passage.title,
         "sourceType": passage.source_type,
         "content": passage.text.strip(),

@@ -19,6 +19,8 @@ from localmcp.index.collections import (
     ensure_collection,
     ensure_model,
     ensure_partition,
+    find_model,
+    require_model,
     visible_collections,
 )
 from localmcp.index.drafts import (
@@ -37,7 +39,7 @@ from localmcp.index.sources import keep_version, put_source, trash_sources
 from localmcp.index.vector import Made
 from localmcp.milvus.collection import Milvus
 from localmcp.models import Embedder, LazyEmbedder
-from localmcp.records.retriever import explain_misses, find_named, find_on_server, require_our_model
+from localmcp.records.retriever import explain_misses, find_named, find_on_server
 from localmcp.schemas import Json, did_you_mean, without_none
 from localmcp.storage.database import Database, fetch_all, fetch_column, fetch_one
 from localmcp.tools import Param, current_scope, hidden_change
@@ -196,7 +198,8 @@ class Records:
         embedder = self.embedder.get()
         if own is not None:
             with self.database.read() as connection:
-                require_our_model(connection, own, embedder.identity)
+                model_id = find_model(connection, embedder.identity)
+                require_model(connection, own, model_id, embedder.identity.name)
         return embedder
 
     # ------------------------------------------------------------ deleting

@@ -13,10 +13,10 @@ from localmcp.errors import InvalidInput, LocalMCPError, ModelMismatch, NotFound
 from localmcp.humanize import choices
 from localmcp.index.collections import (
     Collection,
-    advise_model,
     find_model,
     find_partition,
     hint_for,
+    require_model,
     visible_collections,
 )
 from localmcp.index.filters import SOURCE_COLUMNS, Condition, Filters, comparisons, parse_condition, parse_range
@@ -24,7 +24,7 @@ from localmcp.index.passages import Match, Row, best_matches, load_rows, nearest
 from localmcp.index.search import Index, SearchOutcome, SearchRequest
 from localmcp.milvus.collection import Milvus, MilvusCollection, MilvusRow, filters_text
 from localmcp.milvus.mounted import MilvusFile
-from localmcp.models import LazyEmbedder, ModelIdentity
+from localmcp.models import LazyEmbedder
 from localmcp.schemas import did_you_mean
 from localmcp.storage.database import Database, fetch_column, fetch_one
 from localmcp.tools import Json, Param, current_scope, integer_or_string, tool, without_none
@@ -125,7 +125,8 @@ class Retriever:
         else:
             vectors = self._embed(cleaned)
             with self.database.read() as connection:
-                require_our_model(connection, own, self.embedder.get().identity)
+                ours = self.embedder.get().identity
+                require_model(connection, own, find_model(connection, ours), ours.name)
                 matches = nearest_to_any(connection, self.index, own, filters, vectors, top_k)
                 rows = load_rows(connection, own.id, [match.chunk_id for match in matches])
         if not matches and filters.condition and own is not None:
@@ -190,23 +191,6 @@ def _combined(
         notices += [notice for notice in outcome.notices if notice not in notices]
         scores.append({hit.passage.chunk_id: hit.scores.combined / 100 for hit in outcome.hits})
     return best_matches(scores, request.limit)
-
-
-def require_our_model(connection: apsw.Connection, collection: Collection, ours: ModelIdentity) -> None:
-    """Refuse to compare vectors of two models.
-
-    Raises:
-        ModelMismatch: the collection's come from another model; names both, with their dimensions.
-    """
-    if collection.model_id is None or find_model(connection, ours) == collection.model_id:
-        return
-    sql = "select name, dimension from models where id = ?"
-    theirs, dimension = fetch_one(connection, sql, (collection.model_id,))
-    raise ModelMismatch(
-        f"collection '{collection.name}' holds vectors of '{theirs}' ({dimension} dimensions), the model at hand is "
-        f"'{ours.name}' ({ours.dimension}).",
-        hint=f"{advise_model(theirs, dimension)}   (or use another collection)",
-    )
 
 
 def explain_misses(connection: apsw.Connection, collection: Collection, condition: Condition) -> list[str]:

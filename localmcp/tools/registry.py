@@ -313,6 +313,8 @@ class Registry:
         """Names of the tools that do what some words say, best first."""
         self.refusal: LocalMCPError | None = None
         """When set, every call raises it: settings that cannot be used still leave the tools listed."""
+        self.last_call = time.monotonic()
+        """When the last call ended, by the monotonic clock."""
 
     def add_service(self, service: object) -> None:
         """Register every marked method of `service`."""
@@ -473,6 +475,7 @@ class Registry:
                 raise
             finally:
                 _running.reset(token)
+                self.last_call = time.monotonic()
                 seconds = time.perf_counter() - start
                 record = CallRecord(name, arguments, inside, started_at, seconds, failure, answer, via)
                 for observer in self.observers:

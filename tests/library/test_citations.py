@@ -13,7 +13,7 @@ from desk import Desk
 from folders import column
 
 from localmcp.errors import NotFound
-from localmcp.library.ledger import check_freshness
+from localmcp.files import check_freshness
 from localmcp.tools import Scope, use_scope
 
 TEXT = """The valve is on the left.

@@ -138,7 +138,7 @@ def test_an_idle_program_notices_a_new_file_and_leaves_a_folder_alone_that_vanis
 
     monkeypatch.setattr("localmcp.library.jobs.QUIET_SECONDS", 0.0)
     monkeypatch.setattr(workspace.library, "refresh", count)
-    upkeep = Upkeep(workspace.library, 0.05)
+    upkeep = Upkeep(workspace.library, workspace.registry, 0.05)
     upkeep.start()
     assert rounds.acquire(timeout=60)
     write(notes / "second.md", "# Second\n\nA new note about barometers.\n")
@@ -157,12 +157,12 @@ def test_what_was_added_without_waiting_is_found_by_meaning_soon_also_while_call
     assert workspace.library.add_paths([note], wait=False).waiting == 1
     monkeypatch.setattr("localmcp.library.jobs.POLL_SECONDS", 0.02)
     monkeypatch.setattr("localmcp.library.jobs.LONGEST_PAUSE", 0.1)
-    upkeep = Upkeep(workspace.library, 0.05 if are_calls_coming else 0)
+    upkeep = Upkeep(workspace.library, workspace.registry, 0.05 if are_calls_coming else 0)
     upkeep.start()
     deadline = time.monotonic() + 60
     while workspace.knowledge.get_stats()["chunksWithoutEmbeddings"] and time.monotonic() < deadline:
         if are_calls_coming:
-            upkeep.note_call(None)  # type: ignore[arg-type]
+            workspace.registry.last_call = time.monotonic()
         time.sleep(0.02)
     upkeep.stop()
     assert workspace.knowledge.get_stats()["chunksWithoutEmbeddings"] == 0
