@@ -79,15 +79,16 @@ class Library:
         used, a title for a folder; ModelMismatch if the collection's vectors come from another model, with nothing
         changed; NeedsConfirmation if many files of a folder are gone, and were left as they are (`refresh` confirms).
         """
-        options = check_options(title, source_type, metadata)
-        options = changed(options, include_hidden=include_hidden, patterns=tuple(patterns))
-        run = Progress(progress)
-        targets = find_targets(paths, options)
+        said = check_options(title, source_type, metadata)
+        run, targets = Progress(progress), find_targets(paths, said.title)
         with self._running:
             destination, partition_id = self._open_collection(collection, partition)
             for path in (path for path, kind in targets.items() if kind is None):
                 run.report.add_problem(path, "no such file or folder")
-            said = Root("", "file", destination.id, partition_id, options)
+            said = changed(
+                said, collection_id=destination.id, partition_id=partition_id, include_hidden=include_hidden,
+                patterns=tuple(patterns),
+            )  # fmt: skip
             plans = plan_adding(self.database, targets, said, self.settings, run.report)
             questions = set_aside(plans)
             self._carry_out(destination, plans, run, remember=remember)
@@ -325,11 +326,11 @@ class Library:
         """
         from localmcp.readers.readers import read_text  # 60 ms: every reader
 
-        options = check_options(None, source_type, metadata)
+        said = check_options(None, source_type, metadata)
         document = read_text(text, title)
         data = document.text.encode()
         owner, partition_id = self._open_collection(collection, partition)
-        said = Root("", "file", owner.id, partition_id, options)
+        said = changed(said, collection_id=owner.id, partition_id=partition_id)
         window = window_for(self._model(owner, Progress()))
         draft = draft_source(document, window, said, uri, hashlib.sha256(data).hexdigest(), len(data))
         test = "uri = :uri" if uri else "uri is null and title = :title"

@@ -7,7 +7,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import PurePath
 from typing import Any, Literal, get_args
 
@@ -33,49 +33,42 @@ SOURCE_TYPES: tuple[SourceType, ...] = get_args(SourceType)
 # ---------------------------------------------------------------- what was added
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What was said of a file or folder when it was added; None, {} and () leave it to an outer folder."""
+@dataclass(slots=True)
+class Root:
+    """A file or folder that the person added; what is None or empty was not said of it, so an outer folder's holds."""
 
+    path: str
+    kind: Kind
+    collection_id: int
+    partition_id: int | None = None
+    id: int | None = None
     title: str | None = None
     source_type: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
     include_hidden: bool = False
     patterns: tuple[str, ...] = ()
 
-
-@dataclass(slots=True)
-class Root:
-    """A file or folder that the person added."""
-
-    path: str
-    kind: Kind
-    collection_id: int
-    partition_id: int | None = None
-    options: Options = Options()
-    id: int | None = None
-
     @property
     def values(self) -> tuple[Any, ...]:
         """What is stored with every source of it."""
-        return self.partition_id, self.options.title, self.options.source_type, self.options.metadata
+        return self.partition_id, self.title, self.source_type, self.metadata
 
     def within(self, owner: Root | None) -> Root:
         """Return a root that inherits what is not said of it from the root at or above it."""
         if owner is None:
             return self
-        own, outer = self.options, owner.options
-        options = Options(
-            own.title or (outer.title if owner.path == self.path else None),
-            own.source_type or outer.source_type,
-            {**outer.metadata, **own.metadata},
-            own.include_hidden or outer.include_hidden,
-            own.patterns or outer.patterns,
+        return replace(
+            self,
+            partition_id=owner.partition_id if self.partition_id is None else self.partition_id,
+            title=self.title or (owner.title if owner.path == self.path else None),
+            source_type=self.source_type or owner.source_type,
+            metadata={**owner.metadata, **self.metadata},
+            include_hidden=self.include_hidden or owner.include_hidden,
+            patterns=self.patterns or owner.patterns,
         )
-        partition_id = owner.partition_id if self.partition_id is None else self.partition_id
-        return Root(self.path, self.kind, self.collection_id, partition_id, options)
 
 
+_OPTIONS = ("title", "source_type", "metadata", "include_hidden", "patterns")
 WATCHED = "kind in ('file', 'folder')"
 """Selects the roots that the person has not removed; of the others the kind is `removed file` or `removed folder`."""
 
@@ -89,16 +82,15 @@ def roots_of(connection: apsw.Connection, collection_ids: Iterable[int], *, remo
     ids, roots = set(collection_ids), list[Root]()
     for path, kind, collection_id, partition_id, options, number in fetch_all(connection, sql):
         if collection_id in ids:
-            stored: dict[str, Any] = {"patterns": (), **json.loads(options)}
-            stored["patterns"] = tuple(stored["patterns"])
-            kind = kind.removeprefix("removed ")
-            roots.append(Root(path, kind, collection_id, partition_id, Options(**stored), number))
+            said: dict[str, Any] = json.loads(options)
+            said["patterns"] = tuple(said.get("patterns", ()))
+            roots.append(Root(path, kind.removeprefix("removed "), collection_id, partition_id, number, **said))
     return roots
 
 
 def save_root(connection: apsw.Connection, root: Root) -> None:
     """Remember a root and fill in its id. Part of the caller's write transaction."""
-    options = {name: value for name, value in asdict(root.options).items() if value}
+    options = {name: value for name in _OPTIONS if (value := getattr(root, name))}
     sql = """
         insert into roots (path, collection_id, partition_id, kind, options, added_at) values (?, ?, ?, ?, ?, ?)
         on conflict (path, collection_id) do update set
@@ -130,8 +122,11 @@ def owner_of(path: str, roots: Sequence[Root]) -> Root | None:
     return max(above, key=lambda root: len(root.path), default=None)
 
 
-def check_options(title: str | None, source_type: str | None, metadata: Mapping[str, Any] | None) -> Options:
-    """Return the options, as they can be stored; InvalidInput for an unknown source type, or metadata not of JSON."""
+def check_options(title: str | None, source_type: str | None, metadata: Mapping[str, Any] | None) -> Root:
+    """Return a root of no path and collection yet, of which this is said, as it can be stored.
+
+    InvalidInput for an unknown source type, or metadata not of JSON.
+    """
     if source_type is not None and source_type not in SOURCE_TYPES:
         raise InvalidInput(f"source type {source_type!r} is unknown; use one of {', '.join(SOURCE_TYPES)}.")
     line = " ".join(without_surrogates(title or "").split())[:200]
@@ -139,10 +134,11 @@ def check_options(title: str | None, source_type: str | None, metadata: Mapping[
         text = json.dumps(dict(metadata or {}), ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidInput(f"metadata cannot be stored as JSON: {error}.") from error
-    return Options(line or None, source_type, json.loads(without_surrogates(text)))
+    stored = json.loads(without_surrogates(text))
+    return Root("", "file", 0, title=line or None, source_type=source_type, metadata=stored)
 
 
-def find_targets(paths: Iterable[str | os.PathLike[str]], options: Options) -> dict[str, Kind | None]:
+def find_targets(paths: Iterable[str | os.PathLike[str]], title: str | None) -> dict[str, Kind | None]:
     """Return resolved path -> kind, None for one that does not exist; NotFound if none does, InvalidInput for an empty
     path, a title for a folder, or a name that is not Unicode."""
     targets: dict[str, Kind | None] = {}
@@ -153,7 +149,7 @@ def find_targets(paths: Iterable[str | os.PathLike[str]], options: Options) -> d
         if path != unicode_path(path):
             raise InvalidInput(f"{unicode_path(path)}: {NOT_UNICODE}.", hint="Rename it, and add it again.")
         targets[path] = "folder" if os.path.isdir(path) else "file" if os.path.lexists(path) else None
-        if targets[path] == "folder" and options.title:
+        if targets[path] == "folder" and title:
             raise InvalidInput(f"title: {path} is a folder; only a single file can be given a title.")
     if not any(targets.values()):
         raise NotFound(f"There is no file or folder {', '.join(targets) or 'named'}.")

@@ -345,7 +345,7 @@ class LibraryTools:
             watched = watched_paths(connection, self._settings)
         allowed = [(os.path.realpath(folder), WalkRules(watched=watched)) for folder in self._settings.folders]
         allowed += [
-            (root.path, WalkRules(root.options.include_hidden, root.options.patterns, watched=watched))
+            (root.path, WalkRules(root.include_hidden, root.patterns, watched=watched))
             for root in self._library.roots()
         ]
         above = [pair for pair in allowed if below(os.path.normcase(real), os.path.normcase(pair[0]))]

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Literal
 
 from localmcp.config import Settings
 from localmcp.errors import LocalMCPError, ScannedDocument, UnreadableDocument
@@ -61,22 +61,19 @@ class Task:
 
 @dataclass(slots=True)
 class Reading:
-    """The result of reading a file, or one document in it: a `draft`, or `unchanged`, or the reason why not."""
+    """The result of reading a file, or one document in it."""
 
-    size: int = 0
-    mtime_ns: int | None = 0
+    size: int
+    mtime_ns: int | None
     sha256: str | None = None
     """Of the whole file."""
+    outcome: Literal["read", "unchanged", "empty", "skipped", "failed"] = "failed"
+    """`empty`: there is nothing in the file but white space."""
+    reason: str = ""
+    """Why it was skipped or failed; of what was read, what in it could not be read as it was meant."""
     draft: SourceDraft | None = None
-    unchanged: bool = False
-    empty: bool = False
-    """There is nothing in the file but white space."""
-    skipped: str = ""
-    failed: str = ""
     member: str = ""
     """Name of the document inside the file; empty for the file itself."""
-    remark: str = ""
-    """What in the draft could not be read as it was meant."""
     pages: int = 0
     """Of a scan, which is skipped: how many wait for text recognition."""
 
@@ -117,7 +114,7 @@ def read_groups(tasks: Sequence[Task], window: Window, settings: Settings) -> It
     with WorkerPool(work, workers=workers, limits=limits, size=lambda task: task.file.size) as pool:
         for answer in pool.run(tasks):
             file = answer.item.file
-            given_up = Reading(file.size, file.mtime_ns, failed=answer.failure)
+            given_up = Reading(file.size, file.mtime_ns, reason=answer.failure)
             reading = None if answer.finished else answer.value or given_up
             group.append((answer.item, reading))
             chunks += len(reading.draft.chunks) if reading and reading.draft else 0
@@ -140,19 +137,19 @@ def read_file(window: Window, max_bytes: int, task: Task) -> Iterator[Reading]:
         yield from _read(reading, window, max_bytes, task)
         return
     except OSError as error:
-        reading.failed = f"{CANNOT_BE_READ}: {(error.strerror or str(error)).lower()}"
+        reading.reason = f"{CANNOT_BE_READ}: {(error.strerror or str(error)).lower()}"
     except ScannedDocument as error:
-        reading.skipped, reading.pages = str(error), error.pages
+        reading.outcome, reading.reason, reading.pages = "skipped", str(error), error.pages
     except LocalMCPError as error:
-        reading.failed = str(error)
+        reading.reason = str(error)
     except MemoryError:
         raise
     except RecursionError:
-        reading.failed = "it is nested too deeply"
+        reading.reason = "it is nested too deeply"
     except Exception as error:
         # A hostile file must not fill the terminal; `localmcp why` tells the reason, `-v` where it was raised.
         log.debug("%s cannot be indexed", task.file.path, exc_info=True)
-        reading.failed = f"unexpected {type(error).__name__}: {error}"[:300]
+        reading.reason = f"unexpected {type(error).__name__}: {error}"[:300]
     yield reading
 
 
@@ -166,7 +163,7 @@ def _read(reading: Reading, window: Window, max_bytes: int, task: Task) -> Itera
         choice = choose_reader(file.read(8192), path.name, archive=root.kind == "file")
         why_not = choice.why_skipped(status.st_size, max_bytes)
         if why_not and status.st_size:
-            yield replace(reading, skipped=why_not)
+            yield replace(reading, outcome="skipped", reason=why_not)
             return
         file.seek(0)
         digest, is_blank = hashlib.sha256(), True
@@ -177,9 +174,9 @@ def _read(reading: Reading, window: Window, max_bytes: int, task: Task) -> Itera
         reading.sha256 = digest.hexdigest()
         is_known = entry is not None and entry.status == "indexed" and not task.again and task.recognize is None
         if is_known and entry and entry.sha256 == reading.sha256:
-            yield replace(reading, unchanged=True)
+            yield replace(reading, outcome="unchanged")
         elif is_blank:
-            yield replace(reading, skipped=why_not or "only white space", empty=True)
+            yield replace(reading, outcome="empty", reason=why_not or "only white space")
         else:
             for document in read_documents(file, path.name, choice, max_bytes=max_bytes, recognize=task.recognize):
                 yield _drafted(reading, document, window, root, str(path), file)
@@ -205,16 +202,16 @@ def open_regular(path: Path) -> Generator[BinaryIO]:
 def _drafted(reading: Reading, document: Document, window: Window, root: Root, path: str, file: BinaryIO) -> Reading:
     member, sha256, size = document.member, reading.sha256 or "", reading.size
     if document.scan_pages is not None:
-        return replace(reading, skipped=document.failure, member=member, pages=document.scan_pages)
+        return replace(reading, outcome="skipped", reason=document.failure, member=member, pages=document.scan_pages)
     if document.failure:
-        return replace(reading, failed=document.failure, member=member)
+        return replace(reading, reason=document.failure, member=member)
     if member:
         # A document inside a file changes when its own text does.
         data = document.text.encode()
         values = json.dumps(document.metadata, sort_keys=True, ensure_ascii=False).encode()
         sha256, size = hashlib.sha256(values + b"\0" + data).hexdigest(), len(data)
-        metadata = {**root.options.metadata, "container": path, "parent": member_uri(path, document.parent)}
-        root = replace(root, options=replace(root.options, title=None, metadata=metadata))
+        metadata = {**root.metadata, "container": path, "parent": member_uri(path, document.parent)}
+        root = replace(root, title=None, metadata=metadata)
 
     def read_again() -> bytes:
         file.seek(0)
@@ -222,7 +219,7 @@ def _drafted(reading: Reading, document: Document, window: Window, root: Root, p
 
     uri, whole_file = member_uri(path, member), None if member else read_again
     draft = draft_source(document, window, root, uri, sha256, size, reading.mtime_ns, whole_file)
-    return replace(reading, draft=draft, member=member, remark=document.remark)
+    return replace(reading, outcome="read", reason=document.remark, draft=draft, member=member)
 
 
 def member_uri(path: str, member: str) -> str:
@@ -238,8 +235,7 @@ def draft_source(
 
     What was said of the root wins over the document's own values.
     """
-    options = root.options
-    title = options.title or document.title
+    title = root.title or document.title
     chunks = split(replace(document, title=title), window.count_tokens, limit=window.limit)
     if document.markup == "code":
         # The language that most of six passages, spread over it, have.
@@ -247,7 +243,7 @@ def draft_source(
         language = max(votes, key=votes.__getitem__, default=None) or DEFAULT_LANGUAGE
     else:
         language = detect_language(_prose(document.text)) or DEFAULT_LANGUAGE
-    metadata = with_said(document.metadata, options.metadata)
+    metadata = with_said(document.metadata, root.metadata)
     # What SQLite cannot hold is said of this file, before it is in a transaction with others.
     json.dumps([title, metadata], ensure_ascii=False).encode()
     by_word_only = is_data_file(uri or "")
@@ -258,7 +254,7 @@ def draft_source(
         kind = WORD_ONLY if by_word_only or is_data(chunk.text) else chunk.kind
         drafts.append(draft_chunk(chunk, title, title, spoken, kind, with_words=True))
     return SourceDraft(
-        root.collection_id, root.partition_id, title, options.source_type or document.source_type, document.format,
+        root.collection_id, root.partition_id, title, root.source_type or document.source_type, document.format,
         uri, sha256, size, mtime_ns, language, metadata, drafts, document.date, document.date_from,
         tables=describe_tables(uri or title, document.text, read),
     )  # fmt: skip

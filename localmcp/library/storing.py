@@ -9,7 +9,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import PurePath
-from typing import NamedTuple
 
 import apsw
 
@@ -17,7 +16,7 @@ from localmcp.config import Settings
 from localmcp.errors import Interrupted
 from localmcp.humanize import counted
 from localmcp.index.collections import Collection
-from localmcp.index.drafts import SourceDraft
+from localmcp.index.drafts import SourceDraft, draft_chunk
 from localmcp.index.sources import Indexed, Pending, keep_version, put_source, restore_source, trash_sources
 from localmcp.library import ledger
 from localmcp.library.jobs import Progress, Report, note_files
@@ -25,10 +24,11 @@ from localmcp.library.ledger import Entry, Kind, Root
 from localmcp.library.reading import CANNOT_BE_READ, REACHED_BY_LINK, Reading, Step, Task, member_uri
 from localmcp.library.trash import move_to_trash
 from localmcp.library.walk import File, Passed, WalkRules, below, stat_file, walk
+from localmcp.readers.chunking import Chunk
 from localmcp.storage.database import Database, fetch_all, fetch_column, fetch_one
 from localmcp.storage.schema import utc_moment
 
-MOST_GONE, MOST_COMPARED = 200, 5
+MOST_GONE, MOST_COMPARED = 200, 10
 """Files that are gone among which a new one of another name is looked for, and those whose texts are compared."""
 MOSTLY, PARTLY = 0.7, 0.3
 """Share of words that a file moved and edited has in common with what it was; the latter if it kept its name."""
@@ -65,12 +65,12 @@ class Plan:
 
     def compare(self, entries: Mapping[str, Entry], elsewhere: Iterable[str], watched: frozenset[str]) -> None:
         """Walk the root, and compare it with the entries at and below it; `elsewhere` are the paths of all roots."""
-        root, options = self.root, self.root.options
+        root = self.root
         others = [path for path in elsewhere if path != root.path and below(path, root.path)]
         ours = {path: entry for path, entry in entries.items() if not any(below(path, other) for other in others)}
         self.documents = sum(entry.holds_source for entry in ours.values())
         removed = frozenset(entry.path for entry in ours.values() if entry.status == "removed" and not self.returning)
-        rules = WalkRules(options.include_hidden, options.patterns, frozenset(others), removed, watched)
+        rules = WalkRules(root.include_hidden, root.patterns, frozenset(others), removed, watched)
         visited: dict[str, File | Passed] = {}
         for item in _walk(root, rules):
             visited[item.path], entry = item, ours.get(item.path)
@@ -259,35 +259,27 @@ def _marks(path: str, size: int | None, mtime_ns: int | None) -> set[tuple[objec
 # ---------------------------------------------------------------- storing
 
 
-class Place(NamedTuple):
-    """The source that a draft continues, if there is one."""
-
-    source_id: int | None = None
-    outcome: str = "indexed"
-    same: bool = False
-    """That source holds these very bytes under this very path."""
-    moved_from: str = ""
-
-
+Place = tuple[int | None, str, str]
+"""The source that a draft continues, if there is one, how the report counts that, and where its file was before."""
+NEW: Place = (None, "indexed", "")
 Parts = Sequence[tuple[Reading, int | None]]
 """The readings of one file, without their drafts, and the ids of the sources that were stored."""
 
 
 def _reason(parts: Parts) -> str:
     """Return the reason in the ledger for a file that is indexed but not as a whole."""
-    stored = [part for part, source_id in parts if source_id is not None]
-    rest = [part for part, source_id in parts if source_id is None]
-    remarks = (EMPTIED if part.empty else part.remark for part in stored)
+    remarks = [EMPTIED if part.outcome == "empty" else part.reason for part, source_id in parts if source_id]
     reasons = [next(filter(None, remarks), "")]
-    if problems := [part.failed.rstrip(".") for part in rest if part.member and part.failed]:
+    rest = [part for part, source_id in parts if part.member and not source_id]
+    if problems := [part.reason.rstrip(".") for part in rest if part.outcome == "failed"]:
         different = list(dict.fromkeys(problems))
         named = "; ".join(different[:5]) + ("; …" if len(different) > 5 else "")
-        total = len(stored) + len(problems)
+        total = len(remarks) + len(problems)
         reasons.append(f"{len(problems):,} of {total:,} documents in it cannot be read: {named}")
-    scans = [part for part in rest if part.skipped and part.member]
-    if scans and (pages := sum(part.pages for part in rest)):
+    scans = [part.pages for part in rest if part.outcome == "skipped"]
+    if any(scans):
         waits = f"{counted(len(scans), 'scan')} in it wait{'s' if len(scans) == 1 else ''} for text recognition"
-        reasons.append(f"{waits}: {counted(pages, 'page')}")
+        reasons.append(f"{waits}: {counted(sum(scans), 'page')}")
     return "; ".join(filter(None, reasons))
 
 
@@ -311,6 +303,7 @@ class Store:
     def put(self, group: Sequence[Step]) -> None:
         """Store a group, all of it or nothing; Interrupted if what is read was removed, or the run was stopped."""
         self._claimed.clear()
+        run = self.run
         with self.database.write() as connection:
             paths = {task.root.id: task.root.path for task, _ in group if task.root.id is not None}
             sql = f"select id from roots where {ledger.WATCHED} and id in (select value from carray(?))"
@@ -323,19 +316,17 @@ class Store:
                     self._finish(connection, task, self._parts.pop(path, []))
                     continue
                 outcome, indexed = self._store(connection, task, reading)
-                report = self.run.report
                 if outcome == "failed":
-                    report.add_problem(member_uri(path, reading.member), reading.failed)
+                    run.report.add_problem(member_uri(path, reading.member), reading.reason)
                 else:
-                    setattr(report, outcome, getattr(report, outcome) + 1)
-                if indexed and outcome != "unchanged":
-                    report.chunks_added += indexed.added
-                    report.chunks_kept += indexed.kept
+                    setattr(run.report, outcome, getattr(run.report, outcome) + 1)
+                if indexed:
+                    run.report.chunks_added += indexed.added
+                    run.report.chunks_kept += indexed.kept
                 self._parts[path].append((replace(reading, draft=None), indexed.source_id if indexed else None))
             self._pending.write(connection)
             if self.job_id:
                 note_files(connection, self.job_id, sum(reading is None for _, reading in group))
-        run = self.run
         for file in (task.file for task, reading in group if reading is None):
             run.done, run.bytes_done, run.path = run.done + 1, run.bytes_done + file.size, file.path
             run.tell()
@@ -343,27 +334,31 @@ class Store:
     def _store(self, connection: apsw.Connection, task: Task, reading: Reading) -> tuple[str, Indexed | None]:
         """Store a document; returns the counter of the report, and the source."""
         entry, draft = task.entry, reading.draft
-        if entry is not None and entry.source_id is not None:
-            if reading.unchanged:
-                return self._touch(connection, task, reading, entry.source_id)
-            if reading.empty and entry.holds_source:
-                return self._empty(connection, task, reading)
+        if entry and entry.source_id and reading.outcome == "unchanged":
+            return self._touch(connection, task, reading, entry.source_id)
+        if entry and entry.holds_source and reading.outcome == "empty":
+            return self._empty(connection, task, reading)
         if draft is None:
-            return "failed" if reading.failed else "skipped", None
+            return "failed" if reading.outcome == "failed" else "skipped", None
         removed = "select 1 from ledger where path = ? and collection_id = ? and status = 'removed'"
         # The person took this document of a file out of the library.
         if reading.member and fetch_one(connection, removed, (draft.uri, draft.collection_id)):
             return "skipped", None
         # Looked up again inside the transaction: another process may have stored the file meanwhile.
-        place = find_place(connection, draft, self._claimed)
-        if place.same and not task.again and place.source_id is not None:
-            return self._touch(connection, task, reading, place.source_id)
-        if place.source_id is None and self.gone and not reading.member:
-            place = self._find_edited(connection, draft)
-        if place.moved_from:
-            draft = self._keep_options(connection, task, reading, draft, place.moved_from)
-            ledger.mark(connection, self.collection_id, place.moved_from, "moved", f"moved to {task.file.path}")
-        return place.outcome, self._put(connection, draft, place.source_id)
+        sql = "select id, sha256 from sources where collection_id = ? and uri = ? and trashed_at is null"
+        source_id, sha256 = fetch_one(connection, sql, (draft.collection_id, draft.uri)) or (None, "")
+        if source_id and sha256 == draft.sha256 and not task.again:
+            return self._touch(connection, task, reading, source_id)
+        outcome, moved_from = "updated", ""
+        if source_id is None:
+            place = self._find_same(connection, draft)
+            if place is NEW and self.gone and not reading.member:
+                place = self._find_edited(connection, draft)
+            source_id, outcome, moved_from = place
+        if moved_from:
+            draft = self._keep_options(connection, task, draft, moved_from)
+            ledger.mark(connection, self.collection_id, moved_from, "moved", f"moved to {task.file.path}")
+        return outcome, self._put(connection, draft, source_id)
 
     def _put(self, connection: apsw.Connection, draft: SourceDraft, replaces: int | None) -> Indexed:
         if replaces:
@@ -400,32 +395,62 @@ class Store:
         root = task.root
         draft = SourceDraft(
             root.collection_id, root.partition_id, title, source_type, form, task.file.path, reading.sha256 or "",
-            reading.size, reading.mtime_ns, language, ledger.with_said({}, root.options.metadata), [],
+            reading.size, reading.mtime_ns, language, ledger.with_said({}, root.metadata), [],
         )  # fmt: skip
         return "updated", self._put(connection, draft, source_id)
+
+    # ------------------------------------------------------------ files that were somewhere else
+
+    def _find_same(self, connection: apsw.Connection, draft: SourceDraft) -> Place:
+        """Return the source of these very bytes that the draft continues: moved there, or back from the trash."""
+        sql = """
+            select id, uri, coalesce(metadata ->> '$.container', uri), trashed_at is not null,
+                (select status from ledger where path = uri and ledger.collection_id = sources.collection_id)
+            from sources
+            where collection_id = :collection and sha256 = :sha256 and uri is not null
+                and (trashed_at is null or not exists (
+                    select 1 from sources as live where live.collection_id = sources.collection_id
+                        and live.uri = sources.uri and live.trashed_at is null
+                ))
+        """
+        rows = fetch_all(connection, sql, {"collection": draft.collection_id, "sha256": draft.sha256})
+        # Not ordered in SQL, because there are none for nearly every file, and SQLite gets ready to sort them.
+        for source_id, uri, path, trashed, status in sorted(rows, key=lambda row: (row[1] != draft.uri, row[3])):
+            # What the person removed comes back only under its own path.
+            elsewhere = not os.path.lexists(path) and (not trashed or status == "missing")
+            if source_id not in self._claimed and (uri == draft.uri or elsewhere):
+                self._claimed.add(source_id)
+                if trashed:
+                    restore_source(connection, source_id)
+                has_moved = uri != draft.uri
+                outcome = "moved" if has_moved else "restored" if trashed else "updated"
+                return source_id, outcome, path if has_moved else ""
+        return NEW
 
     def _find_edited(self, connection: apsw.Connection, draft: SourceDraft) -> Place:
         """Return the source of a file that is gone, if the draft has its name and a part of its text, or most of it."""
         name, suffix = os.path.basename(draft.uri or ""), os.path.splitext(draft.uri or "")[1]
-        few = self.gone if len(self.gone) <= MOST_GONE else ()
+        candidates = list[tuple[bool, int, Entry]]()
+        for entry in self.gone:
+            has_name = os.path.basename(entry.path) == name
+            if has_name or (len(self.gone) <= MOST_GONE and os.path.splitext(entry.path)[1] == suffix):
+                candidates.append((not has_name, abs((entry.size or 0) - draft.size), entry))
         words = Counter("".join(chunk.text for chunk in draft.chunks).split())
-        for entries, least in (
-            ([entry for entry in self.gone if entry.path.endswith(f"{os.sep}{name}")], PARTLY),
-            ([entry for entry in few if os.path.splitext(entry.path)[1] == suffix], MOSTLY),
-        ):
-            for entry in sorted(entries, key=lambda entry: abs((entry.size or 0) - draft.size))[:MOST_COMPARED]:
-                if entry.source_id is None or entry.source_id in self._claimed or not ledger.is_at(connection, entry):
-                    continue
-                sql = "select text from chunks where source_id = ?"
-                texts: list[str] = fetch_column(connection, sql, (entry.source_id,))
-                before = Counter("".join(texts).split())
-                if (words & before).total() >= least * max(words.total(), before.total(), 1):
-                    self._claimed.add(entry.source_id)
-                    return Place(entry.source_id, "moved", moved_from=entry.path)
-        return Place()
+        for is_renamed, _, entry in sorted(candidates, key=lambda candidate: candidate[:2])[:MOST_COMPARED]:
+            if entry.source_id is None or entry.source_id in self._claimed or not ledger.is_at(connection, entry):
+                continue
+            texts: list[str] = fetch_column(
+                connection, "select text from chunks where source_id = ?", (entry.source_id,)
+            )
+            before = Counter("".join(texts).split())
+            least = MOSTLY if is_renamed else PARTLY
+            if (words & before).total() >= least * max(words.total(), before.total(), 1):
+                self._claimed.add(entry.source_id)
+                return entry.source_id, "moved", entry.path
+        return NEW
 
     def _keep_options(
-        self, connection: apsw.Connection, task: Task, reading: Reading, draft: SourceDraft, moved_from: str
+        self, connection: apsw.Connection, task: Task, draft: SourceDraft, moved_from: str
     ) -> SourceDraft:
         """Return the draft of a file that moved, with what was said of it where it was; that goes on to hold for it."""
         root, collection_id = task.root, draft.collection_id
@@ -435,34 +460,40 @@ class Store:
             return draft
         if before.path == moved_from:
             ledger.forget_root(connection, collection_id, moved_from)
-        own = Root(task.file.path, "file", collection_id, root.partition_id, root.options).within(before)
-        own.options = replace(own.options, title=root.options.title or before.options.title)
+        own = replace(root, path=task.file.path, kind="file", id=None).within(before)
+        own.title = root.title or before.title
         if own.values == root.values:
             return draft
         ledger.save_root(connection, own)
-        options = own.options
-        if options.title not in (None, draft.title):
-            # It was cut under another title: the next refresh reads it once more.
-            reading.sha256, reading.mtime_ns, draft = None, None, replace(draft, sha256="")
-        metadata, source_type = ledger.with_said(draft.metadata, options.metadata), options.source_type
+        chunks = draft.chunks
+        if (title := own.title) not in (None, draft.title):
+            # The title is among the words of each passage.
+            chunks = [
+                draft_chunk(Chunk(*old[:8], "prose"), title, title, old.language, old.kind, with_words=True)
+                for old in chunks
+            ]
         return replace(
             draft,
             partition_id=own.partition_id,
-            source_type=source_type or draft.source_type,
-            metadata=metadata,
+            title=title or draft.title,
+            source_type=own.source_type or draft.source_type,
+            metadata=ledger.with_said(draft.metadata, own.metadata),
+            chunks=chunks,
         )
 
     def _finish(self, connection: apsw.Connection, task: Task, parts: Parts) -> None:
         """Record the status of a file, and take out the documents that are no longer in it."""
         path, collection_id, entry = task.file.path, self.collection_id, task.entry
         if not parts:
-            parts = [(Reading(task.file.size, task.file.mtime_ns, failed="it holds no document"), None)]
+            parts = [(Reading(task.file.size, task.file.mtime_ns, reason="it holds no document"), None)]
             self.run.report.add_problem(path, "it holds no document")
         reading = parts[-1][0]
+        is_empty, is_unchanged = (reading.outcome == outcome for outcome in ("empty", "unchanged"))
         first = next((source_id for _, source_id in parts if source_id), None)
-        has_scans = any(part.skipped and part.member for part, source_id in parts if not source_id)
-        whole_failed = bool(reading.failed) and not reading.member
-        is_whole = bool(first or has_scans or reading.empty) and not whole_failed and not reading.unchanged
+        rest = [part for part, source_id in parts if not source_id]
+        has_scans = any(part.outcome == "skipped" and part.member for part in rest)
+        whole_failed = reading.outcome == "failed" and not reading.member
+        is_whole = bool(first or has_scans or is_empty) and not whole_failed and not is_unchanged
         # Where the file as a whole failed after some documents, what it held before stays.
         if is_whole and (reading.member or entry):
             inside = ledger.documents_in(connection, collection_id, path)
@@ -470,50 +501,18 @@ class Store:
             if gone := [number for number, uri in inside if uri not in uris]:
                 self._pending.write(connection)
                 self.run.report.missing += trash_sources(connection, gone)
-        if reading.unchanged and entry:
+        if is_unchanged and entry:
             now = entry
         elif first is not None and not whole_failed:
             now = Entry(path, "indexed", _reason(parts), first, reading.sha256)
         else:
             # If it was stored before, that version stays.
-            keeps = entry is not None and entry.holds_source and not reading.empty
-            reason = (has_scans and _reason(parts)) or reading.failed or reading.skipped
+            keeps = entry is not None and entry.holds_source and not is_empty
+            reason = (has_scans and _reason(parts)) or reading.reason
             reason += " (the version before is still searched)" if keeps else ""
             kept = entry.source_id if entry and keeps else None
-            now = Entry(path, "failed" if reading.failed or keeps else "skipped", reason, first or kept)
-        pages = now.pages if reading.unchanged else sum(part.pages for part, source_id in parts if not source_id)
-        now = replace(now, size=reading.size, mtime_ns=reading.mtime_ns, pages=pages)
-        ledger.record(connection, collection_id, [now])
-
-
-def find_place(connection: apsw.Connection, draft: SourceDraft, claimed: set[int]) -> Place:
-    """Return the source that a draft with a path continues: at that path, or moved there, or back from the trash.
-
-    A source found by its bytes alone is put into `claimed`, and is not found a second time.
-    """
-    sql = "select id, sha256 from sources where collection_id = ? and uri = ? and trashed_at is null"
-    if live := fetch_one(connection, sql, (draft.collection_id, draft.uri)):
-        return Place(live[0], "updated", live[1] == draft.sha256)
-    sql = """
-        select id, uri, coalesce(metadata ->> '$.container', uri), trashed_at is not null,
-            (select status from ledger where path = uri and ledger.collection_id = sources.collection_id)
-        from sources
-        where collection_id = :collection and sha256 = :sha256 and uri is not null
-            and (trashed_at is null or not exists (
-                select 1 from sources as live
-                where live.collection_id = sources.collection_id and live.uri = sources.uri and live.trashed_at is null
-            ))
-    """
-    rows = fetch_all(connection, sql, {"collection": draft.collection_id, "sha256": draft.sha256})
-    # Not ordered in SQL, because there are none for nearly every file, and SQLite gets ready to sort them.
-    for source_id, uri, path, trashed, status in sorted(rows, key=lambda row: (row[1] != draft.uri, row[3])):
-        # What the person removed comes back only under its own path.
-        elsewhere = not os.path.lexists(path) and (not trashed or status == "missing")
-        if source_id not in claimed and (uri == draft.uri or elsewhere):
-            claimed.add(source_id)
-            if trashed:
-                restore_source(connection, source_id)
-            has_moved = uri != draft.uri
-            outcome = "moved" if has_moved else "restored" if trashed else "updated"
-            return Place(source_id, outcome, moved_from=path if has_moved else "")
-    return Place()
+            now = Entry(path, "failed" if reading.outcome == "failed" or keeps else "skipped", reason, first or kept)
+        pages = now.pages if is_unchanged else sum(part.pages for part in rest)
+        ledger.record(
+            connection, collection_id, [replace(now, size=reading.size, mtime_ns=reading.mtime_ns, pages=pages)]
+        )

@@ -232,7 +232,7 @@ def _watch_again(connection: apsw.Connection, collection_id: int, path: str) -> 
             ledger.save_root(connection, root)
     owner = ledger.owner_of(path, [*watched, *removed])
     if owner and still_out:
-        ledger.save_root(connection, replace(owner, path=path, kind="file", options=replace(owner.options, title=None)))
+        ledger.save_root(connection, replace(owner, path=path, kind="file", title=None))
 
 
 def purge_expired(database: Database, days: float) -> int:

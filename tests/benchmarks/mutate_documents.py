@@ -203,7 +203,7 @@ def main() -> None:
         for group in read_groups(tasks, window_for(None), Settings()):
             for _, reading in group:
                 if reading:
-                    reason = re.sub(r".* (?=is )|[\d:].*", "", reading.failed or reading.skipped)[:40]
+                    reason = re.sub(r".* (?=is )|[\d:].*", "", reading.reason)[:40]
                     outcomes[reason or "read"] += 1
         grown = (peak[0] - before) / 1e6
         problems += grown > MOST_MEGABYTES
