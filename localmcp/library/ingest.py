@@ -28,7 +28,7 @@ from localmcp.library.walk import File, stat_file
 from localmcp.models import Embedder, LazyEmbedder
 from localmcp.readers.pdf import installed_engine
 from localmcp.schemas import Json
-from localmcp.storage.database import Database, fetch_all, fetch_column, fetch_one
+from localmcp.storage.database import Database, fetch_all, fetch_column
 
 log = logging.getLogger(__name__)
 

@@ -26,7 +26,7 @@ from localmcp.milvus.collection import Milvus, MilvusCollection, MilvusRow, filt
 from localmcp.milvus.mounted import MilvusFile
 from localmcp.models import LazyEmbedder
 from localmcp.schemas import did_you_mean
-from localmcp.storage.database import Database, fetch_column, fetch_one
+from localmcp.storage.database import Database, fetch_column
 from localmcp.tools import Json, Param, current_scope, integer_or_string, tool, without_none
 
 MOST_RESULTS, MOST_TEXTS = 100, 100
