@@ -37,9 +37,10 @@ from localmcp.storage.schema import VECTOR_ID_BITS
 from localmcp.tools import Answer
 from localmcp.wording.normalize import LANGUAGES
 
-CHUNKS_TOGETHER, ROWS_TOGETHER = 200, 100
-"""Chunks of one transaction, a longer document excepted; quick starts and rules of one call."""
-LONGEST_RULE, LONGEST_TEXT = 20_000, 1_000_000
+CHUNKS_TOGETHER, ROWS_TOGETHER = 200, 20
+"""Chunks of one transaction, a longer document excepted; quick starts or rules of one call."""
+LONGEST_ROW, LONGEST_TEXT = 200_000, 1_000_000
+"""Characters of a quick start or a rule, and of a text of a document."""
 
 Call = Callable[[str, dict[str, Any]], Answer]
 """Runs a tool of your file."""
@@ -62,7 +63,7 @@ class MergeReport:
     rules_added: int = 0
     rules_known: int = 0
     conflicts: list[str] = field(default_factory=list[str])
-    """Quick starts and rules of the same name that are not the same, and what became of them."""
+    """Quick starts of the same name that are not the same: yours are kept."""
     skipped: list[str] = field(default_factory=list[str])
     """What cannot be taken over, and why."""
     notices: list[str] = field(default_factory=list[str])
@@ -74,15 +75,9 @@ def _tell(sentences: list[str], sentence: str) -> None:
         sentences.append(sentence)
 
 
-@dataclass(frozen=True, slots=True)
-class Incoming:
-    """A document of the other file."""
-
-    draft: SourceDraft
-    """Not yet in a collection or partition of yours; its path is that in the other file."""
-    partition: str | None
-    vectors: dict[bytes, Made]
-    """By digest of the chunk: those that can be used here."""
+Incoming = tuple[SourceDraft, str | None, dict[bytes, Made]]
+"""A document of the other file, its path that there and not yet in a collection of yours; its partition; its vectors
+that can be used here, by digest of the chunk."""
 
 
 class Merge:
@@ -120,8 +115,7 @@ class Merge:
                 for collection in chosen:
                     self._merge_collection(theirs, collection, say)
                 if not collections:
-                    self._merge_quickstarts(theirs)
-                    self._merge_rules(theirs)
+                    self._merge_guides(theirs)
         if wait and not dry_run and report.vectors_missing + report.vectors_reused:
             self._make_vectors([collection.name for collection in chosen])
         return report
@@ -148,7 +142,7 @@ class Merge:
             except ValueError as error:
                 _tell(report.skipped, f"document {source_id}: {error}")
             else:
-                draft = incoming.draft
+                draft = incoming[0]
                 # Records share texts: those with the same metadata are the same.
                 metadata = json.dumps(draft.metadata, ensure_ascii=False) if draft.format == FORMAT else ""
                 if (draft.sha256, metadata) in own_contents:
@@ -156,7 +150,7 @@ class Merge:
                 else:
                     own_contents.add((draft.sha256, metadata))
                     group.append(incoming)
-            is_full = sum(len(document.draft.chunks) for document in group) >= CHUNKS_TOGETHER
+            is_full = sum(len(draft.chunks) for draft, _, _ in group) >= CHUNKS_TOGETHER
             if group and (is_full or number == len(source_ids)):
                 self._store(collection, group)
                 group = []
@@ -194,14 +188,15 @@ class Merge:
                 for document in group:
                     self._put(connection, collection, document)
         report.added += len(group)
-        for document in group:
-            kinds = [(chunk.kind, chunk.digest in document.vectors) for chunk in document.draft.chunks]
+        for draft, _, vectors in group:
+            kinds = [(chunk.kind, chunk.digest in vectors) for chunk in draft.chunks]
             report.chunks += len(kinds)
             report.vectors_reused += sum(has_vector for _, has_vector in kinds)
             report.vectors_missing += sum(not has_vector and kind != WORD_ONLY for kind, has_vector in kinds)
 
     def _put(self, connection: apsw.Connection, theirs: Collection, incoming: Incoming) -> None:
-        collection, model_id, vectors = ensure_collection(connection, theirs.name), None, incoming.vectors
+        (draft, partition, vectors), model_id = incoming, None
+        collection = ensure_collection(connection, theirs.name)
         if theirs.description and not collection.description:
             sql = "update collections set description = ? where id = ?"
             connection.execute(sql, (theirs.description, collection.id))
@@ -212,14 +207,14 @@ class Merge:
             except ModelMismatch as error:
                 _tell(self._report.notices, error.message)
                 vectors = {}
-        uri = incoming.draft.uri
+        uri = draft.uri
         if uri is not None:
             taken = "select 1 from sources where collection_id = ? and uri = ? and trashed_at is null"
             # With a number before it where another document of the collection has the place.
             uris = chain([uri], (f"{number}/{uri}" for number in count(2)))
             uri = next(uri for uri in uris if not fetch_one(connection, taken, (collection.id, uri)))
-        partition_id = ensure_partition(connection, collection, incoming.partition)
-        draft = replace(incoming.draft, collection_id=collection.id, partition_id=partition_id, uri=uri)
+        partition_id = ensure_partition(connection, collection, partition)
+        draft = replace(draft, collection_id=collection.id, partition_id=partition_id, uri=uri)
         put_source(connection, draft, vectors, model_id)
 
     def _make_vectors(self, collections: Sequence[str]) -> None:
@@ -241,56 +236,43 @@ class Merge:
 
     # ------------------------------------------------------------ quick starts and rules
 
-    def _merge_quickstarts(self, theirs: apsw.Connection) -> None:
-        report, missing = self._report, list[dict[str, Any]]()
-        for name, content in theirs.execute("select name, content from quickstarts where deleted_at is null"):
-            own = self._own("select content from quickstarts where name = ? and deleted_at is null", name)
-            if len(content) > LONGEST_TEXT:
-                _tell(report.skipped, f"quick start {name[:80]} is too long")
-            elif own is None:
-                missing.append({"name": name, "content": _json(content)})
-            elif _json(own) == _json(content):
+    def _merge_guides(self, theirs: apsw.Connection) -> None:
+        """Hand quick starts and rules that are not here to the tools that check and store them."""
+        report, quickstarts, rules = self._report, list[Any](), list[Any]()
+        sql_of_quickstarts = "select name, content from quickstarts where deleted_at is null"
+        columns = ("rule_text", "project", "category", "context", "globs", "always_apply", "weight")
+        sql_of_rules = """
+            select rule_text, project, category, context, globs, always_apply, relevance_score from rules
+            where retired_at is null order by id
+        """
+        with self._database.read() as connection:
+            own = dict(fetch_all(connection, sql_of_quickstarts))
+            own_rules = {(text, project) for text, project, *_ in fetch_all(connection, sql_of_rules)}
+        for name, content in theirs.execute(sql_of_quickstarts):
+            if name not in own:
+                quickstarts.append({"name": name, "content": _json(content)})
+            elif _json(own[name]) == _json(content):
                 report.quickstarts_known += 1
             else:
                 _tell(report.conflicts, f"quick start '{name[:100]}': yours differs and is kept")
-        report.quickstarts_added += len(missing)
-        self._import("importQuickstarts", missing)
-
-    def _merge_rules(self, theirs: apsw.Connection) -> None:
-        report, missing = self._report, list[dict[str, Any]]()
-        columns = ("rule_text", "category", "context", "project", "globs", "always_apply", "weight")
-        sql = """
-            select rule_text, category, context, project, globs, always_apply, relevance_score from rules
-            where retired_at is null order by id
-        """
-        for row in theirs.execute(sql):
-            rule: dict[str, Any] = dict(zip(columns, row, strict=True))
-            if any(len(str(rule[name] or "")) > LONGEST_RULE for name in columns[:4]):
-                _tell(report.skipped, "a rule is too long to be one")
-                continue
-            sql = "select category, context from rules where rule_text = ? and project is ? and retired_at is null"
-            own = self._own(sql, rule["rule_text"], rule["project"])
-            if own is None:
-                missing.append(rule | {"globs": _json(rule["globs"]), "always_apply": rule["always_apply"] == 1})
-                continue
-            report.rules_known += 1
-            if own != (rule["category"], rule["context"]):
-                kept = "yours has another category or context, and is kept"
-                _tell(report.conflicts, f"rule '{rule['rule_text'][:100]}': {kept}")
-        report.rules_added += len(missing)
-        self._import("importRules", missing)
-
-    def _own(self, sql: str, *values: Any) -> Any:
-        with self._database.read() as connection:
-            return fetch_one(connection, f"{sql} limit 1", values)
-
-    def _import(self, tool: str, rows: Sequence[dict[str, Any]]) -> None:
-        """Hand rows to the tool that checks and stores them."""
-        for start in range(0, 0 if self._dry_run else len(rows), ROWS_TOGETHER):
-            lines = [json.dumps(row, ensure_ascii=False, default=str) for row in rows[start : start + ROWS_TOGETHER]]
-            answer = self._call(tool, {"text": "\n".join(lines), "format": "jsonl"}).value
-            for skipped in answer.get("skipped", ()):
-                _tell(self._report.skipped, f"{tool}: {skipped['problem']}")
+        for text, project, *more in theirs.execute(sql_of_rules):
+            if (text, project) in own_rules:
+                report.rules_known += 1
+            else:
+                rule = dict(zip(columns, (text, project, *more), strict=True))
+                rules.append(rule | {"globs": _json(rule["globs"]), "always_apply": rule["always_apply"] == 1})
+        report.quickstarts_added += len(quickstarts)
+        report.rules_added += len(rules)
+        for tool, rows in (("importQuickstarts", quickstarts), ("importRules", rules)):
+            for start in range(0, 0 if self._dry_run else len(rows), ROWS_TOGETHER):
+                together = rows[start : start + ROWS_TOGETHER]
+                lines = [json.dumps(row, ensure_ascii=False, default=str) for row in together]
+                short = [line for line in lines if len(line) <= LONGEST_ROW]
+                if len(short) < len(lines):
+                    _tell(report.skipped, f"{tool}: a row of more than {LONGEST_ROW:,} characters")
+                answer = self._call(tool, {"text": "\n".join(short), "format": "jsonl"}).value
+                for skipped in answer.get("skipped", ()):
+                    _tell(report.skipped, f"{tool}: {skipped['problem']}")
 
 
 # ---------------------------------------------------------------- a document of the other file
@@ -326,7 +308,7 @@ def _read_document(theirs: apsw.Connection, source_id: int, model_id: int, dimen
         vector = fetch_one(theirs, sql, (model_id << VECTOR_ID_BITS | chunk_id,))
         if is_unit_vector(vector, dimension):
             vectors[chunk.digest] = Made(vector, sentences.get(chunk_id, b""))
-    return Incoming(draft, partition and partition[:100], vectors)
+    return draft, partition and partition[:100], vectors
 
 
 def _read_chunks(theirs: apsw.Connection, source_id: int) -> dict[int, ChunkDraft]:

@@ -20,7 +20,6 @@ from localmcp.errors import FileUnavailable, InvalidInput, LocalMCPError, NotFou
 from localmcp.index.collections import choose_collections
 from localmcp.index.multilingual import UNUSED_WORDS
 from localmcp.index.sources import disagreements
-from localmcp.readers.chunking import CHUNKER_VERSION
 from localmcp.storage.adoption import copy_table, run_killable
 from localmcp.storage.connections import quote_name
 from localmcp.storage.database import (
@@ -84,6 +83,68 @@ class PackOptions:
     overwrite: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """The description of a pack, stored in it."""
+
+    title: str
+    author: str
+    note: str
+    created_at: str
+    made_by: str
+    """Name and version of the program."""
+    models: list[dict[str, Any]]
+    """name, sha256, dimension of each model whose vectors are inside."""
+    counts: dict[str, int]
+    collections: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    digest: str = ""
+    """sha256 over the other fields and every row (`digest_pack`)."""
+
+
+def read_manifest(connection: apsw.Connection) -> Manifest | None:
+    """Return the manifest of an open file; None for a file that is no pack, or whose manifest is not ours."""
+    # Ours have a few hundred characters a collection.
+    content = fetch_one(connection, "select iif(length(content) <= 1000000, content, null) from manifest")
+    if not isinstance(content, str):
+        return None
+    from pydantic import TypeAdapter
+
+    try:
+        return TypeAdapter(Manifest).validate_json(content, strict=True, extra="forbid")
+    except ValueError:
+        return None
+
+
+def count_contents(connection: apsw.Connection) -> dict[str, int]:
+    """Return table -> rows, of what a person would count."""
+    tables = ("sources", "chunks", "vectors", "quickstarts", "rules")
+    return {table: fetch_one(connection, f"select count(*) from {table}") for table in tables}
+
+
+def digest_pack(connection: apsw.Connection, manifest: Manifest) -> str:
+    """Return sha256 over a manifest and every row, shadow tables of full-text indexes included; 64 hex digits.
+
+    Two files with the same rows have the same digest, however SQLite laid out their pages.
+    """
+    whole = hashlib.sha256(json.dumps(asdict(replace(manifest, digest="")), sort_keys=True).encode())
+    # A virtual table's rows are in its shadow tables.
+    sql = "select name from sqlite_schema where type = 'table' and sql not like 'create virtual%' order by name"
+    for table in fetch_column(connection, sql):
+        # The manifest holds the digest; statistics change with `pragma optimize` and answer nothing.
+        if table in ("manifest", "sqlite_stat1", "sqlite_stat4"):
+            continue
+        whole.update(f"table {table}\n".encode())
+        keys = fetch_column(connection, "select name from pragma_table_info(?) where pk order by pk", (table,))
+        order = ", ".join(map(quote_name, keys)) or "rowid"
+        for row in connection.execute(f"select * from {quote_name(table)} order by {order}"):
+            # The second form of marshal: types and lengths before each value, the same in every Python.
+            whole.update(marshal.dumps(row, 2))
+    return whole.hexdigest()
+
+
+# ---------------------------------------------------------------- packing
+
+
 def write_pack(
     database: Database, target: Path, options: PackOptions, say: Callable[[str], None] = lambda _: None
 ) -> Manifest:
@@ -101,12 +162,8 @@ def write_pack(
     target = files.expand_home(target).absolute()
     if target.exists() and database.path.exists() and target.samefile(database.path):
         raise InvalidInput("A file cannot be packed into itself.", hint="Name another file.")
-    if target.is_dir():
-        raise InvalidInput(f"{target} is a folder.", hint="Name a file in it.")
     if target.exists() and not options.overwrite:
         raise InvalidInput(f"{target} is there already.", hint="Name another file, or say --force.")
-    if not target.parent.is_dir():
-        raise InvalidInput(f"The folder {target.parent} does not exist.")
     chosen = None
     if options.collections is not None:
         with database.read() as connection:
@@ -184,13 +241,11 @@ def _describe(connection: apsw.Connection, options: PackOptions) -> Manifest:
         note=options.note,
         created_at=utc_now(),
         made_by=f"localmcp {__version__}",
-        chunker=CHUNKER_VERSION,
         models=[dict(zip(("name", "sha256", "dimension"), row, strict=True)) for row in models],
         counts=count_contents(connection),
         collections=[dict(zip(("name", "sources", "chunks"), row, strict=True)) for row in collections],
-        digest=digest_content(connection),
     )
-    return replace(manifest, seal=seal_of(manifest))
+    return replace(manifest, digest=digest_pack(connection, manifest))
 
 
 # ---------------------------------------------------------------- paths
@@ -251,77 +306,6 @@ def _mapped(value: Any, change: Callable[[str], str]) -> Any:
     if isinstance(value, dict):
         return {key: _mapped(nested, change) for key, nested in cast("dict[str, Any]", value).items()}
     return value
-
-
-# ---------------------------------------------------------------- the manifest
-
-
-@dataclass(frozen=True, slots=True)
-class Manifest:
-    """The description of a pack, stored in it."""
-
-    title: str
-    author: str
-    note: str
-    created_at: str
-    made_by: str
-    """Name and version of the program."""
-    chunker: int
-    models: list[dict[str, Any]]
-    """name, sha256, dimension of each model whose vectors are inside."""
-    counts: dict[str, int]
-    collections: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
-    digest: str = ""
-    """sha256 over every row (`digest_content`)."""
-    seal: str = ""
-    """sha256 over the other fields (`seal_of`)."""
-
-
-def seal_of(manifest: Manifest) -> str:
-    """Return sha256 of every field but the seal, as JSON with sorted keys."""
-    sealed_fields = {name: value for name, value in asdict(manifest).items() if name != "seal"}
-    return hashlib.sha256(json.dumps(sealed_fields, sort_keys=True).encode()).hexdigest()
-
-
-def read_manifest(connection: apsw.Connection) -> Manifest | None:
-    """Return the manifest of an open file; None for a file that is no pack, or whose manifest is not ours."""
-    # Ours have a few hundred characters a collection.
-    content = fetch_one(connection, "select iif(length(content) <= 1000000, content, null) from manifest")
-    if not isinstance(content, str):
-        return None
-    from pydantic import TypeAdapter
-
-    try:
-        return TypeAdapter(Manifest).validate_json(content, strict=True, extra="forbid")
-    except ValueError:
-        return None
-
-
-def count_contents(connection: apsw.Connection) -> dict[str, int]:
-    """Return table -> rows, of what a person would count."""
-    tables = ("sources", "chunks", "vectors", "quickstarts", "rules")
-    return {table: fetch_one(connection, f"select count(*) from {table}") for table in tables}
-
-
-def digest_content(connection: apsw.Connection) -> str:
-    """Return sha256 over every row of every table, shadow tables of full-text indexes included; 64 hex digits.
-
-    Two files with the same rows have the same digest, however SQLite laid out their pages.
-    """
-    whole = hashlib.sha256()
-    # A virtual table's rows are in its shadow tables.
-    sql = "select name from sqlite_schema where type = 'table' and sql not like 'create virtual%' order by name"
-    for table in fetch_column(connection, sql):
-        # The manifest holds the digest; statistics change with `pragma optimize` and answer nothing.
-        if table in ("manifest", "sqlite_stat1", "sqlite_stat4"):
-            continue
-        whole.update(f"table {table}\n".encode())
-        keys = fetch_column(connection, "select name from pragma_table_info(?) where pk order by pk", (table,))
-        order = ", ".join(map(quote_name, keys)) or "rowid"
-        for row in connection.execute(f"select * from {quote_name(table)} order by {order}"):
-            # The second form of marshal: types and lengths before each value, the same in every Python.
-            whole.update(marshal.dumps(row, 2))
-    return whole.hexdigest()
 
 
 # ---------------------------------------------------------------- verifying
@@ -402,9 +386,5 @@ def _compare(connection: apsw.Connection, verification: Verification) -> None:
     if manifest is None:
         problems.append("its manifest is not one that localmcp writes")
         return
-    if manifest.seal != seal_of(manifest):
-        problems.append("its manifest is not the one that was written: its seal does not fit it")
-    if manifest.counts != verification.counts:
-        problems.append(f"the manifest counts {manifest.counts}, the file holds {verification.counts}")
-    if digest_content(connection) != manifest.digest:
-        problems.append("the content is not what was packed: its digest differs from the manifest's")
+    if digest_pack(connection, manifest) != manifest.digest:
+        problems.append("it is not what was packed: its digest differs from the manifest's")

@@ -119,11 +119,11 @@ class _Cutter:
     def __init__(self, document: Document, count_tokens: TokenCounter, limit: int, target: int) -> None:
         self.text, self.document = document.text, document
         self.count_tokens, self.limit, self.target = count_tokens, limit, target
-        self.outline = read_outline(
+        self.sections, self.fences, self.line_starts = read_outline(
             self.text, document.markup, paged=bool(document.page_starts), headings=document.headings
         )
         self.rooms: dict[Path, tuple[Path, int]] = {}
-        sheets = [section.start for section in self.outline.sections] if document.row_starts else []
+        sheets = [section.start for section in self.sections] if document.row_starts else []
         fixed = {*sheets, *(start for start, _ in document.headings), document.appendix or 0}
         self.borders: list[int] = []
         """Offsets, ascending, at which a chunk must begin; both sides of each have visible text."""
@@ -142,7 +142,7 @@ class _Cutter:
         heads.
         """
         sections: list[Section] = []
-        for section in self.outline.sections:
+        for section in self.sections:
             inside = self.borders[bisect_right(self.borders, section.start) : bisect_left(self.borders, section.stop)]
             for number, (start, stop) in enumerate(pairwise((section.start, *inside, section.stop))):
                 sections.append(Section(start, stop, section.path, continued=number > 0))
@@ -283,22 +283,21 @@ class _Cutter:
 
     def _fenced(self, first: int, last: int) -> Iterator[Span]:
         """Yield the parts of a span that are fenced code."""
-        fences = self.outline.fences
-        begin = max(bisect_right(fences, (first, first)) - 1, 0)
-        for start, stop in fences[begin : bisect_right(fences, (last, last))]:
+        begin = max(bisect_right(self.fences, (first, first)) - 1, 0)
+        for start, stop in self.fences[begin : bisect_right(self.fences, (last, last))]:
             if max(start, first) < min(stop, last):
                 yield max(start, first), min(stop, last)
 
     def _line(self, offset: int) -> int:
         """Return the 1-based line, or the row of a sheet, at an offset; for a sheet's name, the first row below it."""
-        line, rows = bisect_right(self.outline.line_starts, offset), self.document.row_starts
+        line, rows = bisect_right(self.line_starts, offset), self.document.row_starts
         if not rows:
             return line
         run = max(bisect_right(rows, offset, key=lambda run: run[0]) - 1, 0)
         begin, row = rows[run]
         if not row:
             return rows[min(run + 1, len(rows) - 1)][1]
-        return row + max(line - bisect_right(self.outline.line_starts, begin), 0)
+        return row + max(line - bisect_right(self.line_starts, begin), 0)
 
     def _spans_many_rows(self, start: int, stop: int) -> bool:
         first, last = self._visible(start, stop)

@@ -10,10 +10,10 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from datetime import date, datetime, time, timedelta
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 from xml.etree.ElementTree import Element
 
-from python_calamine import CalamineError, CalamineWorkbook, SheetTypeEnum, SheetVisibleEnum
+from python_calamine import CalamineWorkbook, SheetTypeEnum, SheetVisibleEnum
 from striprtf.striprtf import rtf_to_text  # pyright: ignore[reportUnknownVariableType]
 
 from localmcp.errors import UnreadableDocument
@@ -76,16 +76,10 @@ def _margin(kind: str, blocks: Iterable[str]) -> str:
 # ---------------------------------------------------------------- numbers of lists and headings
 
 
-class _Level(NamedTuple):
-    """How the items of one level of a list are numbered."""
-
-    format: str
-    """decimal, upperRoman, lowerLetter, …, as Word names them; bullet or none for no number."""
-    pattern: str
-    """`Section %1.%2`: where the numbers of the levels are."""
-    start: int
-    is_legal: bool = False
-    """The numbers of all levels are shown as decimals."""
+_Level = tuple[str, str, int, bool]
+"""How the items of one level of a list are numbered: decimal, upperRoman, lowerLetter, …, as Word names them (bullet
+or none for no number); where the numbers of the levels are, as `Section %1.%2`; the first number; and whether the
+numbers of all levels are shown as decimals."""
 
 
 class _Lists:
@@ -104,16 +98,17 @@ class _Lists:
     def label(self, name: str, level: int, start: int | None = None) -> str:
         """Count an item; returns its number as it is shown, "" for none. `start`: it has that number."""
         about = self.levels.get((name, level))
-        if about is None or about.format in ("", "bullet", "none"):
+        if about is None or about[0] in ("", "bullet", "none"):
             return ""
+        _, pattern, first, is_legal = about
         self.restart(name, level + 1)
-        before = self._counts.get((name, level), about.start - 1)
+        before = self._counts.get((name, level), first - 1)
         self._counts[name, level] = before + 1 if start is None else start
 
         def number(match: re.Match[str]) -> str:
             place = (name, int(match[1]) - 1)
-            other = self.levels.get(place, about)
-            count, kind = self._counts.get(place, other.start), "decimal" if about.is_legal else other.format
+            kind, _, other_first, _ = self.levels.get(place, about)
+            count, kind = self._counts.get(place, other_first), "decimal" if is_legal else kind
             text = str(count)
             if count > 0 and kind.endswith("Letter"):
                 text = chr(ord("a") + (count - 1) % 26) * ((count - 1) // 26 % 10 + 1)
@@ -122,7 +117,7 @@ class _Lists:
                 text = " x xx xxx xl l lx lxx lxxx".split(" ")[tens] + " i ii iii iv v vi vii viii ix".split(" ")[ones]
             return text.upper() if kind.startswith("upper") else text
 
-        return re.sub(r"%(\d)", number, about.pattern).strip()
+        return re.sub(r"%(\d)", number, pattern).strip()
 
     def item(self, name: str, level: int, text: str, start: int | None = None) -> str:
         """Return an item of a list as a block, behind its number or a dash."""
@@ -165,7 +160,7 @@ class _Word:
                 place = attribute(kind, "abstractNumId"), _integer(attribute(level, "ilvl"))
                 numeral, pattern = values.get("numFmt", "decimal"), values.get("lvlText", "")
                 is_legal = values.get("isLgl", "0") in ("", "1", "true")
-                self.lists.levels[place] = _Level(numeral, pattern, _integer(values.get("start", "1")), is_legal)
+                self.lists.levels[place] = (numeral, pattern, _integer(values.get("start", "1")), is_legal)
         for number in elements(root, "num"):
             kind = next((attribute(e, "val") for e in elements(number, "abstractNumId")), "")
             starts: dict[int, int] = {}
@@ -391,7 +386,7 @@ def _odf_lists(package: Package, root: Element) -> _Lists:
                 pattern = f"{attribute(about, 'num-prefix')}{numbers}{attribute(about, 'num-suffix')}"
                 numeral = numerals.get(attribute(about, "num-format"), "")
                 start = _integer(attribute(about, "start-value", "1"))
-                lists.levels[name, level - 1] = _Level(numeral, pattern, start)
+                lists.levels[name, level - 1] = (numeral, pattern, start, False)
     return lists
 
 
@@ -474,24 +469,21 @@ def read_sheets(data: bytes, name: str) -> Document:
     starts: list[tuple[int, int]] = []
     sheets: list[str] = []
     offset = 0
-    try:
-        workbook = CalamineWorkbook.from_filelike(io.BytesIO(data))
-        for sheet in workbook.sheets_metadata:
-            title = one_line(sheet.name) + ("" if sheet.visible == SheetVisibleEnum.Visible else " (hidden)")
-            sheets.append(title)
-            is_sheet = sheet.typ == SheetTypeEnum.WorkSheet
-            rows = workbook.get_sheet_by_name(sheet.name).to_python(skip_empty_area=False) if is_sheet else []
-            expected = -1
-            for number, text in _lines(title, rows):
-                if number != expected:
-                    # The empty line above the name of a sheet belongs to the sheet before.
-                    starts.append((offset + (not number and offset > 0), number))
-                expected = number + 1 if text.startswith("- ") else -1
-                text = f"\n{text}" if not number and offset else text
-                pieces.append(text)
-                offset += len(text)
-    except (CalamineError, OSError, ValueError) as error:
-        raise UnreadableDocument(f"{name} is damaged: {' '.join(str(error).split())}"[:300]) from error
+    workbook = CalamineWorkbook.from_filelike(io.BytesIO(data))
+    for sheet in workbook.sheets_metadata:
+        title = one_line(sheet.name) + ("" if sheet.visible == SheetVisibleEnum.Visible else " (hidden)")
+        sheets.append(title)
+        is_sheet = sheet.typ == SheetTypeEnum.WorkSheet
+        rows = workbook.get_sheet_by_name(sheet.name).to_python(skip_empty_area=False) if is_sheet else []
+        expected = -1
+        for number, text in _lines(title, rows):
+            if number != expected:
+                # The empty line above the name of a sheet belongs to the sheet before.
+                starts.append((offset + (not number and offset > 0), number))
+            expected = number + 1 if text.startswith("- ") else -1
+            text = f"\n{text}" if not number and offset else text
+            pieces.append(text)
+            offset += len(text)
     places = {"metadata": {"sheets": sheets}, "row_starts": tuple(starts)}
     return office_document(name, kind, "".join(pieces).rstrip("\n"), properties, **places)
 
@@ -540,33 +532,27 @@ def read_rtf(data: bytes, name: str) -> Document:
     return office_document(name, "rtf", text.strip("\n"), {"title": title[1]} if title else {})
 
 
-def old_office_program(suffix: str) -> str:
-    """Return the installed program that reads .doc or .ppt files; "" if none does."""
-    names = ("soffice", "libreoffice", *(("antiword",) if suffix == ".doc" else ()))
-    return next((path for name in names if (path := shutil.which(name))), "")
+def old_office_program() -> str:
+    """Return the installed program that reads .doc and .ppt files; "" if none does."""
+    return shutil.which("soffice") or shutil.which("libreoffice") or ""
 
 
 def read_old_office(data: bytes, name: str) -> Document:
-    """Return a .doc or .ppt file, converted by LibreOffice or antiword.
+    """Return a .doc or .ppt file, converted by LibreOffice.
 
     Raises:
-        UnreadableDocument: neither is installed, or it cannot convert the file in a minute.
+        UnreadableDocument: it is not installed, or cannot convert the file in a minute.
     """
-    suffix = suffix_of(name)
-    program = old_office_program(suffix)
+    suffix, program = suffix_of(name), old_office_program()
     with tempfile.TemporaryDirectory() as folder:
         source, target = Path(folder, f"file{suffix}"), Path(folder, f"file{suffix}x")
         source.write_bytes(data)
-        command = [program, str(source)]
-        if not program.endswith("antiword"):
-            profile = f"-env:UserInstallation={Path(folder, 'profile').as_uri()}"
-            command[1:1] = [profile, "--headless", "--convert-to", target.suffix[1:], "--outdir", folder]
+        profile = f"-env:UserInstallation={Path(folder, 'profile').as_uri()}"
+        command = [program, profile, "--headless", "--convert-to", target.suffix[1:], "--outdir", folder, str(source)]
         try:
             done = subprocess.run(command, capture_output=True, timeout=60)
         except subprocess.TimeoutExpired as error:
             raise UnreadableDocument(f"{name} takes {program} more than a minute.") from error
-        if program.endswith("antiword") and not done.returncode:
-            return office_document(name, "doc", done.stdout.decode(errors="replace"), {})
         if done.returncode or not target.exists():
             output = done.stderr.decode(errors="replace").replace(str(source), name).strip()
             raise UnreadableDocument(f"{name} cannot be converted: {output[:200]}")

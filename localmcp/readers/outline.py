@@ -32,13 +32,8 @@ class Section:
     """It is the rest of a section, cut at a border, and does not begin with the heading."""
 
 
-@dataclass(frozen=True, slots=True)
-class Outline:
-    """Sections that partition the text, spans of fenced code in order, and the offset of every line."""
-
-    sections: list[Section]
-    fences: list[Span]
-    line_starts: list[int]
+Outline = tuple[list[Section], list[Span], list[int]]
+"""Sections that partition a text, spans of fenced code in order, and the offset of every line."""
 
 
 class Heading(NamedTuple):
@@ -62,16 +57,16 @@ def read_outline(
     line_starts = [0, *ends] if ends else [0, *accumulate(map((1).__add__, map(len, text.split("\n")[:-1])))]
     if headings:
         starts = [(0, ()), *headings, (len(text), ())]
-        return Outline([Section(a, b, path) for (a, path), (b, _) in pairwise(starts) if a < b], [], line_starts)
+        return [Section(a, b, path) for (a, path), (b, _) in pairwise(starts) if a < b], [], line_starts
     if markup == "code":
         # Top-level blocks: what follows an empty line and is not indented.
         blocks = re.compile(r"\n[ \t]*\r?\n(?=[^\s)}\]])").finditer(text, len(text) - len(text.lstrip()))
         spans = pairwise([0, *(match.end() for match in blocks), len(text)])
-        return Outline([Section(start, stop, ()) for start, stop in spans], [], line_starts)
+        return [Section(start, stop, ()) for start, stop in spans], [], line_starts
     if markup == "plain":
-        return Outline(_nest(text, () if paged else scan_underlined(text)), [], line_starts)
+        return _nest(text, () if paged else scan_underlined(text)), [], line_starts
     marked, fences = scan_markdown(text)
-    return Outline(_nest(text, marked), fences, line_starts)
+    return _nest(text, marked), fences, line_starts
 
 
 def _nest(text: str, headings: Iterable[Heading]) -> list[Section]:

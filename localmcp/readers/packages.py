@@ -156,29 +156,25 @@ def read_archive(file: BinaryIO, name: str, read: ReadDocuments, max_bytes: int)
         for number, (path, size, open_member) in enumerate(_members(file, is_zip=name.lower().endswith(".zip"))):
             if number >= MOST_MEMBERS or unpacked + min(size, max_bytes) > most:
                 raise UnreadableDocument(f"{name} holds too much: the rest of it is not read.")
-            parts = PurePosixPath(path).parts
-            if any((part.startswith(".") and part != "..") or part == "__MACOSX" for part in parts):
+            # `..` would lead out of the archive.
+            if any(part.startswith(".") or part == "__MACOSX" for part in PurePosixPath(path).parts):
                 continue
-            if ".." in parts:
-                yield failed_member(path, "Its name leads out of the archive.")
-            elif size > max_bytes:
+            if size > max_bytes:
                 yield failed_member(path, f"It is larger than {in_megabytes(max_bytes)}.")
-            else:
-                unpacked += size
-                try:
-                    with open_member() as member:
-                        data = member.read(max_bytes)
-                    for document in read(io.BytesIO(data), PurePosixPath(path).name):
-                        inner = f"{path}/{document.member}" if document.member else path
-                        parent = f"{path}/{document.parent}" if document.parent else path if document.member else ""
-                        yield replace(document, member=inner, parent=parent)
-                except LocalMCPError as error:
-                    yield failed_member(path, error)
-                except _DAMAGE as error:
-                    is_locked = "encrypted" in str(error) or "password" in str(error)
-                    yield failed_member(
-                        path, "It is password-protected." if is_locked else f"It is damaged: {error}"[:300]
-                    )
+                continue
+            unpacked += size
+            try:
+                with open_member() as member:
+                    data = member.read(max_bytes)
+                for document in read(io.BytesIO(data), PurePosixPath(path).name):
+                    inner = f"{path}/{document.member}" if document.member else path
+                    parent = f"{path}/{document.parent}" if document.parent else path if document.member else ""
+                    yield replace(document, member=inner, parent=parent)
+            except LocalMCPError as error:
+                yield failed_member(path, error)
+            except _DAMAGE as error:
+                is_locked = "encrypted" in str(error) or "password" in str(error)
+                yield failed_member(path, "It is password-protected." if is_locked else f"It is damaged: {error}"[:300])
     except _DAMAGE as error:
         raise UnreadableDocument(f"{name} is damaged: {' '.join(str(error).split())}"[:300]) from error
 

@@ -228,7 +228,7 @@ def scanned(name: str, pages: int) -> ScannedDocument:
 
 def read_picture(data: bytes, name: str) -> Document:
     """Raise ScannedDocument for a picture: its text is recognized when everything else is done."""
-    source, count = _open_pages(name, data)
+    source, count = _open_pages(data)
     with closing(source):
         raise scanned(name, count)
 
@@ -245,7 +245,7 @@ def read_scan(data: bytes, name: str, digest: str = "") -> Document:
     texts: list[str] = []
     confidences: dict[str, float] = {}
     failure = None
-    source, count = _open_pages(name, data)
+    source, count = _open_pages(data)
     with closing(source):
         if not installed_engine():
             raise scanned(name, count)
@@ -269,16 +269,13 @@ def read_scan(data: bytes, name: str, digest: str = "") -> Document:
     return make_document(name, joined, kind, "plain", metadata=metadata, page_starts=starts)
 
 
-def _open_pages(name: str, data: bytes) -> tuple[Any, int]:
+def _open_pages(data: bytes) -> tuple[Any, int]:
     """Return an open PDF or picture, and its number of pages."""
-    try:
-        if data.startswith(b"%PDF-"):
-            pdf = import_module("pypdfium2").PdfDocument(data)
-            return pdf, len(pdf)
-        picture = import_module("PIL.Image").open(io.BytesIO(data))
-        return picture, getattr(picture, "n_frames", 1)
-    except Exception as error:  # Both libraries raise anything on a broken file.
-        raise UnreadableDocument(f"{name} is damaged: {type(error).__name__}.") from error
+    if data.startswith(b"%PDF-"):
+        pdf = import_module("pypdfium2").PdfDocument(data)
+        return pdf, len(pdf)
+    picture = import_module("PIL.Image").open(io.BytesIO(data))
+    return picture, getattr(picture, "n_frames", 1)
 
 
 def _picture(source: Any, page: int, *, is_pdf: bool) -> Any:

@@ -189,14 +189,15 @@ def _read(data: bytes, name: str, choice: Choice, max_bytes: int, recognize: Con
                 data = file.read(most + 1)
             if len(data) > most:
                 raise UnreadableDocument(f"{name} is larger than {in_megabytes(most)} once decompressed.")
-        return choice.read(data, name)
-    except ScannedDocument:
-        if recognize is None:
-            raise
-        digest = hashlib.sha256(data).hexdigest()[:16]
-        if digest in recognize:
-            raise ScannedDocument("its text was recognized before") from None
-        return read_scan(data, name, digest)
+        try:
+            return choice.read(data, name)
+        except ScannedDocument:
+            if recognize is None:
+                raise
+            digest = hashlib.sha256(data).hexdigest()[:16]
+            if digest in recognize:
+                raise ScannedDocument("its text was recognized before") from None
+            return read_scan(data, name, digest)
     except LocalMCPError:
         raise
     except Exception as error:  # The parsers of other projects raise anything on a broken file.
@@ -217,7 +218,8 @@ def _reader_of(head: bytes, named: Reader | None) -> Reader:
         return named
     if interpreter := re.match(rb"#![ \t]*/\S*/(?:env[ \t]+(?:-S[ \t]+)?)?([a-zA-Z]+)", head):
         program = interpreter[1].decode()
-        return _reader_of_code("shell" if program.endswith("sh") else program.replace("node", "javascript"))
+        language = "shell" if program.endswith("sh") else program.replace("node", "javascript")
+        return _reader_as("code", language=language)
     if re.search(rb"(?m)^\.(?:TH|Dt)[ \t]", head):
         return read_man_page
     if re.match(rb"(?:\xef\xbb\xbf)?\s*BEGIN:V(?:CALENDAR|CARD)\b", head, re.I):
@@ -244,7 +246,7 @@ _BINARY_STARTS = (b"PK\3\4", b"\x1f\x8b", b"Rar!", b"\x7fELF", b"MZ\x90", b"SQLi
 def _why_unreadable(head: bytes, suffix: str, named: Reader | None) -> str:
     """Return why a file is not worth reading, "" if it is."""
     text = looks_like_text(head)
-    if suffix in (".doc", ".ppt") and not text and not old_office_program(suffix):
+    if suffix in (".doc", ".ppt") and not text and not old_office_program():
         return f"old Office file; install LibreOffice, or save it as {suffix}x"
     # Programs write text, pages and rich text under the endings of others.
     if suffix in _NO_READER and (not text or suffix in (".svg", ".eps", ".ps")):
@@ -257,11 +259,14 @@ def _why_unreadable(head: bytes, suffix: str, named: Reader | None) -> str:
     return "binary file" if named else f"no reader for {suffix or 'binary files'}"
 
 
-def _reader_as(kind: str, *, within: int = 0) -> Reader:
+def _reader_as(kind: str, *, language: str = "", within: int = 0) -> Reader:
     """Return a reader that keeps the text as it is; an underlined title counts in the first `within` characters."""
 
     def reader(data: bytes, name: str) -> Document:
         text, metadata = decode_text(data)
+        if language:
+            fields = {"title": name, "metadata": metadata | {"language": language}}
+            return make_document(name, text, kind, "code", "text", **fields)
         if "\x1b" in text or "\x08" in text:
             # Colors, and letters struck over for bold and underlined ones.
             text = re.sub(r"\x1b\[[0-?]*[ -/]*[@-~]|[^\n]\x08", "", text)
@@ -274,17 +279,8 @@ def _reader_as(kind: str, *, within: int = 0) -> Reader:
     return reader
 
 
-def _reader_of_code(language: str) -> Reader:
-    """Return a reader that keeps the text as it is; its metadata names the language."""
-
-    def reader(data: bytes, name: str) -> Document:
-        text, metadata = decode_text(data)
-        return make_document(name, text, "code", "code", "text", title=name, metadata=metadata | {"language": language})
-
-    return reader
-
-
 _read_plain = _reader_as("text", within=300)
+_reader_of_code = partial(_reader_as, "code")
 
 _LANGUAGE_SUFFIXES = """
 assembly .asm .s | batch .bat .cmd | c .c .h | clojure .clj .cljs .cljc .edn | cmake .cmake
@@ -311,7 +307,7 @@ _BINARY: dict[str, Reader] = {
     ".webarchive": read_webarchive,
 }
 FORMATS: dict[str, Reader] = {
-    **{suffix: _reader_of_code(language) for language, *suffixes in _LANGUAGES for suffix in suffixes},
+    **{suffix: _reader_of_code(language=language) for language, *suffixes in _LANGUAGES for suffix in suffixes},
     **dict.fromkeys((".md", ".markdown", ".mdx", ".mdown", ".mkd", ".qmd", ".rmd"), read_markdown),
     **dict.fromkeys((".txt", ".text", ".log"), _read_plain),
     **dict.fromkeys((".srt", ".vtt"), read_subtitles),
@@ -329,12 +325,12 @@ FORMATS: dict[str, Reader] = {
 }
 """Lower-case suffix to reader; any other file that looks like text is read as plain text."""
 NAMES: dict[str, Reader] = {
-    **dict.fromkeys(("dockerfile", "containerfile"), _reader_of_code("dockerfile")),
-    **dict.fromkeys(("makefile", "gnumakefile", "justfile"), _reader_of_code("makefile")),
-    **dict.fromkeys(("gemfile", "rakefile", "vagrantfile", "brewfile"), _reader_of_code("ruby")),
+    **dict.fromkeys(("dockerfile", "containerfile"), _reader_of_code(language="dockerfile")),
+    **dict.fromkeys(("makefile", "gnumakefile", "justfile"), _reader_of_code(language="makefile")),
+    **dict.fromkeys(("gemfile", "rakefile", "vagrantfile", "brewfile"), _reader_of_code(language="ruby")),
     **dict.fromkeys(("license", "licence", "copying", "notice", "authors"), _read_plain),
     **dict.fromkeys(("readme", "changelog", "changes", "news", "todo"), _read_plain),
-    "jenkinsfile": _reader_of_code("groovy"),
-    "cmakelists.txt": _reader_of_code("cmake"),
+    "jenkinsfile": _reader_of_code(language="groovy"),
+    "cmakelists.txt": _reader_of_code(language="cmake"),
 }
 """Lower-case name of a well-known file to reader; it wins over the suffix."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime, time, timedelta
 from functools import lru_cache, partial
-from itertools import pairwise, zip_longest
+from itertools import count, pairwise, zip_longest
 from pathlib import Path, PurePath
 from typing import Any, NamedTuple, cast
 
@@ -132,15 +132,12 @@ def _find_tables(name: str, text: str, read: Callable[[], bytes]) -> list[Table]
     """Return the tables in a document: parts of its grids, divided by empty rows, that have a header of their own."""
     from python_calamine import CalamineError
 
-    tables: list[Table] = []
-    titles: Counter[str] = Counter()
+    tables, taken = list[Table](), set[str]()
     try:
         for grid in _read_grids(name, text, read):
             for part in _parts(grid):
                 if table := _make_table(replace(grid, rows=part)):
-                    titles[grid.title] += 1
-                    number = titles[grid.title]
-                    tables.append(replace(table, title=f"{grid.title} {number}".strip()) if number > 1 else table)
+                    tables.append(replace(table, title=free_name(grid.title, taken)))
     except (CalamineError, csv.Error, ValueError, RecursionError):
         # It is damaged, or not what its name says: its text is searched all the same.
         return []
@@ -204,24 +201,25 @@ def _make_table(grid: Grid) -> Table | None:
         return None
     votes = count_marks(value for index in filled for value in every[index][:200])
     mark = votes.most_common(1)[0][0] if votes else grid.mark
-    columns: dict[str, str] = {}
+    columns, taken = dict[str, str](), set[str]()
     values: list[Sequence[Any]] = []
     for index in filled:
         kind, read, odd = read_column(every[index], mark)
-        name = _free_name((names[index] if index < len(names) else "") or f"column {index + 1}", columns)
+        name = free_name((names[index] if index < len(names) else "") or f"column {index + 1}", taken)
         columns[name] = kind
         values.append(read)
         if odd:
             notes.append(f"{counted(odd, 'value')} of '{name}' not read as {kind}, but kept as text")
-    columns[_free_name("line", columns)] = "integer"
+    columns[free_name("line", taken)] = "integer"
     return Table(grid.title, columns, list(zip(*values, (line for line, _ in body), strict=True)), notes)
 
 
-def _free_name(name: str, used: Iterable[str]) -> str:
-    """Return the name, with a number if another column has it: SQLite takes none twice, whatever the case."""
-    folded = {other.casefold() for other in used}
-    names = (name[:100] if number == 1 else f"{name[:100]} {number}" for number in range(1, MOST_COLUMNS + 2))
-    return next(free for free in names if free.casefold() not in folded)
+def free_name(name: str, taken: set[str]) -> str:
+    """Return a name, with a number if it is taken, and take it: for SQLite names that differ in case are one."""
+    names = (f"{name[:100]} {number}".strip() if number > 1 else name[:100] for number in count(1))
+    free = next(free for free in names if free.casefold() not in taken)
+    taken.add(free.casefold())
+    return free
 
 
 def _is_total(body: Sequence[Row]) -> bool:
@@ -380,7 +378,8 @@ def read_column(values: Sequence[Any], mark: str) -> tuple[str, list[Any], int]:
     numbers (12 for 12 %).
     """
     distinct = list(dict.fromkeys(values))
-    sample = list(filter(_is_present, _sample(distinct)))
+    # By 400 values, from all over a column, a type is ruled out.
+    sample = list(filter(_is_present, distinct[:: len(distinct) // 400 + 1]))
     for read in (partial(_read_numbers, mark=mark), _read_dates, _read_native):
         if len(read(sample)[1]) < LEAST_SHARE * len(sample):
             continue
@@ -394,11 +393,6 @@ def read_column(values: Sequence[Any], mark: str) -> tuple[str, list[Any], int]:
     answers = {text.casefold() for text in filter(None, texts)} if len(distinct) < 9 else set[str]()
     pairs = [set(pair.split("/")) for pair in "yes/no ja/nein sì/no si/no sí/no oui/non true/false y/n".split()]
     return "yes/no" if answers and any(answers <= pair for pair in pairs) else "text", texts, 0
-
-
-def _sample(values: Sequence[Any]) -> Sequence[Any]:
-    """Return 400 values, from all over a column, by which a type is ruled out."""
-    return values[:: -(-len(values) // 400) or 1]
 
 
 def _is_present(value: Any) -> bool:
@@ -428,7 +422,7 @@ def _read_numbers(values: Sequence[Any], mark: str) -> tuple[str, dict[Any, int 
     """Read texts that are numbers, and what a workbook or JSON holds as such."""
     numbers: dict[Any, int | float] = {}
     units = set[str]()
-    mark = next((mark for mark, _ in count_marks(_sample(values)).most_common(1)), mark)
+    mark = next((mark for mark, _ in count_marks(values[:: len(values) // 400 + 1]).most_common(1)), mark)
     other = "." if mark == "," else ","
     for value in values:
         if not isinstance(value, str):
@@ -514,14 +508,8 @@ SECONDS = 2.0
 """Time that a statement may take; documents are loaded before."""
 
 
-class Outcome(NamedTuple):
-    """The rows of a statement."""
-
-    columns: list[str]
-    rows: list[list[Any]]
-    truncated: bool
-    used: dict[str, tuple[int, bool]]
-    """Table that was read -> its rows, and whether its file has changed since it was indexed."""
+Outcome = tuple[list[str], list[list[Any]], bool, dict[str, tuple[int, bool]]]
+"""Columns, rows, whether there are more; and table that was read -> its rows, whether its file has changed."""
 
 
 def answer(task: tuple[str, Sequence[TableSource]]) -> Iterator[Outcome]:
@@ -545,13 +533,13 @@ def answer(task: tuple[str, Sequence[TableSource]]) -> Iterator[Outcome]:
             signatures.append((status.st_mtime_ns, status.st_size) if status else source.signature)
         memory, tables = _load(tuple(zip(sources, signatures, strict=True)))
         with reading_only(memory, SECONDS, may_read):
-            answered = read_rows(memory, statement, {}, most_rows=500, most_characters=40_000)
+            columns, rows, is_cut = read_rows(memory, statement, {}, most_rows=500, most_characters=40_000)
         used = {
             source.name: (len(tables[source.name].rows), now != source.signature)
             for source, now in zip(sources, signatures, strict=True)
             if source.name in tables and source.name.lower() in read
         }
-        yield Outcome(*answered, used)
+        yield columns, rows, is_cut, used
     except OSError as error:
         reason = f"{error.filename} cannot be read: {(error.strerror or str(error)).lower()}."
         raise InvalidInput(

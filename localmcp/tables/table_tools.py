@@ -5,23 +5,19 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Sequence
-from itertools import count
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Annotated, Any, NotRequired
+from typing import Annotated, Any, NotRequired
 
 import rapidfuzz.process
 from typing_extensions import TypedDict
 
 from localmcp.errors import InvalidInput
 from localmcp.index.collections import visible_ids
+from localmcp.readers.worker_pool import Limits, WorkerPool
 from localmcp.storage.database import Database, fetch_all, fetch_column
-from localmcp.tables.documents import TableSource
+from localmcp.tables.documents import Outcome, TableSource, answer, free_name
 from localmcp.tools import Param, hidden_tool
 from localmcp.wording.normalize import words as split_words
-
-if TYPE_CHECKING:
-    from localmcp.readers.worker_pool import WorkerPool
-    from localmcp.tables.documents import Outcome
 
 
 class TableItem(TypedDict):
@@ -142,27 +138,24 @@ class TableTools:
         text = sql.casefold().replace('""', '"')
         # The longest names first, which may hold shorter ones: at most so many tables are loaded.
         named = sorted((name for name in tables if name.casefold() in text), key=len, reverse=True)[:20]
-        outcome = self._ask(sql, [tables[name][1] for name in named], list(tables))
-        result: QueryResult = {
-            "columns": outcome.columns, "rows": outcome.rows, "count": len(outcome.rows),
-            "truncated": outcome.truncated, "places": [],
-        }  # fmt: skip
+        columns, rows, truncated, used = self._ask(sql, [tables[name][1] for name in named], list(tables))
+        places: list[dict[str, Any]] = []
         notices: list[str] = []
-        for name in (name for name in tables if name in outcome.used):
-            (item, source), (rows, has_changed) = tables[name], outcome.used[name]
-            place = {"table": name, "document": item["document"], "sourceId": item["sourceId"], "rows": rows}
-            result["places"].append(place | ({"path": source.path} if source.text is None else {}))
+        for name in (name for name in tables if name in used):
+            (item, source), (length, has_changed) = tables[name], used[name]
+            place = {"table": name, "document": item["document"], "sourceId": item["sourceId"], "rows": length}
+            places.append(place | ({"path": source.path} if source.text is None else {}))
             notices += [f"{name}: {note}." for note in item.get("notes", ())]
             if has_changed:
                 notices.append(f"{source.path} has changed since it was indexed; this is from the file as it is now.")
-        if outcome.truncated:
-            notices.append(f"There are more rows than these {len(outcome.rows)}: count, add up or limit in SQL.")
+        if truncated:
+            notices.append(f"There are more rows than these {len(rows)}: count, add up or limit in SQL.")
+        result: QueryResult = {
+            "columns": columns, "rows": rows, "count": len(rows), "truncated": truncated, "places": places,
+        }  # fmt: skip
         return {**result, "notices": notices} if notices else result
 
     def _ask(self, sql: str, sources: list[TableSource], names: Sequence[str]) -> Outcome:
-        from localmcp.readers.worker_pool import Limits, WorkerPool
-        from localmcp.tables.documents import answer
-
         text_of = """
             select text from chunks where source_id = (select id from sources where uuid = ?) order by position
         """
@@ -195,14 +188,12 @@ class TableTools:
             """
             rows = fetch_all(connection, sql)
         tables: dict[str, tuple[TableItem, TableSource]] = {}
-        taken: set[str] = set()
+        taken = set[str]()
         for uuid, document, uri, mtime_ns, size, described in rows:
             stem, parts = PurePath(uri).stem if uri else document, json.loads(described)
             for part in parts:
                 base = stem if len(parts) == 1 or not part["title"] else f"{stem}.{part['title']}"
-                names = (f"{base} {number}" if number > 1 else base for number in count(1))
-                name = next(name for name in names if name.casefold() not in taken)
-                taken.add(name.casefold())
+                name = free_name(base, taken)
                 item: TableItem = {
                     "name": name, "document": document, "sourceId": uuid, "columns": part["columns"],
                     "rows": part["rows"], "sample": part["sample"],

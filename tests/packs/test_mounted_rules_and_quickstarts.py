@@ -33,15 +33,9 @@ BOUND = Scope(caller="key", trusted=False, collections=frozenset({"default", "de
 
 
 def guide(name: str, title: str, introduction: str = "Read on.") -> dict[str, Any]:
-    spec = {
-        "displayName": title,
-        "description": f"{title}, step by step.",
-        "introduction": introduction,
-        "durationMinutes": 5,
-        "tasks": [{"title": "Begin", "description": "Do the first thing."}],
-    }
-    tags = [{"kind": "topic", "value": "team"}]
-    return {"kind": "QuickStarts", "metadata": {"name": name, "tags": tags}, "spec": spec}
+    spec = {"displayName": title, "description": f"{title}, step by step.", "introduction": introduction}
+    spec |= {"durationMinutes": 5, "tasks": [{"title": "Begin", "description": "Do the first thing."}]}
+    return {"metadata": {"name": name, "tags": [{"kind": "topic", "value": "team"}]}, "spec": spec}
 
 
 def add_guides(workspace: Workspace, *guides: dict[str, Any]) -> None:
@@ -157,16 +151,18 @@ def test_a_quick_start_is_read_by_the_name_it_is_shown_under(ours: Workspace, te
     [
         ("removeQuickstart", {"names": ["team:deploy"]}),
         ("removeQuickstart", {"names": ["rollback"]}),
+        ("editRule", {"id": "team:1", "weight": 2}),
+        ("retireRule", {"id": "team:1"}),
+        ("deleteRule", {"id": "team:1"}),
+        ("reportRuleUse", {"ruleIds": ["team:1"]}),
     ],
 )
-def test_a_mounted_quick_start_is_never_changed(
-    ours: Workspace, team: Path, tool: str, arguments: dict[str, Any]
-) -> None:
+def test_what_is_mounted_is_never_changed(ours: Workspace, team: Path, tool: str, arguments: dict[str, Any]) -> None:
     ours.mounts.mount(team)
     before = team.read_bytes()
     with pytest.raises(AccessDenied, match=r"team \(mounted\)") as refused:
         call(ours, tool, **arguments)
-    assert f"localmcp merge {team}" in str(refused.value)
+    assert "localmcp merge" in str(refused.value)
     assert team.read_bytes() == before and call(ours, "listQuickstarts")["total"] == 4
 
 
@@ -201,23 +197,6 @@ def test_a_rule_that_ones_own_file_holds_is_left_out(ours: Workspace, team: Path
     call(ours, "retireRule", id=3)
     assert sorted(str(each["id"]) for each in ask(ours)["rules"]) == ["1", "team:2"]
     assert call(ours, "listRules", retired=True)["total"] == 1
-
-
-@pytest.mark.parametrize(
-    ("tool", "arguments"),
-    [
-        ("editRule", {"id": "team:1", "weight": 2}),
-        ("retireRule", {"id": "team:1"}),
-        ("deleteRule", {"id": "team:1"}),
-        ("reportRuleUse", {"ruleIds": ["team:1"]}),
-    ],
-)
-def test_a_mounted_rule_is_never_changed(ours: Workspace, team: Path, tool: str, arguments: dict[str, Any]) -> None:
-    ours.mounts.mount(team)
-    before = team.read_bytes()
-    with pytest.raises(AccessDenied, match="never changed.*localmcp merge"):
-        call(ours, tool, **arguments)
-    assert team.read_bytes() == before
 
 
 def test_rules_of_another_model_are_left_out_and_told(ours: Workspace, team: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from localmcp.config import Settings
 from localmcp.errors import FileUnavailable, LocalMCPError
-from localmcp.packs.pack import digest_content, verify
+from localmcp.packs.pack import digest_pack, read_manifest, verify
 from localmcp.storage.adoption import adopt
 from localmcp.tools import Scope
 from localmcp.workspace import Workspace
@@ -93,7 +93,9 @@ def test_a_value_that_is_too_large_is_refused(base: Path) -> None:
 def test_a_manifest_made_anew_hides_nothing_that_does_not_agree(base: Path) -> None:
     change(base, "update signs set bits = zeroblob(length(bits))")
     connection = apsw.Connection(str(base))
-    digest = digest_content(connection)
+    manifest = read_manifest(connection)
+    assert manifest
+    digest = digest_pack(connection, manifest)
     connection.execute("update manifest set content = json_set(content, '$.digest', ?)", (digest,))
     connection.close()
     assert any("sign codes" in problem for problem in verify(base).problems)

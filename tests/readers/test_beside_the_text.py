@@ -70,10 +70,9 @@ def test_code_of_a_conversation_is_one_fence_whatever_is_in_it():
         )
     ]
     [document] = read_documents(io.BytesIO(json.dumps(export).encode()), "conversations.json")
-    outline = read_outline(document.text, document.markup)
-    [(start, stop)] = outline.fences
+    sections, [(start, stop)], _ = read_outline(document.text, document.markup)
     assert document.text[start:stop] == f"````python\n{code}\n````\n"
-    assert [section.path for section in outline.sections] == [(), ("Next",)]
+    assert [section.path for section in sections] == [(), ("Next",)]
 
 
 def test_artifacts_of_claude_are_read():

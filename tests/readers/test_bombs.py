@@ -1,14 +1,12 @@
 """Small files that ask for minutes or gigabytes are read cheaply or stopped, and the other files are read."""
 
-import io
-
 import pytest
 from made_files import make_zip
 
 from localmcp.errors import LocalMCPError
 from localmcp.library.reading import estimate_tokens
 from localmcp.readers.chunking import split
-from localmcp.readers.readers import read_bytes, read_documents
+from localmcp.readers.readers import read_bytes
 from localmcp.readers.worker_pool import Limits, WorkerPool
 
 LIMITS = Limits(seconds=3, seconds_per_megabyte=3, memory=300_000_000)
@@ -99,16 +97,3 @@ def outcomes():
 def test_bombs_are_read_or_refused_within_their_limits(outcomes, name, reason):
     outcome = outcomes[name]
     assert reason in outcome if reason else isinstance(outcome, int), outcome
-
-
-def read_archive(data):
-    yield sum(len(document.text) for document in read_documents(io.BytesIO(data), "a.zip", archive=True))
-
-
-def test_an_archive_gets_no_more_time_than_its_size_is_worth():
-    page = "<p><b>word</b> " * 40_000
-    data = make_zip({f"{number}.html": page for number in range(20)})
-    limits = Limits(seconds=0.5, seconds_per_megabyte=3)
-    with WorkerPool(read_archive, workers=1, limits=limits, size=len) as pool:
-        failures = [answer.failure for answer in pool.run([data]) if answer.failure]
-    assert failures and "more than" in failures[0], len(data)

@@ -2,7 +2,6 @@
 
 import io
 import tarfile
-import zipfile
 
 import pytest
 
@@ -55,11 +54,6 @@ def test_the_names_in_a_tar_file_may_be_in_an_older_encoding() -> None:
         member.size = 4
         archive.addfile(member, io.BytesIO(b"Text"))
     assert [document.member for document in read_documents(file, "a.tar", archive=True)] == ["Château.txt"]
-
-
-class _Unflagged(zipfile.ZipInfo):
-    def _encodeFilenameFlags(self) -> tuple[bytes, int]:
-        return self.filename.encode("cp437"), self.flag_bits
 
 
 @pytest.mark.parametrize(

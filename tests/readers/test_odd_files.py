@@ -140,7 +140,7 @@ def test_asciidoc_has_its_headings_and_listings() -> None:
     )
     document = read_bytes(source.encode(), "bees.adoc")
     assert (document.title, document.text.count("\n")) == ("Guide to Bees", source.count("\n"))
-    sections = read_outline(document.text, document.markup).sections
+    sections, _, _ = read_outline(document.text, document.markup)
     assert [section.path for section in sections] == [("Guide to Bees",), ("Guide to Bees", "Hives")]
     assert "```\n== not a heading\n```" in document.text
 
@@ -181,7 +181,7 @@ def test_a_title_between_two_rows_may_be_indented() -> None:
 
 def test_a_label_above_a_heading_is_in_its_section() -> None:
     text = "One\n===\n\nText.\n\n.. _two:\n\n.. _second:\n\nTwo\n===\n\nMore.\n"
-    first, second = read_outline(text, "plain").sections
+    (first, second), _, _ = read_outline(text, "plain")
     assert text[first.start : first.stop].rstrip().endswith("Text.")
     assert second.path == ("Two",)
 

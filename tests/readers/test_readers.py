@@ -343,7 +343,7 @@ def test_bookmarks_of_a_pdf_are_its_headings() -> None:
     pages = [["Cover"], ["Notes on snow", "1. Snow", "1.1 Dry", "snow", "It is cold."], ["Left over."]]
     outline = make_bookmarks(3, ("Snow", 1), ("Dry snow", 1), ("Nowhere", ""), ("Elsewhere", 2), ("Too late", 0))
     document = read_bytes(make_pdf(pages, outline=outline), "a.pdf")
-    sections = read_outline(document.text, "plain", headings=document.headings).sections
+    sections, _, _ = read_outline(document.text, "plain", headings=document.headings)
     assert [(document.text[section.start : section.stop].split("\n")[0], section.path) for section in sections] == [
         ("Cover", ()),
         ("Notes on snow", ("Snow", "Dry snow")),
@@ -484,7 +484,7 @@ def test_compressed_text_is_read_by_its_inner_name() -> None:
 
 
 def test_a_file_that_cannot_be_read_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Without LibreOffice and antiword.
+    # Without LibreOffice.
     monkeypatch.setenv("PATH", "")
     with pytest.raises(UnreadableDocument, match="larger than 0.0001 MB"):
         list(read_documents(io.BytesIO(b"x" * 101), "large.txt", max_bytes=100))
