@@ -501,7 +501,7 @@ def restore_partition(connection: apsw.Connection, entry: TrashEntry) -> None:
 _LIVE = "select chunks.id from chunks join sources on sources.id = source_id where trashed_at is null"
 _SEGMENTS = """
     signs join models on models.id = signs.model_id
-    where collection_id in (select id from collections where kind = 'documents')
+    where collection_id in (select id from collections where kind <> 'rules')
 """
 _COUNTS = {
     "{} passages are not in the keyword index": f"({_LIVE}) where id not in (select rowid from chunks_fts)",
