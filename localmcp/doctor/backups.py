@@ -346,7 +346,7 @@ def repair(database: Database, say: Callable[[str], None] = lambda _: None) -> R
             repaired.done.append(text)
         say("Making the indexes again")
         passages = counted(_rebuild_words(database), "passage")
-        sql = "select id, model_id from collections where model_id is not null and kind = 'documents'"
+        sql = "select id, model_id from collections where model_id is not null and kind <> 'rules'"
         with database.write() as connection:
             codes = sum(rebuild_signs(connection, *collection) for collection in fetch_all(connection, sql))
         repaired.done.append(f"made the keyword index again from {passages}, and {counted(codes, 'sign code')} again")
