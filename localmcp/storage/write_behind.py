@@ -1,11 +1,11 @@
-"""Writes that may come late, or not at all: gathered by callers who never wait, written by one thread in batches."""
+"""Writes that may come late, or not at all: gathered by callers who never wait, written in batches."""
 
 from __future__ import annotations
 
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
 
 import apsw
@@ -17,11 +17,9 @@ from localmcp.storage.database import Database
 log = logging.getLogger(__name__)
 
 GATHERING_SECONDS = 0.5
-"""How long the thread lets items gather before it writes them in one transaction."""
+"""How long items gather before they are written in one transaction."""
 BUSY_MILLISECONDS = 400
-"""How long it waits for another writer; then the items wait for the next round."""
-CLOSING_SECONDS = 0.8
-"""How long the end of the program waits for the last batch."""
+"""How long a write waits for another writer; then the items wait for the next round."""
 MOST_WAITING = 5000
 """When more items wait, the oldest are given up."""
 
@@ -29,7 +27,7 @@ Item = TypeVar("Item")
 
 
 class WriteBehind(Generic[Item]):
-    """A list, and a thread that writes it to the file.
+    """A list, and a timer that writes it to the file.
 
     It never makes a file: what cannot be written waits (a file that is not there yet, or locked, a full disk), or is
     dropped (a file that may not be changed). Thread-safe.
@@ -41,60 +39,53 @@ class WriteBehind(Generic[Item]):
         self._waiting: deque[Item] = deque(maxlen=MOST_WAITING)
         self._lock, self._writing = threading.Lock(), threading.Lock()
         """The first is held while the list changes hands, never while it is written."""
-        self._wake, self._ended = threading.Event(), threading.Event()
-        self._thread: threading.Thread | None = None
-        self._refused = False
+        self._timer: threading.Timer | None = None
+        self._refused = self._ended = False
         self._trouble = f"{database.path} is locked by another program"
 
     def add(self, item: Item) -> None:
         """Take an item; returns at once. Nothing is taken after `close`, or for a file that may not be changed."""
-        if self._refused or self._ended.is_set():
-            return
+        if not (self._refused or self._ended):
+            self._wait([item])
+
+    def _wait(self, items: Iterable[Item]) -> None:
         with self._lock:
-            self._waiting.append(item)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name=f"localmcp-{self._items}", daemon=True)
-                self._thread.start()
-        self._wake.set()
+            self._waiting.extend(items)
+            if self._timer is None and not self._ended:
+                self._timer = threading.Timer(GATHERING_SECONDS, self.flush)
+                self._timer.daemon = True
+                self._timer.start()
 
     def flush(self) -> None:
         """Write now what waits; what cannot be written now goes on waiting."""
         with self._writing:
             with self._lock:
-                batch = list(self._waiting)
+                batch, self._timer = list(self._waiting), None
                 self._waiting.clear()
             try:
                 is_kept_waiting = bool(batch) and not self._store(batch)
             except FileUnavailable as error:
                 self._trouble, is_kept_waiting = error.message, True
             except Exception as error:
-                # One odd item must not end the thread, and with it all later writing.
+                # One odd item must not end all later writing.
                 is_kept_waiting, self._refused = False, isinstance(error, ConfigurationError)
                 if not self._refused:
                     log.exception("a batch of the %s could not be written", self._items)
             if is_kept_waiting:
                 with self._lock:
                     self._waiting = deque((*batch, *self._waiting), MOST_WAITING)
+                self._wait(())
 
     def close(self) -> None:
-        """Write what waits, for at most about CLOSING_SECONDS, and end; what is left is given up."""
-        self._ended.set()
-        self._wake.set()
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join(CLOSING_SECONDS)
+        """Write what waits, and end; what cannot be written is given up."""
+        self._ended = True
+        if (timer := self._timer) is not None:
+            timer.cancel()
+        self.flush()
         # What nobody has begun to use keeps no record.
-        if (self._waiting or self._writing.locked()) and is_filled(self._database.path):
+        if self._waiting and is_filled(self._database.path):
             log.warning("part of the %s is lost: %s", self._items, self._trouble)
         self._waiting.clear()
-
-    def _run(self) -> None:
-        while not self._ended.is_set():
-            self._wake.wait()
-            self._ended.wait(GATHERING_SECONDS)
-            self._wake.clear()
-            self.flush()
-            if self._waiting:
-                self._wake.set()
 
     def _store(self, items: list[Item]) -> bool:
         """Write items; return False where there is no file yet. One that may not be changed keeps no record."""
