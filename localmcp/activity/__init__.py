@@ -4,5 +4,4 @@ from localmcp.activity.call_log import INTERFACES as INTERFACES
 from localmcp.activity.call_log import Activity as Activity
 from localmcp.activity.call_log import CallOrigin as CallOrigin
 from localmcp.activity.call_log import LogEntry as LogEntry
-from localmcp.activity.call_log import LogPage as LogPage
 from localmcp.activity.call_log import call_origin as call_origin

@@ -114,13 +114,13 @@ class Activity:
                 {"most": PRUNED_AT_ONCE, "excess": stored - allowed * 0.9},
             )
 
-    def logs(self, *, limit: int = 50, offset: int = 0, **chosen: Any) -> LogPage:
-        """Return 1..1000 calls, the latest first; InvalidInput for a value that cannot be used.
+    def logs(self, *, limit: int = 50, offset: int = 0, **chosen: Any) -> tuple[list[LogEntry], int]:
+        """Return 1..1000 calls, the latest first, and how many there are; InvalidInput for what cannot be used.
 
         `chosen`: `key_id` (the id of a key, or `cli`, `tui`, `stdio`), `collection` (its keys bound to it, or that
         named it), `tool` (or what was run through it), `errors` (only calls that failed), `since` (ISO 8601; UTC where
-        there is no offset), `after` (a greater id), `words` (that the tool, arguments, caller, documents or error
-        hold, in any case), `without_caller`.
+        there is no offset), `words` (that the tool, arguments, caller, documents or error hold, in any case),
+        `without_caller`.
         """
         if not 1 <= limit <= MOST_ENTRIES:
             raise InvalidInput(f"limit: {limit} is not between 1 and {MOST_ENTRIES}.")
@@ -129,7 +129,7 @@ class Activity:
         where, values = _conditions(**chosen)
         self.flush()
         if not self._database.path.exists():
-            return LogPage([], 0)
+            return [], 0
         with self._database.read() as connection:
             total = fetch_one(connection, f"select count(*) from calls where {where}", values)
             rows = fetch_all(
@@ -140,16 +140,42 @@ class Activity:
                 """,
                 {**values, "limit": limit, "offset": offset},
             )
-        return LogPage([LogEntry.from_row(row) for row in rows], total)
+        return [LogEntry.from_row(row) for row in rows], total
 
-    def stats(self, **chosen: Any) -> Statistics:
-        """Return what the calls add up to, by tool and by caller; arguments and errors are those of `logs`."""
+    def stats(self, **chosen: Any) -> Json:
+        """Return what the calls add up to, by tool and by caller, the most used first; `chosen` as for `logs`.
+
+        A call through `execute_tool` counts once, for the tool. A percentile is the smallest duration that so many
+        calls did not exceed.
+        """
         where, values = _conditions(**chosen)
         self.flush()
-        if not self._database.path.exists():
-            return Statistics([], [])
-        with self._database.read() as connection:
-            return Statistics(_usage(connection, "tool", where, values), _usage(connection, "caller", where, values))
+        usage: dict[str, list[Json]] = {"tool": [], "caller": []}
+        for by in usage if self._database.path.exists() else ():
+            with self._database.read() as connection:
+                rows = fetch_all(
+                    connection,
+                    f"""
+                    with ranked as (
+                        select *, {by} as of, row_number() over (partition by {by} order by seconds) as place,
+                               count(*) over (partition by {by}) as many
+                        from calls where {where}
+                    )
+                    select of, api_keys.name, many, sum(1 - success), round(1.0 * sum(1 - success) / many, 4),
+                           round(1000 * min(case when place >= 0.5 * many then seconds end), 2),
+                           round(1000 * min(case when place >= 0.95 * many then seconds end), 2),
+                           sum(argument_bytes), sum(result_bytes), max(started_at)
+                    from ranked left join api_keys on api_keys.id = of
+                    group by of order by many desc, of
+                    """,
+                    values,
+                )
+            for name, key_name, *numbers in rows:
+                named: Json = {by: name} if by == "tool" else {by: name, "keyName": key_name}
+                usage[by].append({**named, **dict(zip(TOTALS.split(), numbers, strict=True))})
+        calls, errors = (sum(tool[name] for tool in usage["tool"]) for name in ("calls", "errors"))
+        rate = round(errors / calls, 4) if calls else 0.0
+        return {"calls": calls, "errors": errors, "errorRate": rate, "tools": usage["tool"], "callers": usage["caller"]}
 
 
 # ---------------------------------------------------------------- writing
@@ -269,6 +295,7 @@ COLUMNS = """
     calls.id, tool, via, caller, api_keys.name, started_at, seconds, success, argument_bytes, result_bytes,
     error_class, error_message, calls.collections, arguments, origin
 """
+TOTALS = "calls errors errorRate medianMilliseconds p95Milliseconds argumentBytes resultBytes lastAt"
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,8 +326,15 @@ class LogEntry:
 
     @classmethod
     def from_row(cls, row: Sequence[Any]) -> LogEntry:
-        """From the columns of `COLUMNS`."""
-        values: list[Any] = [*row[:7], row[7] == 1, *row[8:12], *map(_parsed, row[12:])]
+        """From the columns of `COLUMNS`; JSON that somebody has spoiled is None."""
+
+        def parsed(text: str | None) -> Any:
+            try:
+                return None if text is None else json.loads(text)
+            except ValueError:
+                return None
+
+        values: list[Any] = [*row[:7], row[7] == 1, *row[8:12], *map(parsed, row[12:])]
         origin = mapping_of(values.pop())
         titles = tuple(map(str, list_of(origin.pop("documents", None))))
         values += [origin or None, titles]
@@ -344,116 +378,6 @@ class LogEntry:
         }
 
 
-def _parsed(text: str | None) -> Any:
-    """Return a stored JSON value; None for one that somebody changed into no JSON."""
-    try:
-        return None if text is None else json.loads(text)
-    except ValueError:
-        return None
-
-
-@dataclass(frozen=True, slots=True)
-class LogPage:
-    """Some calls, the latest first, and how many there are in all."""
-
-    entries: list[LogEntry]
-    total: int
-
-    def as_json(self) -> Json:
-        """As `localmcp log --json` prints it."""
-        return {"count": len(self.entries), "total": self.total, "calls": [entry.as_json() for entry in self.entries]}
-
-    def as_original(self) -> Json:
-        """Return the original's answer to `GET /api/mcp/logs`."""
-        return {"success": True, "logs": [entry.as_original() for entry in self.entries], "total": self.total}
-
-
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """Totals of the calls of one tool, or of one caller."""
-
-    name: str
-    """The tool, or the caller."""
-    key_name: str | None
-    calls: int
-    errors: int
-    median_seconds: float
-    p95_seconds: float
-    argument_bytes: int
-    result_bytes: int
-    last_at: str
-
-    @property
-    def error_rate(self) -> float:
-        """0..1."""
-        return self.errors / self.calls
-
-    def as_json(self, kind: str) -> Json:
-        """`kind` names the first field: `tool` or `caller`."""
-        named = {kind: self.name} if kind == "tool" else {kind: self.name, "keyName": self.key_name}
-        return {
-            **named,
-            "calls": self.calls,
-            "errors": self.errors,
-            "errorRate": round(self.error_rate, 4),
-            "medianMilliseconds": round(self.median_seconds * 1000, 2),
-            "p95Milliseconds": round(self.p95_seconds * 1000, 2),
-            "argumentBytes": self.argument_bytes,
-            "resultBytes": self.result_bytes,
-            "lastAt": self.last_at,
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class Statistics:
-    """Usage by tool and by caller, the most used first; a call through `execute_tool` counts once, for the tool."""
-
-    tools: list[Usage]
-    callers: list[Usage]
-
-    @property
-    def calls(self) -> int:
-        """How many there were."""
-        return sum(tool.calls for tool in self.tools)
-
-    def of(self, caller: str) -> Usage | None:
-        """Return the usage of one caller, such as a key."""
-        return next((usage for usage in self.callers if usage.name == caller), None)
-
-    def as_json(self) -> Json:
-        """As `localmcp log stats --json` prints it."""
-        errors = sum(tool.errors for tool in self.tools)
-        return {
-            "calls": self.calls,
-            "errors": errors,
-            "errorRate": round(errors / self.calls, 4) if self.calls else 0.0,
-            "tools": [tool.as_json("tool") for tool in self.tools],
-            "callers": [caller.as_json("caller") for caller in self.callers],
-        }
-
-
-def _usage(connection: apsw.Connection, by: str, where: str, values: Json) -> list[Usage]:
-    """Return the usage by tool or caller; a percentile is the smallest duration that so many calls did not exceed."""
-    rows = fetch_all(
-        connection,
-        f"""
-        with ranked as (
-            select *, {by} as of, row_number() over (partition by {by} order by seconds) as place,
-                   count(*) over (partition by {by}) as many
-            from calls where {where}
-        )
-        select of, api_keys.name, many, sum(1 - success),
-               min(case when place >= 0.5 * many then seconds end),
-               min(case when place >= 0.95 * many then seconds end),
-               sum(argument_bytes), sum(result_bytes), max(started_at)
-        from ranked left join api_keys on api_keys.id = of
-        group by of order by many desc, of
-        """,
-        values,
-    )
-    return [Usage(*row) for row in rows]
-
-
 _NAMED = "select value from json_each(case when json_valid(calls.collections) then calls.collections end)"
 _CONDITIONS = {
     "key_id": "caller = :key_id",
@@ -461,7 +385,6 @@ _CONDITIONS = {
     "tool": "(tool = :tool or via = :tool)",
     "errors": "success != :errors",
     "since": "started_at >= :since",
-    "after": "calls.id > :after",
     "words": "instr(lower(concat_ws(' ', tool, caller, arguments, origin, error_message)), lower(:words)) > 0",
     "without_caller": "caller != :without_caller",
     "own_calls": "caller = :own_calls",

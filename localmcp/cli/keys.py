@@ -85,12 +85,12 @@ def create(session: Session, expires: str | None, **opens: Any) -> None:
 def list_keys(session: Session, collection: str | None) -> None:
     """List the keys, the newest first: what each opens, and how it was used."""
     workspace = session.existing()
-    listed, used = list[Json](), workspace.activity.stats()
-    for item in workspace.api_keys.list(collection):
-        calls, errors, rate = (0, 0, 0.0)
-        if usage := used.of(item.id):
-            calls, errors, rate = usage.calls, usage.errors, round(usage.error_rate, 4)
-        listed.append({**item.as_json(), "calls": calls, "errors": errors, "errorRate": rate})
+    used = {caller["caller"]: caller for caller in workspace.activity.stats()["callers"]}
+    counts = ("calls", "errors", "errorRate")
+    listed = [
+        {**item.as_json(), **{name: used.get(item.id, {}).get(name, 0) for name in counts}}
+        for item in workspace.api_keys.list(collection)
+    ]
     columns = "name id prefix status scopes collections tools providers expires_at last_used_at uses errorRate".split()
     session.answer({"success": True, "keys": listed}, lambda value: session.show(value, columns=columns))
     if not listed:
@@ -151,11 +151,12 @@ def log(ctx: click.Context, session: Session, limit: int, offset: int, **conditi
         return
     workspace = session.existing()
     chosen = _chosen(workspace, **conditions)
-    page = workspace.activity.logs(**chosen, limit=limit, offset=offset)
+    entries, total = workspace.activity.logs(**chosen, limit=limit, offset=offset)
+    answer: Json = {"count": len(entries), "total": total, "calls": [entry.as_json() for entry in entries]}
     # The latest is last, where a person looks.
-    latest = {"calls": [entry.as_json() for entry in reversed(page.entries)], "total": page.total}
+    latest = {**answer, "calls": answer["calls"][::-1]}
     columns = "startedAt caller keyName tool via milliseconds resultBytes error arguments".split()
-    session.answer(page.as_json(), lambda _: session.show(latest, columns=columns))
+    session.answer(answer, lambda _: session.show(latest, columns=columns))
 
 
 def _chosen(workspace: Workspace, key: str | None, since: str | None, **conditions: Any) -> dict[str, Any]:
@@ -183,5 +184,4 @@ def stats(session: Session, **conditions: Any) -> None:
     A tool that was run through execute_tool or ask counts once, as itself.
     """
     workspace = session.existing()
-    usage = workspace.activity.stats(**_chosen(workspace, **conditions))
-    session.answer(usage.as_json(), session.show)
+    session.answer(workspace.activity.stats(**_chosen(workspace, **conditions)), session.show)

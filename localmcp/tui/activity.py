@@ -55,10 +55,10 @@ class ActivityPane(Pane):
         if not self.session.exists:
             return []
         without, words, errors = None if self.with_own else "tui", text or None, self.only_errors
-        page = self.session.look(
+        entries, _ = self.session.look(
             lambda w: w.activity.logs(limit=SHOWN, without_caller=without, words=words, errors=errors)
         )
-        return [_row(entry) for entry in page.entries]
+        return [_row(entry) for entry in entries]
 
     def show_rows(self, rows: Sequence[Row]) -> None:
         super().show_rows(rows)
@@ -79,7 +79,7 @@ class ActivityPane(Pane):
     def action_statistics(self) -> None:
         """Show what the calls add up to."""
         self.ask(
-            "totals", lambda: self.session.look(lambda w: w.activity.stats().as_json()),
+            "totals", lambda: self.session.look(lambda w: w.activity.stats()),
             lambda totals: self.app.push_screen(TextScreen("What the calls add up to", describe_answer(totals))),
         )  # fmt: skip
 

@@ -55,7 +55,7 @@ def record(
 
 def logged(workspace: Workspace, **chosen: Any) -> list[tuple[str, str, bool]]:
     """Tool, caller and success of each call, the latest first."""
-    return [(each.tool, each.caller, each.success) for each in workspace.activity.logs(**chosen).entries]
+    return [(each.tool, each.caller, each.success) for each in workspace.activity.logs(**chosen)[0]]
 
 
 # ---------------------------------------------------------------- what is kept
@@ -64,7 +64,7 @@ def logged(workspace: Workspace, **chosen: Any) -> list[tuple[str, str, bool]]:
 def test_a_call_is_kept_with_who_what_how_long_and_how_much(workspace: Workspace) -> None:
     before = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     answer = workspace.registry.call("greetUser", {"name": "Anna"}, Scope(caller="tui"))
-    [entry] = workspace.activity.logs().entries
+    [entry] = workspace.activity.logs()[0]
     assert (entry.tool, entry.caller, entry.via, entry.success) == ("greetUser", "tui", None, True)
     assert entry.arguments == {"name": "Anna"}
     assert (entry.argument_bytes, entry.result_bytes) == (len('{"name":"Anna"}'), len(answer.text))
@@ -77,7 +77,7 @@ def test_a_call_that_fails_or_answers_with_an_error_tells_its_class_and_a_short_
     with pytest.raises(InvalidInput):
         workspace.registry.call("search", {"query": 5})
     workspace.registry.call("retriever", {"collection_name": "nowhere", "texts": ["x"]})
-    answered, failed = workspace.activity.logs().entries
+    answered, failed = workspace.activity.logs()[0]
     assert (failed.success, failed.error_class, failed.result_bytes) == (False, "InvalidInput", 0)
     assert (failed.error_message or "").startswith("Invalid arguments for search") and len(failed.error_message) <= 300
     assert (answered.success, answered.error_class) == (False, "ToolError")
@@ -89,7 +89,7 @@ def test_a_call_that_its_client_gave_up_is_kept_and_a_search_that_a_person_typed
 ) -> None:
     workspace.activity.note_call(record(error=Interrupted("The search was interrupted.")))
     workspace.activity.note_call(record("mail__send", error=CallGivenUp("The client has given the call up.")))
-    [entry] = workspace.activity.logs().entries
+    [entry] = workspace.activity.logs()[0]
     assert (entry.tool, entry.success, entry.error_class) == ("mail__send", False, "CallGivenUp")
 
 
@@ -101,10 +101,10 @@ def test_a_tool_run_through_another_is_kept_once_as_itself(
     workspace: Workspace, tool: str, arguments: dict[str, Any]
 ) -> None:
     workspace.registry.call(tool, arguments)
-    [entry] = workspace.activity.logs().entries
+    [entry] = workspace.activity.logs()[0]
     assert (entry.tool, entry.via, entry.arguments) == ("greetUser", tool, {"name": "Anna"})
-    assert [each.name for each in workspace.activity.stats().tools] == ["greetUser"]
-    assert len(workspace.activity.logs(tool=tool).entries) == 1
+    assert [tool["tool"] for tool in workspace.activity.stats()["tools"]] == ["greetUser"]
+    assert len(workspace.activity.logs(tool=tool)[0]) == 1
 
 
 def test_the_originals_fields_are_there_and_where_a_request_came_from(workspace: Workspace) -> None:
@@ -113,14 +113,12 @@ def test_the_originals_fields_are_there_and_where_a_request_came_from(workspace:
     workspace.registry.call("greetUser", {"name": "Anna"}, made.info.scope())
     call_origin.reset(token)
     workspace.registry.call("greetUser", {"name": "Berta"})
-    value = workspace.activity.logs().as_original()
-    assert (value["success"], value["total"]) == (True, 2)
-    later, first = value["logs"]
+    later, first = (entry.as_original() for entry in workspace.activity.logs()[0])
     assert first["apikey_id"] == made.info.id
     assert first["metadata"].keys() == {"method", "tool", "args", "success", "error", "duration", "responseSize"}
     assert first["metadata"].items() >= {"method": "POST /tools/greetUser", "success": True, "error": None}.items()
     assert first["origin"] == {"ip": "127.0.0.1", "userAgent": "curl/8", "referer": "http://a/?token=***"}
-    assert later["metadata"]["method"] == "tools/call" and workspace.activity.logs().entries[0].origin is None
+    assert later["metadata"]["method"] == "tools/call" and workspace.activity.logs()[0][0].origin is None
     assert later["created_at"].endswith("Z")
 
 
@@ -139,7 +137,7 @@ def test_no_secret_reaches_the_file(workspace: Workspace) -> None:
     workspace.activity.note_call(record(error=RuntimeError(f"Bearer {KEY} was refused")))
     with pytest.raises(LocalMCPError):
         workspace.registry.call(KEY)
-    assert len(workspace.activity.logs().entries) == 5
+    assert len(workspace.activity.logs()[0]) == 5
     path = workspace.database.path
     workspace.close()
     assert path.stat().st_size
@@ -160,9 +158,8 @@ JSON_VALUES = st.recursive(
 def test_whatever_is_called_is_kept_within_2_kb_as_valid_json(
     workspace: Workspace, arguments: dict[str, Any], message: str, tool: str
 ) -> None:
-    last = max((each.id for each in workspace.activity.logs(limit=1).entries), default=0)
     workspace.activity.note_call(record(tool, arguments, error=RuntimeError(message)))
-    [entry] = workspace.activity.logs(after=last).entries
+    [entry] = workspace.activity.logs(limit=1)[0]
     with workspace.database.read() as connection:
         text = fetch_one(connection, "select arguments from calls where id = ?", (entry.id,))
     assert len(text.encode()) <= 2048
@@ -173,7 +170,7 @@ def test_whatever_is_called_is_kept_within_2_kb_as_valid_json(
 @given(before=st.integers(0, 6000), key=st.sampled_from([KEY, "sk-" + "q7" * 20, "Bearer abcdefghijkl"]))
 def test_a_secret_at_the_place_where_arguments_are_cut_is_masked(workspace: Workspace, before: int, key: str) -> None:
     workspace.activity.note_call(record(arguments={"text": "a " * (before // 2) + key + " b" * 3000}))
-    text = json.dumps(workspace.activity.logs(limit=1).entries[0].arguments)
+    text = json.dumps(workspace.activity.logs(limit=1)[0][0].arguments)
     assert key[:12] not in text
 
 
@@ -181,7 +178,7 @@ def test_arguments_are_not_kept_when_the_setting_says_so(tmp_path: Path) -> None
     with localmcp.open(tmp_path / "a.localmcp", model="hash", log_calls="names") as workspace:
         workspace.database.ensure_writable()
         workspace.activity.note_call(record(arguments={"query": "private"}, error=InvalidInput("private is wrong")))
-        [entry] = workspace.activity.logs().entries
+        [entry] = workspace.activity.logs()[0]
         assert (entry.arguments, entry.error_message, entry.error_class) == (None, None, "InvalidInput")
         assert entry.argument_bytes == len('{"query":"private"}')
 
@@ -194,7 +191,7 @@ def test_the_log_makes_no_file(tmp_path: Path) -> None:
     with localmcp.open(path, model="hash") as workspace:
         workspace.registry.call("addNumbers", {"a": 1, "b": 2})
         assert logged(workspace) == []
-        assert workspace.activity.stats().calls == 0
+        assert workspace.activity.stats()["calls"] == 0
     assert list(tmp_path.iterdir()) == []
 
 
@@ -225,7 +222,7 @@ def test_calls_go_when_their_days_are_over(database: Database) -> None:
     for days in (40, 31, 29, 0):
         activity.note_call(record(f"tool{days}", ago=timedelta(days=days)))
     activity.flush()
-    assert [each.tool for each in activity.logs().entries] == ["tool0", "tool29"]
+    assert [each.tool for each in activity.logs()[0]] == ["tool0", "tool29"]
     activity.close()
 
 
@@ -236,12 +233,12 @@ def test_the_oldest_calls_go_when_the_log_is_too_large(database: Database) -> No
         for number in range(200):
             activity.note_call(record(arguments={"query": "x" * 1500, "number": batch * 200 + number}))
         activity.flush()
-    page = activity.logs(limit=1000)
-    numbers = [each.arguments["number"] for each in page.entries if each.arguments]
+    entries, total = activity.logs(limit=1000)
+    numbers = [each.arguments["number"] for each in entries if each.arguments]
     with database.read() as connection:
         assert fetch_one(connection, "select sum(length(arguments)) from calls") < 1_000_000
-    assert 400 < page.total < 700
-    assert numbers == list(range(1199, 1199 - page.total, -1))
+    assert 400 < total < 700
+    assert numbers == list(range(1199, 1199 - total, -1))
     activity.close()
 
 
@@ -280,15 +277,14 @@ def used(workspace: Workspace) -> Workspace:
     ],
 )
 def test_calls_are_chosen(used: Workspace, chosen: dict[str, Any], found: int) -> None:
-    page = used.activity.logs(**chosen)
-    assert (len(page.entries), page.total) == (found, found)
+    entries, total = used.activity.logs(**chosen)
+    assert (len(entries), total) == (found, found)
 
 
 def test_pages_follow_one_another_latest_first(used: Workspace) -> None:
-    ids = [each.id for offset in (0, 2, 4, 6) for each in used.activity.logs(limit=2, offset=offset).entries]
+    ids = [each.id for offset in (0, 2, 4, 6) for each in used.activity.logs(limit=2, offset=offset)[0]]
     assert ids == sorted(ids, reverse=True)
-    assert len(ids) == used.activity.logs(limit=1).total == 6
-    assert len(used.activity.logs(after=ids[2]).entries) == 2
+    assert len(ids) == used.activity.logs(limit=1)[1] == 6
 
 
 @pytest.mark.parametrize(
@@ -307,25 +303,30 @@ def test_what_cannot_be_chosen_is_named(workspace: Workspace, chosen: dict[str, 
 
 def test_statistics_add_up_by_tool_and_by_caller(used: Workspace) -> None:
     found = used.activity.stats()
-    assert [(each.name, each.calls, each.errors) for each in found.tools] == [("search", 4, 1), ("get_stats", 2, 0)]
-    search = found.tools[0]
-    assert (search.median_seconds, search.p95_seconds, search.error_rate) == (0.010, 0.030, 0.25)
-    assert found.tools[1].result_bytes == 8
-    assert {each.name: each.calls for each in found.callers} == {"stdio": 2, "key-a": 2, "key-b": 1, "cli": 1}
-    assert used.activity.stats(key_id="key-a").as_json()["errorRate"] == 0.5
+    assert [(tool["tool"], tool["calls"], tool["errors"]) for tool in found["tools"]] == [
+        ("search", 4, 1),
+        ("get_stats", 2, 0),
+    ]
+    search = found["tools"][0]
+    assert (search["medianMilliseconds"], search["p95Milliseconds"], search["errorRate"]) == (10, 30, 0.25)
+    assert found["tools"][1]["resultBytes"] == 8
+    assert {caller["caller"]: caller["calls"] for caller in found["callers"]} == {
+        "stdio": 2, "key-a": 2, "key-b": 1, "cli": 1
+    }  # fmt: skip
+    assert used.activity.stats(key_id="key-a")["errorRate"] == 0.5
 
 
 def test_a_caller_without_admin_sees_only_its_own_calls(used: Workspace) -> None:
     with use_scope(Scope(caller="key-b", rights=frozenset({"read"}))):
         assert logged(used) == [("get_stats", "key-b", True)]
-        assert used.activity.logs(key_id="key-a").total == 0
-        assert [each.name for each in used.activity.stats().callers] == ["key-b"]
+        assert used.activity.logs(key_id="key-a")[1] == 0
+        assert [caller["caller"] for caller in used.activity.stats()["callers"]] == ["key-b"]
 
 
 def test_an_admin_of_one_collection_sees_only_calls_about_it(used: Workspace) -> None:
     with use_scope(Scope(caller="boss", collections=frozenset({"notes"}))):
-        assert {each.caller for each in used.activity.logs().entries} == {"key-a"}
-        assert {each.name for each in used.activity.stats().callers} == {"key-a"}
+        assert {each.caller for each in used.activity.logs()[0]} == {"key-a"}
+        assert {caller["caller"] for caller in used.activity.stats()["callers"]} == {"key-a"}
 
 
 def test_the_calls_of_unbound_callers_are_logged_under_what_they_were_given(workspace: Workspace) -> None:
@@ -333,9 +334,7 @@ def test_the_calls_of_unbound_callers_are_logged_under_what_they_were_given(work
     for scope in (Scope(caller="key-u"), Scope(caller="key-u", lean=True)):
         workspace.registry.call("search", {"query": "heron reeds"}, scope)
         workspace.registry.call("get_document", {"sourceId": "Heron"}, scope)
-    assert [each.tool for each in workspace.activity.logs(collection="birds").entries] == [
-        *("get_document", "search") * 2
-    ]
+    assert [each.tool for each in workspace.activity.logs(collection="birds")[0]] == [*("get_document", "search") * 2]
 
 
 # ---------------------------------------------------------------- the command line

@@ -39,7 +39,7 @@ from localmcp.tools import Answer, CallCancellation, ClientCall, Json, Scope, us
 from localmcp.version import __version__
 
 if TYPE_CHECKING:
-    from localmcp.activity import LogPage
+    from localmcp.activity import LogEntry
     from localmcp.api_keys import KeyInfo
     from localmcp.workspace import Workspace
 
@@ -362,12 +362,13 @@ class Endpoints:
         rag = _needed(request.query_params.get("ragId"), "RAG ID is required")
         limit, offset = _whole(request, "limit", 50, 1), _whole(request, "offset", 0, 0)
 
-        def page(workspace: Workspace) -> LogPage:
+        def page(workspace: Workspace) -> tuple[list[LogEntry], int]:
             with workspace.database.read() as connection:
                 [collection] = choose_collections(connection, [rag])
             return workspace.activity.logs(collection=collection.name, limit=min(limit, 500), offset=offset)
 
-        return json_reply((await self._manage(page, RAG_UNKNOWN)).as_original())
+        entries, total = await self._manage(page, RAG_UNKNOWN)
+        return json_reply({"success": True, "logs": [entry.as_original() for entry in entries], "total": total})
 
     async def _manage(self, work: Callable[[Workspace], Result], unknown: str) -> Result:
         if "admin" not in request_scope.get().rights:
