@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 
 from localmcp.errors import LocalMCPError, ModelUnavailable, NotFound
 from localmcp.humanize import cut_to
@@ -34,6 +34,7 @@ def _raw() -> Any:
 class Hit:
     """A passage that answers."""
 
+    columns: ClassVar = ("score", "title", "text", "place")
     title: str
     text: str = field(repr=False)
     score: float
@@ -62,16 +63,12 @@ class Hit:
             raw["collection"], raw["freshness"], raw["metadata"], raw["chunkId"], raw["sourceId"], raw,
         )  # fmt: skip
 
-    def cells(self) -> dict[str, str]:
-        """Return its row of a table: heading -> text."""
-        passage = cut_to(" ".join(self.text.split()), 160)
-        return {"score": f"{self.score:.0f}", "title": self.title, "passage": passage, "place": self.place}
-
 
 @dataclass(frozen=True, slots=True)
 class Source:
     """A document of the file."""
 
+    columns: ClassVar = ("title", "collection", "chunks", "updated", "path")
     title: str
     path: str | None
     collection: str
@@ -90,46 +87,12 @@ class Source:
         keys = ("collection", "sourceType", "chunkCount", "updatedAt", "freshness", "metadata", "id")
         return cls(raw["title"], raw.get("path"), *(raw[key] for key in keys), raw=raw)
 
-    def cells(self) -> dict[str, str]:
-        """Return its row of a table: heading -> text."""
-        counted = {"title": self.title, "collection": self.collection, "passages": str(self.chunks)}
-        return {**counted, "updated": self.updated[:10], "path": self.path or ""}
-
-
-@dataclass(frozen=True, slots=True)
-class Document:
-    """A whole document."""
-
-    title: str
-    text: str = field(repr=False)
-    path: str | None
-    metadata: Mapping[str, Any]
-    id: str
-    raw: Json = _raw()
-    """As `get_document` gives it, without the text of further calls."""
-
-    def __str__(self) -> str:
-        return self.text
-
-
-@dataclass(frozen=True, slots=True)
-class Context:
-    """The passages around a hit; `text` is all of them joined."""
-
-    title: str
-    text: str = field(repr=False)
-    passages: tuple[str, ...] = field(repr=False)
-    place: str
-    raw: Json = _raw()
-
-    def __str__(self) -> str:
-        return self.text
-
 
 @dataclass(frozen=True, slots=True)
 class Rule:
     """A rule that a task needs."""
 
+    columns: ClassVar = ("relevance", "category", "text")
     text: str
     category: str
     relevance: float
@@ -138,15 +101,12 @@ class Rule:
     """A number; that of a rule in a mounted file has the file's name before it: `team:5`."""
     raw: Json = _raw()
 
-    def cells(self) -> dict[str, str]:
-        """Return its row of a table: heading -> text."""
-        return {"relevance": f"{self.relevance:.2f}", "category": self.category, "rule": self.text}
-
 
 @dataclass(frozen=True, slots=True)
 class Quickstart:
     """A short guide that fits."""
 
+    columns: ClassVar = ("score", "title", "description")
     name: str
     title: str
     description: str
@@ -154,10 +114,6 @@ class Quickstart:
     match: str
     """`exact_match`, `partial_match`, `fuzzy_match` or `fallback_match`."""
     raw: Json = _raw()
-
-    def cells(self) -> dict[str, str]:
-        """Return its row of a table: heading -> text."""
-        return {"score": str(self.score), "title": self.title, "description": self.description}
 
 
 Item = TypeVar("Item", Hit, Source, Rule, Quickstart)
@@ -173,9 +129,15 @@ class Results(list[Item], Generic[Item]):
         self.notices = tuple(notices)
         """Sentences for the person, such as that the model was not there and only words were compared."""
 
+    def _rows(self) -> list[list[str]]:
+        def cell(value: Any) -> str:
+            text = "" if value is None else f"{value:.3g}" if isinstance(value, float) else str(value)
+            return cut_to(" ".join(text.split()), 160)
+
+        return [[cell(getattr(result, column)) for column in result.columns] for result in self]
+
     def __repr__(self) -> str:
-        rows = ("  ".join(filter(None, result.cells().values())) for result in self)
-        lines = [f"{number}. {row}" for number, row in enumerate(rows, 1)]
+        lines = [f"{number}. {'  '.join(filter(None, row))}" for number, row in enumerate(self._rows(), 1)]
         text = "\n".join([*lines, *self.notices]) or str(self.raw.get("message") or "nothing found")
         return visible(text, newlines=True)
 
@@ -183,8 +145,8 @@ class Results(list[Item], Generic[Item]):
         """Return the table that notebooks show."""
         if not self:
             return f"<p>{html.escape(repr(self))}</p>"
-        rows = [[f"<th>{head}</th>" for head in self[0].cells()]]
-        rows += [[f"<td>{html.escape(cell)}</td>" for cell in result.cells().values()] for result in self]
+        rows = [[f"<th>{column}</th>" for column in self[0].columns]]
+        rows += [[f"<td>{html.escape(cell)}</td>" for cell in row] for row in self._rows()]
         notices = "".join(f"<p>{html.escape(notice)}</p>" for notice in self.notices)
         return "<table>" + "".join(f"<tr>{''.join(row)}</tr>" for row in rows) + f"</table>{notices}"
 
@@ -289,24 +251,20 @@ class KnowledgeFile:
         notices = [*answer.get("notices", []), *notices]
         return Results([Hit.from_answer(result) for result in answer["results"]], raw=answer, notices=notices)
 
-    def context(self, hit: Hit | str, window: int = 2) -> Context:
-        """Return the passages before and after a hit, `window` (0..50) on each side; raises NotFound."""
+    def context(self, hit: Hit | str, window: int = 2) -> str:
+        """Return the text around a hit, `window` (0..50) passages on each side; raises NotFound."""
         answer = self.call("get_context", chunkId=hit if isinstance(hit, str) else hit.id, window=window)
-        passages = tuple(str(chunk["content"]) for chunk in answer["chunks"])
-        title, text, place = answer["sourceTitle"], answer["concatenatedContent"], answer["citation"]["label"]
-        return Context(title, text, passages, place, answer)
+        return answer["concatenatedContent"]
 
-    def document(self, source: Source | Hit | str) -> Document:
-        """Return a whole document: by a hit or source, or by id, path or title; raises NotFound."""
-        name = _id_of(source)
-        answer = self.call("get_document", sourceId=name)
-        if "source" not in answer:
-            raise NotFound(str(answer.get("message") or f"There is no document '{name}'."), hint=answer.get("hint"))
-        first, texts = answer["source"], [str(answer["source"]["content"])]
+    def document(self, source: Source | Hit | str) -> str:
+        """Return the whole text of a document: by a hit or source, or by id, path or title; raises NotFound."""
+        name, texts, answer = _id_of(source), list[str](), Json(truncated=True)
         while answer["truncated"]:
-            answer = self.call("get_document", sourceId=first["id"], offset=answer["nextOffset"])
-            texts.append(str(answer["source"]["content"]))
-        return Document(first["title"], "".join(texts), first.get("path"), first["metadata"], first["id"], first)
+            answer = self.call("get_document", sourceId=name, offset=answer.get("nextOffset"))
+            if "source" not in answer:
+                raise NotFound(str(answer.get("message") or f"There is no document '{name}'."), hint=answer.get("hint"))
+            texts.append(answer["source"]["content"])
+        return "".join(texts)
 
     def sources(self, collection: str | None = None) -> Results[Source]:
         """Return every document, newest first."""
