@@ -25,7 +25,7 @@ from localmcp.library.lists import Inventory, KnowledgeBase
 from localmcp.milvus.collection import open_milvus
 from localmcp.models import Embedder, LazyEmbedder, configured_embedder, open_local_model
 from localmcp.models.language_model import LanguageModel
-from localmcp.own_tools.folder import Inspected, OwnTools
+from localmcp.own_tools.folder import OwnTools
 from localmcp.packs.merge import Call, Merge
 from localmcp.packs.mounts import Mounts
 from localmcp.quickstarts import store
@@ -44,7 +44,7 @@ from localmcp.tool_search.ask import Router
 from localmcp.tool_search.discovery import EXECUTE_TOOL, TOOL_SEARCH, Discovery
 from localmcp.tool_search.ranking import ToolFinder
 from localmcp.tool_search.sentence_ranking import ToolRanking
-from localmcp.tools import Registry
+from localmcp.tools import Provider, Registry
 from localmcp.tools.examples import Examples
 
 
@@ -139,9 +139,9 @@ class Workspace:
             self.registry.get(name).addition = partial(self.mcp_servers.introduction, ending=False, characters=most)
 
     @property
-    def providers(self) -> list[Inspected]:
-        """Everything that brings tools and says how it is doing: a provider a kind of own tools, and each server."""
-        return [*self.own_tools.providers, self.mcp_servers, *self.mcp_servers.servers.values()]
+    def providers(self) -> list[Provider]:
+        """What brings tools: a provider a kind of own tools, and each server."""
+        return [*self.own_tools.providers, *self.mcp_servers.servers.values()]
 
     def _open_local_model(self, name: str, fingerprint: str, dimension: int) -> Embedder | None:
         return open_local_model(name, fingerprint, dimension, self.settings.threads or None)

@@ -28,6 +28,4 @@ def tool_names(workspace: Workspace) -> set[str]:
 
 def problems_of(workspace: Workspace) -> list[str]:
     """What `localmcp tools check` would print."""
-    from localmcp.cli.tools import check_all
-
-    return [str(problem) for problem in check_all(workspace)]
+    return [str(problem) for problem in workspace.own_tools.problems(workspace.registry)]

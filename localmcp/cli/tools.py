@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from localmcp.cli import render
 from localmcp.cli.options import json_or_text, parse_object, read_bytes, split_pair
 from localmcp.cli.session import Session, command, group, pass_session
-from localmcp.config import config_directory
 from localmcp.errors import InvalidInput
-from localmcp.humanize import command_line, counted, short_path
-from localmcp.own_tools.folder import Problem, describe_provider
+from localmcp.humanize import command_line, counted
 from localmcp.schemas import Json, describe_parameters, mapping_of
 from localmcp.tool_search.discovery import NOTHING_FOUND, parameter_line, rank_tools
 from localmcp.tools import Tool
-
-if TYPE_CHECKING:
-    from localmcp.workspace import Workspace
 
 
 @group(invoke_without_command=True)
@@ -172,20 +166,7 @@ def _tool(session: Session, name: str) -> Tool:
     return registry.find(name) or registry.get(name)
 
 
-@tools.command("providers", short_help="Show where tools come from, and how they are.")
-@pass_session
-def providers(session: Session) -> None:
-    """Show where tools come from: programs, queries, HTTP calls, Python, other servers; nothing is started."""
-    listed = [describe_provider(provider) for provider in session.reading().providers]
-    answer: Json = {"configDirectory": str(config_directory()), "count": len(listed), "providers": listed}
-    rows = [(about["name"], about["state"], str(about["tools"]), short_path(about["where"])) for about in listed]
-    head = ("provider", "state", "tools", "configured in")
-    session.answer(answer, lambda _: session.print_table(head, rows, right=(2,)))
-    if not session.as_json:
-        _print_problems(Problem(**problem) for about in listed for problem in about["problems"])
-
-
-@tools.command("check", short_help="Look for mistakes in what brings tools.")
+@tools.command("check")
 @click.argument("files", nargs=-1, type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="[FILE]...")
 @pass_session
 def check(session: Session, files: tuple[Path, ...]) -> int:
@@ -194,40 +175,25 @@ def check(session: Session, files: tuple[Path, ...]) -> int:
     Programs, databases, variables and statements are looked at as well, but nothing is run.
     """
     workspace = session.reading()
+    own_tools = workspace.own_tools
     if files:
-        problems = [problem for path in files for problem in workspace.own_tools.read(path.absolute()).check()]
+        problems = [problem for path in files for problem in own_tools.read(path.absolute()).check()]
     else:
-        problems = check_all(workspace)
+        problems = own_tools.problems(workspace.registry)
     errors = sum(problem.level == "error" for problem in problems)
-    checked = len(files) or sum(provider.known_tools or 0 for provider in workspace.providers)
+    checked = len(files) or sum(len(file.tools) for file in own_tools.files())
     value: Json = {"ok": errors == 0, "errors": errors, "warnings": len(problems) - errors, "checked": checked}
-    value["problems"] = [problem.as_json() for problem in problems]
-    session.answer(value, lambda _: _print_problems(problems))
+    value["problems"] = list(map(asdict, problems))
+
+    def show(_: Json) -> None:
+        for problem in problems:
+            render.echo(render.styled(str(problem), fg="red" if problem.level == "error" else "yellow"))
+
+    session.answer(value, show)
     if not problems:
         session.note(f"{counted(checked, 'file' if files else 'tool')}, no mistakes.")
     # As for any configuration that has to be fixed.
     return 4 if errors else 0
-
-
-def _print_problems(problems: Iterable[Problem]) -> None:
-    for problem in problems:
-        render.echo(render.styled(str(problem), fg="red" if problem.level == "error" else "yellow"))
-
-
-def check_all(workspace: Workspace) -> list[Problem]:
-    """Return every mistake in what brings tools, and the tools that nobody can call: an earlier one has the name."""
-    from localmcp.own_tools.manifest import ManifestTool
-
-    by_provider = (problem for provider in workspace.providers for problem in provider.check())
-    problems = list(dict.fromkeys([*workspace.own_tools.problems(), *by_provider]))
-    owners = {tool.name: tool for tool in workspace.registry.tools()}
-    for provider in workspace.own_tools.providers:
-        for tool in provider.tools():
-            if owners.get(tool.name) is not tool:
-                where = str(tool.here.path) if isinstance(tool, ManifestTool) else provider.name
-                message = f"The name '{tool.name}' belongs to another tool, which is called instead."
-                problems.append(Problem(where, None, message, "Give this one another name."))
-    return problems
 
 
 @command()

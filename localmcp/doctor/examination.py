@@ -421,8 +421,8 @@ def _check_tools(workspace: Workspace) -> Iterator[Check]:
     """Check the person's tool manifests, as `localmcp tools check` sees them."""
     if not workspace.own_tools.files():
         return
-    problems = workspace.own_tools.problems()
-    for problem in dict.fromkeys(problems):
+    problems = workspace.own_tools.problems(workspace.registry)
+    for problem in problems:
         where = problem.file if problem.line is None else f"{problem.file}:{problem.line}"
         says = f"{where}: {problem.message} {problem.hint or ''}".strip()
         yield Check("tools", "fail" if problem.level == "error" else "warn", says, "localmcp tools check")

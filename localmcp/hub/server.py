@@ -467,14 +467,6 @@ class McpServer:
         return [{**raw, "uriTemplate": begin + raw["uriTemplate"]} for raw in self._offered(kind)]
 
     @property
-    def is_off(self) -> bool:
-        return self.entry.is_off
-
-    @property
-    def where(self) -> str:
-        return str(servers_file())
-
-    @property
     def condition(self) -> str:
         """`running`, `starting`, `not running`, `failed`, `disabled` or `unusable`."""
         if self.entry.is_off or self.entry.problem:
@@ -504,9 +496,9 @@ class McpServer:
             if self.failure is not None:
                 raise self.failure
         except LocalMCPError as error:
-            return [Problem(self.where, None, error.message, error.hint)]
+            return [Problem(str(servers_file()), None, error.message, error.hint)]
         if changes := self.changes():
             message = f"'{self.entry.name}' has changed or added since you approved it: {', '.join(changes)}."
             hint = f"Read the difference and decide: localmcp servers approve {self.entry.name}"
-            return [Problem(self.where, None, message, hint, "warning")]
+            return [Problem(str(servers_file()), None, message, hint, "warning")]
         return []

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
     from localmcp.hub.entries import ServerEntry
     from localmcp.hub.server import McpServer
-    from localmcp.own_tools.folder import Problem
 
 log = logging.getLogger(__name__)
 
@@ -144,22 +143,6 @@ class McpServers:
         if self.problem is not None:
             raise self.problem
         return None
-
-    @property
-    def where(self) -> str:
-        return str(servers_file())
-
-    @property
-    def known_tools(self) -> int:
-        """None: each server is a provider of its own."""
-        return 0
-
-    def check(self) -> list[Problem]:
-        """Return what is wrong with the file as a whole."""
-        from localmcp.own_tools.folder import Problem
-
-        _ = self.servers
-        return [Problem(self.where, None, self.problem.message, self.problem.hint)] if self.problem else []
 
     # ------------------------------------------------------------ for the commands and the interfaces
 

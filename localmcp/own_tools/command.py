@@ -104,8 +104,8 @@ class CommandManifest(Manifest):
 
     def run(self, tool: str, arguments: Json, here: Surroundings) -> Answer:
         stdin = fill(self.stdin, arguments).encode("utf-8", "surrogatepass") if self.stdin is not None else None
-        process = self._start(self.argument_list(arguments), here, feeds=stdin is not None)
-        code, output, errors = here.running.wait_for(process, stdin, self.timeout, self.max_output)
+        process = self._start(self.argument_list(arguments), here, stdin)
+        code, output, errors = here.running.wait_for(process, self.timeout, self.max_output)
         value: Json = {"exitCode": code, "result": output.text(), "truncated": output.truncated}
         problem = ""
         if code is None:
@@ -148,22 +148,29 @@ class CommandManifest(Manifest):
             raise InvalidInput("An argument holds a NUL character, which no program can be given.")
         return listed
 
-    def _start(self, words: Sequence[str], here: Surroundings, *, feeds: bool) -> subprocess.Popen[bytes]:
+    def _start(self, words: Sequence[str], here: Surroundings, stdin: bytes | None) -> subprocess.Popen[bytes]:
+        # Its import brings every compression library along.
+        from tempfile import TemporaryFile
+
         program, folder = find_program(self.program, here.path), here.path.parent / expand_home(self.working_directory)
         own_group: Json = {"start_new_session": True}
         if sys.platform == "win32":
             own_group = {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP | subprocess.CREATE_NO_WINDOW}
         passed_on = {name: os.environ[name] for name in (*PASSED_ON, *self.environment) if name in os.environ}
         try:
-            return subprocess.Popen[bytes](
-                [program, *words],
-                stdin=subprocess.PIPE if feeds else subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                cwd=folder,
-                env={**passed_on, **self.set_environment},
-                **own_group,
-            )
+            # A file and not a pipe: a program may read slowly, or not at all.
+            with TemporaryFile() as given:
+                given.write(stdin or b"")
+                given.seek(0)
+                return subprocess.Popen[bytes](
+                    [program, *words],
+                    stdin=subprocess.DEVNULL if stdin is None else given,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    cwd=folder,
+                    env={**passed_on, **self.set_environment},
+                    **own_group,
+                )
         except OSError as error:
             hint = f"Look at program and working_directory ({folder}) of its manifest."
             problem = f"{self.program} cannot be started: {error.strerror or error}."
@@ -200,19 +207,11 @@ class RunningPrograms:
     def __init__(self) -> None:
         self._processes: set[subprocess.Popen[bytes]] = set()
 
-    def wait_for(
-        self, process: subprocess.Popen[bytes], stdin: bytes | None, seconds: float, most: int
-    ) -> tuple[int | None, _Pipe, _Pipe]:
+    def wait_for(self, process: subprocess.Popen[bytes], seconds: float, most: int) -> tuple[int | None, _Pipe, _Pipe]:
         """Return the exit code (None: it was stopped), stdout and stderr; the program ends with its call.
 
         Raises CallGivenUp if the client gave the call up.
         """
-
-        def feed(data: bytes) -> None:
-            # A program may end before it has read all of its input.
-            with suppress(OSError), cast("IO[bytes]", process.stdin) as pipe:
-                pipe.write(data)
-
         self._processes.add(process)
         cancellation, code, pipes = client_call().cancellation, None, list[_Pipe]()
         try:
@@ -221,9 +220,6 @@ class RunningPrograms:
                 cancellation.on_cancel(threading.Thread(target=end_groups, args=([process],), daemon=True).start)
             pipes.append(_Pipe(process.stdout, most))
             pipes.append(_Pipe(process.stderr, 4 * MOST_ERROR))
-            if stdin is not None:
-                # A program that reads slowly, or not at all, must not keep the time-out from counting.
-                threading.Thread(target=feed, args=(stdin,), daemon=True).start()
             with suppress(subprocess.TimeoutExpired):
                 code = process.wait(seconds)
             if code is None:

@@ -16,14 +16,14 @@ import threading
 import tomllib
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 from localmcp.files import Signature, signature_of
 from localmcp.schemas import Json, did_you_mean
-from localmcp.tools import Tool
+from localmcp.tools import Registry, Tool
 from localmcp.visible_text import visible
 
 if TYPE_CHECKING:
@@ -56,9 +56,6 @@ class Problem:
         where = self.file if self.line is None else f"{self.file}:{self.line}"
         return visible(f"{where}: {self.level}: {self.message}" + (f" {self.hint}" if self.hint else ""))
 
-    def as_json(self) -> Json:
-        return asdict(self)
-
 
 def problem_at(path: Path, place: Place, message: str, hint: str | None = None, level: Level = "error") -> Problem:
     """Return a problem of a value in a TOML file, with its line."""
@@ -67,49 +64,6 @@ def problem_at(path: Path, place: Place, message: str, hint: str | None = None, 
     except (OSError, ValueError):
         text = ""
     return Problem(str(path), line_of(text, place), message, hint, level)
-
-
-class Inspected(Protocol):
-    """A provider that says how it is doing; nothing is started for it."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def where(self) -> str:
-        """Where it is configured."""
-        ...
-
-    @property
-    def known_tools(self) -> int | None:
-        """How many tools it offers; None while that is not known."""
-        ...
-
-    def check(self) -> list[Problem]:
-        """Return every mistake in its configuration, and everything on this machine that would make a call fail."""
-        ...
-
-
-def describe_provider(provider: Inspected) -> Json:
-    """Return how a provider is doing, for `localmcp tools providers`.
-
-    `state` is `ready` where it offers tools, `empty` where nothing is configured, `off` where it is switched off, and
-    `failing` where it offers less than it should. `says` is one sentence more, for people.
-    """
-    problems, tools = provider.check(), provider.known_tools
-    state = "ready" if tools else "empty"
-    if any(problem.level == "error" for problem in problems):
-        state = "failing"
-    if getattr(provider, "is_off", False):
-        state = "off"
-    return {
-        "name": provider.name,
-        "state": state,
-        "tools": tools or 0,
-        "where": provider.where,
-        "says": "its tools are not known yet" if tools is None and state != "off" else "",
-        "problems": [problem.as_json() for problem in problems],
-    }
 
 
 def line_of(text: str, place: Place) -> int | None:
@@ -205,16 +159,19 @@ class OwnTools:
             listener()
         return files
 
-    def problems(self) -> list[Problem]:
-        """Return every mistake, and everything on this machine that would make a call fail."""
+    def problems(self, registry: Registry) -> list[Problem]:
+        """Return every mistake, what on this machine would make a call fail, and the tools that nobody can call."""
         problems: list[Problem] = []
+        callable_tools = {tool.name: tool for tool in registry.tools()}
         for file in self.files():
             problems += file.check()
             for tool in file.tools:
-                if (owner := self.owners[tool.name]) is not file:
-                    message = f"The name '{tool.name}' is taken by {owner.path}."
-                    problems.append(Problem(str(file.path), None, message, "Give one of the two another name."))
-        return problems
+                if callable_tools.get(tool.name) is not tool:
+                    owner = self.owners[tool.name]
+                    other = "another tool" if owner is file else f"that of {owner.path}"
+                    message = f"The name '{tool.name}' belongs to {other}, which is called instead."
+                    problems.append(Problem(str(file.path), None, message, "Give this one another name."))
+        return list(dict.fromkeys(problems))
 
     def read(self, path: str | Path) -> ManifestFile:
         """Return what a file holds."""
@@ -284,14 +241,6 @@ class KindProvider:
         self._kind = kind
         self._folder = folder
 
-    @property
-    def where(self) -> str:
-        return str(self._folder.folder)
-
-    @property
-    def known_tools(self) -> int:
-        return len(self.tools())
-
     def tools(self) -> list[Tool]:
         """Return the tools of this kind; of two with one name the first."""
         files = [file for file in self._folder.files() if file.kind == self._kind]
@@ -299,7 +248,3 @@ class KindProvider:
 
     def find(self, name: str) -> Tool | None:
         return next((tool for tool in self.tools() if tool.name == name), None)
-
-    def check(self) -> list[Problem]:
-        """Return what is wrong with the manifests of this kind, here and now."""
-        return [problem for file in self._folder.files() if file.kind == self._kind for problem in file.check()]

@@ -1,14 +1,17 @@
-"""`localmcp tools`: the listing, the search of live tools and of catalogue files, showing and calling."""
+"""`localmcp tools`: listing, searching, showing, calling and checking."""
 
 from __future__ import annotations
 
+import shutil
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tool_manifests import open_workspace, write_tool
 
 from localmcp.cli.tools import read_pairs
+from localmcp.config import config_directory, sample_directory
 
 
 @pytest.fixture(name="cli")
@@ -63,7 +66,42 @@ def test_values_are_read_as_the_schema_wants_them() -> None:
     assert read_pairs(("tags=[1, 2]", "count=many"), schema) == {"tags": [1, 2], "count": "many"}
 
 
-def test_the_commands_of_other_modules_are_listed_and_found(cli) -> None:
-    helped = cli("--help").out
-    assert "providers" in helped and "check" in helped
-    assert cli("providers").code == 0
+# ---------------------------------------------------------------- check
+
+
+def test_check_tells_a_mistake_with_its_place_and_ends_with_4(cli) -> None:
+    ran = cli("check")
+    assert (ran.code, ran.out, "no mistakes" in ran.err) == (0, "", True)
+    path = write_tool("wrong", 'kind = "command"\ndescription = "x"\nprogram = "{python}"\ntimout = 3\n')
+    ran = cli("check")
+    assert ran.code == 4 and f"{path}:4: error: timout is not a known key. Did you mean 'timeout'?" in ran.out
+    told = cli("check", "--json").json
+    assert (told["ok"], told["errors"], told["warnings"], told["problems"][0]["line"]) == (False, 1, 0, 4)
+
+
+def test_a_file_can_be_checked_before_it_is_put_in_its_place_and_a_warning_is_no_failure(cli, tmp_path: Path) -> None:
+    path = tmp_path / "new.toml"
+    path.write_text('kind = "command"\ndescription = "x"\nprogram = "no-such-program-anywhere"\n', encoding="utf-8")
+    ran = cli("check", str(path))
+    assert ran.code == 0 and "warning: The program no-such-program-anywhere is not there." in ran.out
+
+
+def test_the_sample_manifests_have_no_mistakes_and_work(cli, tmp_path: Path) -> None:
+    shutil.copytree(sample_directory() / "tools", config_directory() / "tools")
+    with open_workspace(tmp_path) as workspace:
+        workspace.library.add_text("Bees live in hives.", title="Bees")
+        counts = workspace.registry.call("word_count", {"text": "a bb ccc\n-d", "longest": True}).value["result"]
+        assert counts == {"lines": 2, "words": 4, "characters": 11, "longest": "ccc"}
+        assert workspace.registry.call("largest_documents", {"count": 1}).value["rows"][0][0] == "Bees"
+        assert "describe_local_model" in {tool.name for tool in workspace.registry.tools()}
+    assert cli("check", "--json", "--db", str(tmp_path / "library.localmcp")).json["problems"] == []
+
+
+def test_nothing_is_contacted_or_started_by_looking(cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    trace, refused = tmp_path / "trace", list[Any]()
+    code = f"open({str(trace)!r}, 'w')"
+    write_tool("it", f'kind = "command"\ndescription = "x"\nprogram = "{{python}}"\narguments = ["-c", "{code}"]\n')
+    write_tool("web", 'kind = "http"\ndescription = "x"\nurl = "http://127.0.0.1:1/x"\n')
+    monkeypatch.setattr("localmcp.own_tools.http.send", refused.append)
+    assert cli("check").code == 0
+    assert not trace.exists() and refused == []

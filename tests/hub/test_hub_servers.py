@@ -24,7 +24,6 @@ from localmcp.config import servers_file
 from localmcp.errors import AccessDenied, ConfigurationError, InvalidInput, LocalMCPError, Unavailable, UnknownTool
 from localmcp.hub import client, entries, servers
 from localmcp.hub.server import exposed_names
-from localmcp.own_tools.folder import describe_provider
 from localmcp.schemas import describe_parameters
 from localmcp.tool_search.discovery import Discovery
 from localmcp.tools import Registry, Scope, use_scope
@@ -56,7 +55,6 @@ def failure(registry: Registry, name: str, arguments: dict[str, Any] | None = No
 def test_without_a_file_there_is_nothing_and_nothing_starts(farm: Farm) -> None:
     registry, opened = farm.open()
     assert (names(registry), opened.servers) == ([], {})
-    assert describe_provider(opened)["state"] == "empty"
     assert registry.find("a__b") is None
 
 
@@ -256,7 +254,6 @@ def test_a_server_that_fails_again_and_again_is_left_in_peace_for_a_while_and_sk
     assert "ended during the handshake" in resting.message
     assert len(farm.pids("bad")) == 1
     assert {name.split("__")[0] for name in names(registry)} == {"good"}
-    assert describe_provider(opened.servers["bad"])["state"] == "failing"
     assert "not for starting" in str(opened.servers["bad"].check()[0])
 
 
@@ -345,7 +342,6 @@ def test_a_file_that_is_broken_costs_its_servers_only_and_says_where(farm: Farm)
     assert isinstance(failure(registry, "search"), UnknownTool)
     error = failure(registry, "shop__echo")
     assert isinstance(error, ConfigurationError) and "line 1" in error.message
-    assert describe_provider(opened)["state"] == "failing"
 
 
 # ---------------------------------------------------------------- the end
@@ -565,10 +561,7 @@ def test_a_slip_in_one_entry_is_its_problem_and_costs_no_other_server(farm: Farm
     error = failure(registry, "odd__echo")
     assert error.message == f"The MCP server 'odd' cannot be used: {problem}."
     assert "secret" not in error.message
-    assert (opened.servers["odd"].condition, describe_provider(opened.servers["odd"])["state"]) == (
-        "unusable",
-        "failing",
-    )
+    assert opened.servers["odd"].condition == "unusable"
 
 
 def test_a_tool_that_is_described_wrongly_can_still_be_called_and_costs_no_other(farm: Farm) -> None:
@@ -586,7 +579,7 @@ def test_a_server_that_is_switched_off_is_neither_found_nor_started(farm: Farm) 
     registry, opened = farm.open()
     assert names(registry) == []
     assert isinstance(failure(registry, "off__echo"), UnknownTool)
-    assert (farm.pids("off"), describe_provider(opened.servers["off"])["state"]) == ([], "off")
+    assert (farm.pids("off"), opened.servers["off"].condition) == ([], "disabled")
 
 
 # ---------------------------------------------------------------- definitions that change
@@ -607,10 +600,7 @@ def test_a_definition_that_changes_after_its_server_was_connected_is_flagged_unt
     assert "+ " in "\n".join(lines) and any("keys along" in line for line in lines)
     assert any("word for word" in line for line in lines if line.startswith("-"))
     (problem,) = server.check()
-    assert (problem.level, describe_provider(server)["state"]) == (
-        "warning",
-        "ready",
-    ) and "shop__echo" in problem.message
+    assert problem.level == "warning" and "shop__echo" in problem.message
     refused = failure(registry, "shop__echo", {"text": "a"})
     assert isinstance(refused, AccessDenied) and "has changed since the user approved" in refused.message
     assert refused.hint == "Ask the user to run: localmcp servers approve shop"

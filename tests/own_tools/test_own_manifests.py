@@ -90,7 +90,7 @@ def test_of_two_manifests_with_one_name_the_first_is_taken_and_the_other_told(wo
     write_tool("a", 'name = "greet"' + GREET)
     write_tool("b", 'name = "greet"' + GREET)
     assert tool_names(workspace) == {"greet"}
-    assert any("b.toml: error: The name 'greet' is taken by" in each for each in problems_of(workspace))
+    assert any("b.toml: error: The name 'greet' belongs to that of" in each for each in problems_of(workspace))
 
 
 def test_a_manifest_cannot_take_the_place_of_a_tool_of_localmcp(workspace: Workspace) -> None:
