@@ -30,7 +30,6 @@ from localmcp.packs.merge import Call, Merge
 from localmcp.packs.mounts import Mounts
 from localmcp.quickstarts import store
 from localmcp.quickstarts.catalog import Quickstarts
-from localmcp.records.collections import Collections
 from localmcp.records.copies import MilvusCopies
 from localmcp.records.records import Records
 from localmcp.records.retriever import Retriever
@@ -83,7 +82,7 @@ class Workspace:
         self.library = Library(self.database, self.embedder, self.settings)
         self.library_tools = LibraryTools(self.library)
         self.inventory = Inventory(self.database)
-        self.milvus_copies = MilvusCopies(self.database, self.milvus, self.embedder, self.library_tools.jobs)
+        self.milvus_copies = MilvusCopies(self.database, self.milvus, self.library_tools.jobs)
         self.tables = TableTools(self.database)
         self.quickstarts = Quickstarts(self.database, self.federation)
         self.rule_finder = RuleFinder(
@@ -95,7 +94,6 @@ class Workspace:
         self.library.after_restoring = {"rule": self.rules.embed_missing_or_say}
         self.rule_memory = RuleLearner(self.rules)
         self.retriever = Retriever(self.database, self.index, self.embedder, self.milvus)
-        self.collections = Collections(self.database, self.milvus)
         self.records = Records(self.database, self.embedder, self.milvus, self.library.remove)
 
     def _add_tools(self) -> None:
@@ -118,7 +116,6 @@ class Workspace:
             self.rule_memory,
             self.rule_exchange,
             self.retriever,
-            self.collections,
             self.records,
             self.milvus_copies,
             Examples(),

@@ -22,7 +22,6 @@ from pathlib import Path
 
 import pytest
 
-from localmcp.milvus.client import Server
 from localmcp.milvus.collection import Milvus
 
 TIMEOUT = 30.0
@@ -84,7 +83,7 @@ def shared_server() -> LiteServer:
 
 def open_empty(uri: str, timeout: float = TIMEOUT) -> Milvus:
     """That server, with nothing in it."""
-    milvus = Milvus(Server(uri, timeout=timeout))
+    milvus = Milvus(uri, timeout=timeout)
     for name in milvus.names():
         milvus.drop(name)
     return milvus

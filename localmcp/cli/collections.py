@@ -15,7 +15,6 @@ from localmcp.cli.options import json_or_text, no_wait, parse_object, read_bytes
 from localmcp.cli.session import COMMAND_OF_TOOL, Group, Session, command, group, pass_session, shown_counts
 from localmcp.errors import InvalidInput
 from localmcp.humanize import counted
-from localmcp.records.collections import Collections
 from localmcp.records.records import GivenRecord, Records, parse_record
 from localmcp.records.retriever import Retriever
 from localmcp.schemas import Json
@@ -89,12 +88,12 @@ def collections() -> None:
 NAME = {"collection_name": "NAME"}
 
 tool_command(
-    collections, "list", Collections.list_collections, "List the collections, with their partitions.",
+    collections, "list", Records.list_collections, "List the collections, with their partitions.",
     columns=("name", "documents", "chunks", "searchedIn", "partitions", "description"),
 )  # fmt: skip
-tool_command(collections, "create", Collections.create_collection, "Make a collection.", makes=True, arguments=NAME)
+tool_command(collections, "create", Records.create_collection, "Make a collection.", makes=True, arguments=NAME)
 tool_command(
-    collections, "describe", Collections.describe_collection, arguments=NAME,
+    collections, "describe", Records.describe_collection, arguments=NAME,
     help="Show what is in a collection, its model, and where it is searched.",
 )  # fmt: skip
 
@@ -110,7 +109,7 @@ def _ask(session: Session, arguments: Json) -> str:
 
 
 tool_command(
-    collections, "drop", Collections.drop_collection, ask=_ask, arguments=NAME, without=("confirm",),
+    collections, "drop", Records.drop_collection, ask=_ask, arguments=NAME, without=("confirm",),
     help="Put a collection with everything in it into the trash. Files on disk are not touched.",
 )  # fmt: skip
 
@@ -122,9 +121,9 @@ def partitions() -> None:
 
 PARTITION = {"collection_name": "COLLECTION", "partition_name": "NAME"}
 
-tool_command(partitions, "create", Collections.create_partition, "Make a partition.", makes=True, arguments=PARTITION)
+tool_command(partitions, "create", Records.create_partition, "Make a partition.", makes=True, arguments=PARTITION)
 tool_command(
-    partitions, "drop", Collections.drop_partition, "Put a partition with everything in it into the trash.",
+    partitions, "drop", Records.drop_partition, "Put a partition with everything in it into the trash.",
     ask=_ask, arguments=PARTITION, without=("confirm",),
 )  # fmt: skip
 

@@ -11,13 +11,11 @@ import os
 import re
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from types import ModuleType
 from typing import Any, cast
 from urllib.parse import urlsplit
 
-from localmcp.config import Settings
 from localmcp.errors import (
     AccessDenied,
     ConfigurationError,
@@ -37,46 +35,8 @@ _CONNECTING = 2
 """Milvus' one code for refused, unresolvable, silent and bad credentials; the gRPC status below says which."""
 
 
-@dataclass(frozen=True, slots=True)
-class Server:
-    """The address of Milvus, and the credentials."""
-
-    uri: str
-    """What pymilvus is given: http(s)://host:port, unix:path, or the path of a Milvus Lite file."""
-    token: str = field(default="", repr=False)
-    database: str = ""
-    timeout: float = 10.0
-    """Seconds for one request."""
-    fields: Mapping[str, Mapping[str, str]] = field(default_factory=dict[str, Mapping[str, str]])
-    """Collection of another program -> what is in it (text, vector, metadata) -> the name of that field."""
-
-    @property
-    def is_file(self) -> bool:
-        """Whether it is a Milvus Lite file, served inside this process."""
-        return self.uri.endswith(".db") and "://" not in self.uri
-
-
-def read_server(settings: Settings) -> Server | None:
-    """Return the server that the settings name; None when they name none.
-
-    Raises:
-        ConfigurationError: an address that cannot be one, or that holds a password.
-    """
-    address = settings.milvus_address.strip()
-    if not address:
-        return None
-    fields: dict[str, dict[str, str]] = {}
-    for entry in filter(None, settings.milvus_fields.split(",")):
-        place, _, name = entry.strip().partition("=")
-        collection, _, meaning = place.rpartition(".")
-        fields.setdefault(collection, {})[meaning] = name
-    token = ":".join(filter(None, (settings.milvus_username, settings.milvus_password)))
-    server = Server(_parse_address(address), token, settings.milvus_database, fields=fields)
-    # Milvus Lite reads all words again at the first search.
-    return replace(server, timeout=60.0) if server.is_file else server
-
-
-def _parse_address(address: str) -> str:
+def parse_address(address: str) -> str:
+    """Return what pymilvus takes; ConfigurationError for an address that cannot be one, or that holds a password."""
     if address.endswith(".db") and "://" not in address:
         return str(expand_home(address).absolute())
     uri = address if re.match("[a-z]+://|unix:", address) else f"http://{address}"
@@ -136,8 +96,19 @@ def load_library() -> ModuleType:
 class Client:
     """One connection to a server, made at the first call and made again after a failure. Thread-safe."""
 
-    def __init__(self, server: Server) -> None:
-        self.server = server
+    def __init__(
+        self, uri: str, token: str = "", database: str = "", timeout: float = 0.0,
+        fields: Mapping[str, Mapping[str, str]] | None = None,
+    ) -> None:  # fmt: skip
+        """`uri`: http(s)://host:port, unix:path, or a Milvus Lite file; `timeout`: seconds for one request.
+
+        `fields`: collection of another program -> what is in it (text, vector, metadata) -> the name of that field.
+        """
+        self.uri, self.fields = uri, fields or {}
+        self.is_file = uri.endswith(".db") and "://" not in uri
+        # Milvus Lite reads all words again at the first search.
+        self.timeout = timeout or (60.0 if self.is_file else 10.0)
+        self._token, self._database = token, database
         self._lock = threading.Lock()
         self._client: Any = None
 
@@ -148,7 +119,7 @@ class Client:
             Unavailable, AccessDenied, NotFound, InvalidInput: what Milvus' error means.
         """
         client = self._connected()
-        return self.guard(lambda: getattr(client, method)(*arguments, timeout=self.server.timeout, **options))
+        return self.guard(lambda: getattr(client, method)(*arguments, timeout=self.timeout, **options))
 
     def guard(self, work: Callable[[], Any]) -> Any:
         """Run something of pymilvus, and translate its errors."""
@@ -158,7 +129,7 @@ class Client:
         try:
             return work()
         except (milvus_error, RpcError) as error:
-            translated = translate_error(error, self.server.uri, self.server.timeout)
+            translated = translate_error(error, self.uri, self.timeout)
             if isinstance(translated, Unavailable):
                 # The next call begins with a new connection, so that a server that is back is found at once.
                 self._disconnect()
@@ -168,23 +139,23 @@ class Client:
         with self._lock:
             if self._client is not None:
                 return self._client
-            if self.server.is_file and find_spec("milvus_lite") is None:
-                raise MissingExtra(f"Milvus Lite ({self.server.uri})", "milvus-lite")
+            if self.is_file and find_spec("milvus_lite") is None:
+                raise MissingExtra(f"Milvus Lite ({self.uri})", "milvus-lite")
             library = load_library()
             from grpc import RpcError
 
             try:
                 self._client = library.MilvusClient(
-                    self.server.uri,
-                    token=self.server.token,
-                    db_name=self.server.database,
-                    timeout=self.server.timeout,
+                    self.uri,
+                    token=self._token,
+                    db_name=self._database,
+                    timeout=self.timeout,
                     dedicated=True,
                     grpc_options={"grpc.keepalive_time_ms": NO_KEEPALIVE_MS},
-                    **({"secure": True} if self.server.uri.startswith("https:") else {}),
+                    **({"secure": True} if self.uri.startswith("https:") else {}),
                 )
             except (library.MilvusException, RpcError) as error:
-                raise translate_error(error, self.server.uri, self.server.timeout) from error
+                raise translate_error(error, self.uri, self.timeout) from error
             return self._client
 
     def _disconnect(self) -> None:
@@ -199,8 +170,8 @@ class Client:
 
         self._disconnect()
         manager: Any = sys.modules.get("milvus_lite.server_manager")
-        if self.server.is_file and manager is not None:
-            manager.server_manager_instance.release_server(self.server.uri)
+        if self.is_file and manager is not None:
+            manager.server_manager_instance.release_server(self.uri)
 
 
 # ---------------------------------------------------------------- what Milvus' errors mean

@@ -22,7 +22,7 @@ from localmcp.humanize import choices
 from localmcp.index.collections import DEFAULT_PARTITION
 from localmcp.index.drafts import DEFAULT_LANGUAGE
 from localmcp.index.filters import And, Comparison, Condition, Filters, Not, Or, Scalar, evaluate
-from localmcp.milvus.client import Client, is_not_loaded, load_library, read_server
+from localmcp.milvus.client import Client, is_not_loaded, load_library, parse_address
 from localmcp.schemas import Json, mapping_of, one_or_more
 from localmcp.wording.normalize import detect_language, index_text
 
@@ -66,10 +66,17 @@ def open_milvus(settings: Settings) -> Milvus | None:
     """Return the server that the settings name; None when they name none. Contacts nobody, and imports nothing heavy.
 
     Raises:
-        ConfigurationError: the address cannot be one.
+        ConfigurationError: the address cannot be one, or holds a password.
     """
-    server = read_server(settings)
-    return Milvus(server) if server else None
+    if not (address := settings.milvus_address.strip()):
+        return None
+    fields: dict[str, dict[str, str]] = {}
+    for entry in filter(None, settings.milvus_fields.split(",")):
+        place, _, name = entry.strip().partition("=")
+        collection, _, meaning = place.rpartition(".")
+        fields.setdefault(collection, {})[meaning] = name
+    token = ":".join(filter(None, (settings.milvus_username, settings.milvus_password)))
+    return Milvus(parse_address(address), token, settings.milvus_database, fields=fields)
 
 
 class Milvus(Client):
@@ -169,7 +176,7 @@ class MilvusCollection:
         self.is_ours = bool(about)
         fields = cast("list[dict[str, Any]]", described["fields"])
         kinds = {str(field["name"]): int(field["type"]) for field in fields if not field.get("is_dynamic")}
-        named: Mapping[str, str] = Json() if about else milvus.server.fields.get(name, Json())
+        named: Mapping[str, str] = Json() if about else milvus.fields.get(name, Json())
         for field in named.values():
             if field not in kinds and not described.get("enable_dynamic_field"):
                 raise ConfigurationError(f"milvus_fields: Milvus' collection '{name}' has no field '{field}'.")

@@ -32,7 +32,7 @@ from localmcp.index.sources import keep_version, put_source
 from localmcp.index.vector import Made
 from localmcp.library.jobs import Jobs
 from localmcp.milvus.collection import HOW_TO_SET_MILVUS, NO_MILVUS, Milvus, MilvusCollection, MilvusRow
-from localmcp.models import LazyEmbedder, ModelIdentity
+from localmcp.models import ModelIdentity
 from localmcp.schemas import Json, compact_json, mapping_of
 from localmcp.storage.database import Database, fetch_all, fetch_column, fetch_one
 from localmcp.storage.schema import VECTOR_ID_BITS
@@ -46,7 +46,7 @@ NEUTRAL = 0.7
 """Weight of meaning where the kinds of text were not measured."""
 _CHUNK = ("start", "stop", "first_line", "last_line", "first_page", "last_page")
 _NOT_PULLED = ("chunk_count", "created_at", "updated_at")
-_SOURCE = ("source_type", "format", "sha256", "size", "mtime_ns", *_NOT_PULLED)
+_SOURCE = ("title", "uri", "language", "source_type", "format", "sha256", "size", "mtime_ns", *_NOT_PULLED)
 _IDENTITY = tuple(field.name for field in fields(ModelIdentity))
 
 _LIVE_CHUNKS = f"""
@@ -61,8 +61,8 @@ _LIVE_CHUNKS = f"""
 class MilvusCopies:
     """Copies one file's collections to one Milvus and back; contacts the server only when it is asked to."""
 
-    def __init__(self, database: Database, milvus: Milvus | None, embedder: LazyEmbedder, jobs: Jobs) -> None:
-        self._database, self._milvus, self._embedder, self._jobs = database, milvus, embedder, jobs
+    def __init__(self, database: Database, milvus: Milvus | None, jobs: Jobs) -> None:
+        self._database, self._milvus, self._jobs = database, milvus, jobs
 
     def _server(self, name: str) -> Milvus:
         """Return Milvus, if one is set and the caller may see that name there."""
@@ -236,42 +236,25 @@ def _about(connection: apsw.Connection, collection: Collection) -> Json:
 def _load_rows(connection: apsw.Connection, collection: Collection, chunk_ids: Sequence[int]) -> list[Json]:
     """Return the chunks of those ids as Milvus is to hold them; those trashed, gone or not embedded are left out."""
     sql = f"""
-        select chunks.id, vectors.embedding, chunks.text, sources.title, chunks.headings, uri, {SOURCE_DATE},
-            groups.language, groups.kind, sources.uuid, sources.language, chunks.uuid, chunks.digest, position,
-            coalesce(partitions.name, '{DEFAULT_PARTITION}'), sources.metadata,
-            {", ".join(f"chunks.{name}" for name in _CHUNK)}, {", ".join(f"sources.{name}" for name in _SOURCE)}
+        select vectors.embedding, sources.metadata, json_object('id', chunks.id, 'text', chunks.text,
+            'title', sources.title, 'path', coalesce(uri, ''), 'date', coalesce({SOURCE_DATE}, ''),
+            'language', groups.language, 'document', sources.uuid, 'chunk', lower(hex(chunks.uuid)),
+            'position', position, 'partition', coalesce(partitions.name, '{DEFAULT_PARTITION}'),
+            'origin', json_object('digest', lower(hex(chunks.digest)),
+                'source', json_object({", ".join(f"'{name}', sources.{name}" for name in _SOURCE)}),
+                'chunk', json_object('language', groups.language, 'kind', groups.kind,
+                    'headings', json(chunks.headings), {", ".join(f"'{name}', chunks.{name}" for name in _CHUNK)})))
         {_LIVE_CHUNKS} and chunks.id in (select value from carray(:ids)) order by chunks.id
     """
     chunks = apsw.carray(array("q", chunk_ids))
     bindings = {"collection": collection.id, "model": collection.model_id, "ids": chunks}
     rows: list[Json] = []
-    for (
-        chunk_id, embedding, text, title, headings, uri, date, language, kind, document, source_language, chunk_uuid,
-        digest, position, partition, own_metadata, *rest,
-    ) in fetch_all(connection, sql, bindings):  # fmt: skip
-        chunk, source = dict(zip(_CHUNK, rest, strict=False)), dict(zip(_SOURCE, rest[len(_CHUNK) :], strict=True))
-        metadata = metadata_of(own_metadata, uri, title, chunk["first_page"], source["format"])
-        heading = json.loads(headings)
-        row: Json = {
-            "id": chunk_id,
-            "text": text,
-            "title": title,
-            "heading": " > ".join(heading),
-            "path": uri or "",
-            "date": date or "",
-            "language": language,
-            "document": document,
-            "chunk": chunk_uuid.hex(),
-            "position": position,
-            "partition": partition,
-            "metadata": metadata,
-            "origin": {
-                "source": {**source, "title": title, "uri": uri, "language": source_language},
-                "chunk": {**chunk, "language": language, "kind": kind, "headings": heading},
-                "digest": digest.hex(),
-                "told": [key for key in metadata if key not in json.loads(own_metadata)],
-            },
-        }
+    for embedding, own_metadata, columns in fetch_all(connection, sql, bindings):
+        row: Json = json.loads(columns)
+        source, chunk = row["origin"]["source"], row["origin"]["chunk"]
+        row["heading"] = " > ".join(chunk["headings"])
+        row["metadata"] = metadata_of(own_metadata, source["uri"], row["title"], chunk["first_page"], source["format"])
+        row["origin"]["told"] = [key for key in row["metadata"] if key not in json.loads(own_metadata)]
         summary = hashlib.blake2b(compact_json(row).encode("utf-8", "surrogatepass"), digest_size=8).digest()
         rows.append({**row, "digest": int.from_bytes(summary, "big", signed=True), "vector": embedding})
     return rows

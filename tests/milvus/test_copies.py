@@ -40,7 +40,7 @@ def workspace(tmp_path: Path, milvus: Milvus) -> Iterator[Workspace]:
     write(docs / "bees.md", "# Bees\n\nA hive has one queen.\n")
     write(docs / "roses.md", "# Roses\n\nPrune them in late winter.\n")
     write(docs / "soil.txt", "Clay holds water; sand lets it through.\n")
-    with open_at(tmp_path / "a.localmcp", milvus.server.uri) as workspace:
+    with open_at(tmp_path / "a.localmcp", milvus.uri) as workspace:
         workspace.library.add_paths([docs], metadata={"topic": "garden"})
         yield workspace
 
@@ -182,7 +182,7 @@ def test_what_cannot_be_pushed_is_told(workspace: Workspace, milvus: Milvus, tmp
     with pytest.raises(InvalidInput, match="no vectors yet"):
         workspace.milvus_copies.push("empty")
     workspace.milvus_copies.push("default")
-    with open_at(tmp_path / "b.localmcp", milvus.server.uri) as other:
+    with open_at(tmp_path / "b.localmcp", milvus.uri) as other:
         other.library.add_text("Something.", title="T")
         with pytest.raises(InvalidInput, match="made by another localmcp file.*--as"):
             other.milvus_copies.push("default")
@@ -232,7 +232,7 @@ def test_a_pulled_collection_is_the_documents_it_was_made_of(
     workspace.library.add_text("# Wax\n\nMade by bees.", title="Wax", partition="2024-01", metadata={"year": 2024})
     workspace.milvus_copies.push("default")
     before = sorted(query(workspace, WHOLE))
-    with open_at(tmp_path / "b.localmcp", milvus.server.uri) as other:
+    with open_at(tmp_path / "b.localmcp", milvus.uri) as other:
         pulled = other.milvus_copies.pull("default")
         assert (pulled["added"], pulled["unchanged"], pulled["read"]) == (4, 0, len(live_chunks(workspace)))
         assert sorted(query(other, WHOLE)) == before
@@ -257,7 +257,7 @@ WHOLE = """
 
 def test_vectors_of_two_models_are_not_mixed_by_a_pull(workspace: Workspace, milvus: Milvus, tmp_path: Path) -> None:
     workspace.milvus_copies.push("default")
-    with open_at(tmp_path / "b.localmcp", milvus.server.uri) as other:
+    with open_at(tmp_path / "b.localmcp", milvus.uri) as other:
         other.library.add_text("Something.", title="T")
         with other.database.write() as connection:
             connection.execute("update models set fingerprint = 'other', name = 'other'")

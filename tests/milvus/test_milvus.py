@@ -38,7 +38,7 @@ from localmcp.errors import (
     Unavailable,
 )
 from localmcp.index.filters import evaluate, parse_condition
-from localmcp.milvus.client import NO_KEEPALIVE_MS, Server, load_library, translate_error
+from localmcp.milvus.client import NO_KEEPALIVE_MS, load_library, translate_error
 from localmcp.milvus.collection import Milvus, MilvusCollection, open_milvus
 from localmcp.wording.normalize import index_text
 
@@ -224,7 +224,7 @@ def assert_conditions_agree(milvus: Milvus, examples: int) -> None:
 
 
 def test_a_collection_of_another_program_is_searched_and_read_but_not_changed(milvus: Milvus) -> None:
-    client = connect_program(milvus.server.uri)
+    client = connect_program(milvus.uri)
     vectors = unit_vectors(4)
     client.create_collection(
         "theirs", dimension=DIMENSION, metric_type="L2", id_type="string", max_length=40, primary_field_name="pk",
@@ -245,10 +245,10 @@ def test_a_collection_of_another_program_is_searched_and_read_but_not_changed(mi
     assert (collection.model, collection.is_ours, collection.count()) == ("", False, 4)
     with pytest.raises(InvalidInput, match="made by another program"):
         collection.delete([1])
-    mapped = Milvus(Server(milvus.server.uri, timeout=60, fields={"theirs": {"text": "lang", "vector": "emb"}}))
-    if not milvus.server.is_file:
+    mapped = Milvus(milvus.uri, timeout=60, fields={"theirs": {"text": "lang", "vector": "emb"}})
+    if not milvus.is_file:
         assert mapped.open("theirs").read(["k2"])["k2"].text == "it"
-        mapped.server.fields["theirs"]["vector"] = "nope"  # type: ignore[index]
+        mapped.fields["theirs"]["vector"] = "nope"  # type: ignore[index]
         with pytest.raises(ConfigurationError, match="no field nope"):
             mapped.open("theirs")
         mapped.close()
@@ -257,7 +257,7 @@ def test_a_collection_of_another_program_is_searched_and_read_but_not_changed(mi
 def test_a_collection_that_was_released_is_loaded_again(milvus: Milvus) -> None:
     vectors = unit_vectors(3)
     collection = filled(milvus, *(row(i, vectors[i]) for i in range(3)))
-    client = connect_program(milvus.server.uri)
+    client = connect_program(milvus.uri)
     client.release_collection("docs")
     client.close()
     assert nearest(collection, vectors[1:2], 1) == [[1]]
@@ -281,7 +281,7 @@ def test_every_misfit_is_told_with_its_meaning(milvus: Milvus) -> None:
 
 
 def test_a_database_that_is_not_there_is_named_as_the_reason(milvus: Milvus) -> None:
-    backend = Milvus(Server(milvus.server.uri, database="nowhere", timeout=20))
+    backend = Milvus(milvus.uri, database="nowhere", timeout=20)
     with pytest.raises(NotFound, match="no such database"):
         backend.names()
     backend.close()
@@ -289,7 +289,7 @@ def test_a_database_that_is_not_there_is_named_as_the_reason(milvus: Milvus) -> 
 
 @needs_lite
 def test_a_silent_server_ends_the_call_at_its_time_out_and_says_what_to_check(silent: socket.socket) -> None:
-    backend = Milvus(Server(address_of(silent), timeout=0.5))
+    backend = Milvus(address_of(silent), timeout=0.5)
     with pytest.raises(Unavailable, match=r"did not answer within 0.5 s.*address and port"):
         backend.open("docs")
     backend.close()
@@ -300,7 +300,7 @@ def test_a_server_that_falls_silent_later_ends_the_call_too_and_is_found_when_it
     if not hasattr(signal, "SIGSTOP"):
         pytest.skip("no SIGSTOP here")
     server = LiteServer(tmp_path / "data")
-    backend, hasty = open_empty(server.uri), Milvus(Server(server.uri, timeout=0.3))
+    backend, hasty = open_empty(server.uri), Milvus(server.uri, timeout=0.3)
     vectors = unit_vectors(2)
     try:
         collection = filled(backend, row(1, vectors[1]))
@@ -330,7 +330,7 @@ def test_a_server_that_falls_silent_later_ends_the_call_too_and_is_found_when_it
 
 @needs_lite
 def test_nobody_at_the_address_is_told_at_once() -> None:
-    backend = Milvus(Server("http://127.0.0.1:1", timeout=30))
+    backend = Milvus("http://127.0.0.1:1", timeout=30)
     with pytest.raises(Unavailable, match="cannot be reached.*Check that the server runs"):
         backend.names()
     backend.close()
@@ -349,9 +349,8 @@ def test_a_milvus_lite_file_that_another_process_has_open_is_told_as_such(lite: 
     code = f"""
 from localmcp.errors import Unavailable
 from localmcp.milvus.collection import Milvus
-from localmcp.milvus.client import Server
 try:
-    Milvus(Server({lite.server.uri!r})).names()
+    Milvus({lite.uri!r}).names()
 except Unavailable as error:
     print(error)
 """
@@ -390,10 +389,9 @@ def test_no_env_file_is_loaded_and_nothing_is_written_to_stderr(tmp_path: Path) 
 import os
 from localmcp.errors import Unavailable
 from localmcp.milvus.collection import Milvus
-from localmcp.milvus.client import Server
 for address in ("http://127.0.0.1:1", "https://127.0.0.1:1"):
     try:
-        Milvus(Server(address, timeout=1)).names()
+        Milvus(address, timeout=1).names()
     except Unavailable:
         print("unavailable")
 print(os.environ.get("LEAKED_FROM_ENV_FILE"))
@@ -411,9 +409,8 @@ import sys
 sys.modules["pymilvus"] = None
 from localmcp.errors import MissingExtra
 from localmcp.milvus.collection import Milvus
-from localmcp.milvus.client import Server
 try:
-    Milvus(Server("http://127.0.0.1:1")).names()
+    Milvus("http://127.0.0.1:1").names()
 except MissingExtra as error:
     print(error)
 """
@@ -423,14 +420,13 @@ except MissingExtra as error:
 
 @needs_lite
 def test_a_lite_file_is_free_for_others_when_it_is_closed(tmp_path: Path) -> None:
-    first = Milvus(Server(str(tmp_path / "one.db")))
+    first = Milvus(str(tmp_path / "one.db"))
     first.create("docs", ABOUT)
     first.close()
     first.close()
     code = f"""
 from localmcp.milvus.collection import Milvus
-from localmcp.milvus.client import Server
-print(Milvus(Server({first.server.uri!r})).names())
+print(Milvus({first.uri!r}).names())
 """
     assert run_apart(code, tmp_path).stdout.strip() == "['docs']"
 
@@ -449,7 +445,7 @@ print(Milvus(Server({first.server.uri!r})).names())
 def test_an_address_may_be_written_with_or_without_its_scheme(address: str, uri: str) -> None:
     backend = open_milvus(Settings(milvus_address=address))
     assert backend is not None
-    assert backend.server.uri == uri
+    assert backend.uri == uri
     backend.close()
 
 
@@ -471,14 +467,16 @@ def test_settings_come_from_the_variables_of_the_original_and_secrets_are_never_
     loaded = load_settings()
     backend = open_milvus(loaded)
     assert backend is not None
-    server = backend.server
     backend.close()
-    assert (server.uri, server.token, server.database) == ("https://h:1", "me:hush-hush", "docs")
-    assert server.fields == {"theirs": {"text": "body", "vector": "emb"}}
+    assert (
+        backend.uri == "https://h:1"
+        and vars(backend).items() >= {"_token": "me:hush-hush", "_database": "docs"}.items()
+    )
+    assert backend.fields == {"theirs": {"text": "body", "vector": "emb"}}
     shown = subprocess.run(
         [sys.executable, "-m", "localmcp", "config", "show", "--json"], capture_output=True, text=True, check=True
     ).stdout
-    for text in (repr(loaded), repr(server), repr(backend), shown):
+    for text in (repr(loaded), repr(backend), shown):
         assert "hush-hush" not in text
     values = {each["name"]: each["value"] for each in json.loads(shown)["settings"]}
     assert (values["milvus_username"], values["milvus_password"]) == ("me", "(set)")

@@ -147,12 +147,12 @@ def test_a_server_that_is_gone_costs_a_sentence_and_yours_answers(tmp_path: Path
 @needs_lite
 def test_vectors_of_another_model_leave_the_words(tmp_path: Path) -> None:
     milvus = open_empty(shared_server().uri)
-    with open_at(tmp_path / "theirs.localmcp", milvus.server.uri) as theirs:
+    with open_at(tmp_path / "theirs.localmcp", milvus.uri) as theirs:
         fill(theirs, tmp_path / "docs")
         with theirs.database.write() as connection:
             connection.execute("update models set fingerprint = 'other', name = 'other'")
         theirs.milvus_copies.push("default", "team")
-    with open_at(tmp_path / "mine.localmcp", milvus.server.uri) as mine:
+    with open_at(tmp_path / "mine.localmcp", milvus.uri) as mine:
         mine.mounts.mount(Path("milvus:team"))
         answer = call(mine, "search", query="queen of a hive")
         assert answer["results"][0]["sourceTitle"] == "Bees"
@@ -169,7 +169,7 @@ def test_what_cannot_be_mounted_is_refused(tmp_path: Path) -> None:
 def test_a_collection_of_another_program_is_for_the_retriever(tmp_path: Path) -> None:
     milvus = open_empty(shared_server().uri)
     milvus.call("create_collection", "theirs", dimension=8)
-    with open_at(tmp_path / "mine.localmcp", milvus.server.uri) as mine:
+    with open_at(tmp_path / "mine.localmcp", milvus.uri) as mine:
         with pytest.raises(LocalMCPError, match="made by another program"):
             mine.mounts.mount(Path("milvus:theirs"))
         with pytest.raises(LocalMCPError, match="not made by localmcp"):
