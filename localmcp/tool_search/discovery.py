@@ -13,8 +13,8 @@ from typing_extensions import TypedDict
 from localmcp.errors import InvalidInput, UnknownTool
 from localmcp.humanize import cut_to, quoted
 from localmcp.schemas import describe_kind, list_of, mapping_of, properties_of
-from localmcp.tool_search.ranking import FIRST_OF_PARTS, PATIENCE, Hit, Hits, ToolFinder
-from localmcp.tool_search.words import MOST_PARTS, ToolDescription, ToolMetadata, first_sentence, score_query
+from localmcp.tool_search.ranking import FIRST_OF_PARTS, PATIENCE, Hits, Profile, ToolFinder
+from localmcp.tool_search.words import MOST_PARTS, ToolMetadata, first_sentence
 from localmcp.tools import Answer, Json, Param, Registry, Tool, at_most, compact_json, current_scope, tool
 
 log = logging.getLogger(__name__)
@@ -37,7 +37,6 @@ ONE_LINE = 160
 MOST_RESULTS, NEAREST = 10, 5
 """Tools in an answer, and in a brief one that names what is nearest because nothing fits surely."""
 
-Profile = Literal["best", "classic"]
 Detail = Literal["full", "brief"]
 
 
@@ -56,30 +55,6 @@ class ToolHit(TypedDict):
     """Instead of the schema: `to* (string), cc (array of string)`; `*` = required."""
 
 
-def rank_tools(
-    query: str,
-    tools: Sequence[ToolDescription],
-    finder: ToolFinder,
-    profile: Profile = "best",
-    patience: float = PATIENCE,
-    queries: Sequence[str] = (),
-) -> Hits:
-    """Return the tools that fit a query, best first; an empty query lists all with score 1.0 by name.
-
-    `classic` is the original's ladder (requirements.md, section 4): of equal scores by name. `best` keeps its score for
-    a name and for single words, and compares words and meaning for anything else, for whose model it waits `patience`
-    seconds. `queries`: the things that are asked for one by one; the query is all of them together.
-    """
-    if not query.strip() or profile == "classic":
-        scored = [
-            Hit(tool, score)
-            for tool in tools
-            if (score := score_query(query, ToolMetadata(tool.name, tool.description, tool.keywords))) > 0
-        ]
-        return Hits(tuple(sorted(scored, key=lambda hit: (-hit.score, hit.tool.name))), sure=True)
-    return finder.find(query, tools, patience=patience, queries=queries)
-
-
 # ---------------------------------------------------------------- the two tools
 
 
@@ -96,14 +71,14 @@ class Discovery:
         self.finder = finder or ToolFinder()
         self.starting: Callable[[], list[str]] = list
         """Names of connected servers whose tools are not known yet."""
-        self._by_content: dict[tuple[Any, ...], ToolDescription] = {}
+        self._by_content: dict[tuple[Any, ...], ToolMetadata] = {}
 
-    def searchable(self) -> list[ToolDescription]:
+    def searchable(self) -> list[ToolMetadata]:
         """Return every tool that a search may find in the current scope."""
         return [self.describe(tool) for tool in self._searchable()]
 
     def search(self, query: str = "", max_results: int = 0, *, profile: Profile = "best") -> list[ToolHit]:
-        """Return the tools that fit, best first, as `rank_tools` says. 0 and less do not cut."""
+        """Return the tools that fit, best first, as `ToolFinder.find` says. 0 and less do not cut."""
         hits: list[ToolHit] = []
         for hit_tool, score in self._rank(query, profile, max_results)[0]:
             hit: ToolHit = {"name": hit_tool.name, "description": hit_tool.description, "score": round(score, 4)}
@@ -122,10 +97,10 @@ class Discovery:
         """Return tools and scores, best first, at most `most` (0 = all), and the hits that they were made of."""
         tools = self._searchable()
         described = [self.describe(tool) for tool in tools]
-        ranked = rank_tools(query, described, self.finder, profile, patience, queries)
+        ranked = self.finder.find(query, described, profile=profile, patience=patience, queries=queries)
         hits = ranked.tools[:most] if most > 0 else ranked.tools
-        places = {id(description): position for position, description in enumerate(described)}
-        return [(tools[places[id(hit.tool)]], hit.score) for hit in hits], ranked
+        tools_by_description = dict(zip(described, tools, strict=True))
+        return [(tools_by_description[description], score) for description, score in hits], ranked
 
     def suggest(self, words: str) -> list[str]:
         """Return the names of at most five tools that do what the words say.
@@ -144,10 +119,10 @@ class Discovery:
             return ""
         return f"`{EXECUTE_TOOL}` runs without a search: {', '.join(calls)}." if calls else ""
 
-    def describe(self, hit_tool: Tool) -> ToolDescription:
+    def describe(self, hit_tool: Tool) -> ToolMetadata:
         """Return what a tool is found by; the same object for the same tool, or for another one with the same words."""
         described = hit_tool.described
-        if not isinstance(described, ToolDescription):
+        if not isinstance(described, ToolMetadata):
             # Some providers make their tools anew at every listing.
             mark = hit_tool.mark
             key = (hit_tool.name, hit_tool.description, mark.keywords, mark.title, mark.examples)
@@ -155,7 +130,7 @@ class Discovery:
             if described is None:
                 if len(self._by_content) >= 20_000:
                     self._by_content.clear()
-                described = self._by_content[key] = ToolDescription(*key, schema=_schema_of(hit_tool) or {})
+                described = self._by_content[key] = ToolMetadata(*key, schema=_schema_of(hit_tool) or {})
             hit_tool.described = described
         return described
 

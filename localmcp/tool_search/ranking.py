@@ -12,30 +12,30 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as TooLate
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from pathlib import Path
-from typing import NamedTuple
-from weakref import WeakKeyDictionary
+from typing import Any, Literal, NamedTuple
 
-from localmcp.arrays import NDArray, np
+from localmcp.arrays import NDArray, Vector, Vectors, np
 from localmcp.config import packaged_data
 from localmcp.errors import ConfigurationError, ModelUnavailable
 from localmcp.models import Embedder, LazyEmbedder
 from localmcp.models.embedder import DEFAULT_NAME, TextVectors
 from localmcp.tool_search.words import (
     Query,
-    ToolDescription,
+    ToolMetadata,
     ToolText,
     parts_of,
     read_lines,
+    score_query,
     score_word,
-    take_apart,
     take_query_apart,
     telling,
 )
 
 log = logging.getLogger(__name__)
 
+Profile = Literal["best", "classic"]
 PATIENCE = 1.0
 """Seconds that a search waits for the model, and for the vectors of new tools, before it goes by words alone."""
 SHARE_OF_PARTS, SHARE_OF_QUERIES = 0.35, 0.8
@@ -72,9 +72,9 @@ WITHOUT_MODEL = Weights((0.0, 0.0, 0.0, 0.0, 0.0, 6.8, -2.03), (-2.41, 0.59, 0.0
 class Scores:
     """One request against every tool of a catalog."""
 
-    odds: NDArray[np.float32]
+    odds: Vector
     """Log odds that each tool serves it, (tools,): the most relevant tool answers for all."""
-    strengths: NDArray[np.float32]
+    strengths: Vector
     """How much of the request's words each tool has, 0..1: (tools,)."""
     parts: int
     """How many things were asked for one by one."""
@@ -86,23 +86,126 @@ class Scores:
 
 
 @dataclass(frozen=True, slots=True)
-class Hit:
-    """A tool that fits."""
-
-    tool: ToolDescription
-    score: float
-    """0..1; 1.0, 0.9, 0.8 and the like are rungs of the ladder, anything else is an estimated probability, scaled."""
-
-
-@dataclass(frozen=True, slots=True)
 class Hits:
     """The tools that fit a query, best first."""
 
-    tools: tuple[Hit, ...]
+    tools: tuple[tuple[ToolMetadata, float], ...]
+    """With their scores, 0..1; 1.0, 0.9, 0.8 and the like are rungs of the ladder, anything else is an estimated
+    probability, scaled."""
     sure: bool = False
     """Whether one of them very likely serves; else they are only the nearest."""
     parts: int = 1
     """How many things were asked for one by one."""
+
+
+# ---------------------------------------------------------------- meaning: requests moved towards tools
+
+FILES = ("request_adapter.npz", "request_adapter_multilingual.npz")
+NEAREST, NEAREST_SAYINGS, SHARPNESS = 8, 20, 20.0
+"""Pairs that are borrowed for a tool and for a request, and how much more the nearer ones count."""
+CENTER, SPREAD = 0.0555, 0.0778
+"""Mean and standard deviation of the default model's cosines between two everyday requests."""
+
+
+class Adapter(NamedTuple):
+    """A map fitted to pairs of a request and the tool that serves it; without it seventh's hit@5 falls by .09."""
+
+    down: Vectors
+    up: Vectors
+    """A (dimension, rank) and B (rank, dimension)."""
+    axes: Vectors
+    """(dimension, axes): the directions in which sayings and capabilities are kept."""
+    sayings: Vectors
+    """What people say: rows (pairs, axes)."""
+    capabilities: Vectors
+    """What the tool for it is called: rows (pairs, axes)."""
+    wording: Vector
+    """(dimension + 1,): parts what people say from what tools are called; the last is the offset."""
+
+    def freedom(self, request: Vector) -> float:
+        """Return how freely a request is worded: from 0, as tools are called (assistants do that), to 1."""
+        return min(1.0, max(0.0, float(request @ self.wording[:-1] + self.wording[-1])))
+
+    def adapt(self, requests: Vectors, freedom: float = 1.0) -> Vectors:
+        """Return the unit vectors (..., dimension) that tools are compared with: r + freedom * r A B."""
+        moved = requests + freedom * ((requests @ self.down) @ self.up)
+        return (moved / np.linalg.norm(moved, axis=-1, keepdims=True)).astype(np.float32)
+
+    def sayings_for(self, tool: Vector) -> Vector:
+        """Return what people say for tools such as this one, on the axes, from its vector there.
+
+        Both sides of this comparison are worded as tools are, so it finds what a request cannot be compared with.
+        """
+        return _mean_of_nearest(self.capabilities @ tool, self.sayings, NEAREST)
+
+    def capability_for(self, request: Vector) -> Vector:
+        """Return what tools for a request are called, on the axes; both sides are worded as people speak."""
+        return _mean_of_nearest(self.sayings @ (request @ self.axes), self.capabilities, NEAREST_SAYINGS)
+
+
+def _mean_of_nearest(cosines: NDArray[Any], rows: Vectors, count: int) -> Vector:
+    nearest = np.argpartition(cosines, -count)[-count:]
+    shares = np.exp(SHARPNESS * cosines[nearest])
+    return (shares / shares.sum()) @ rows[nearest]
+
+
+@cache
+def shipped_adapter(fingerprint: str) -> Adapter | None:
+    """Return the adapter that was fitted to a model, if one was; its matrices are kept as whole numbers."""
+    names = ("down", "up", "axes", "sayings", "capabilities", "wording")
+    for file in FILES:
+        with np.load(packaged_data() / file, allow_pickle=False) as stored:
+            if str(stored["fingerprint"]) == fingerprint:
+                return Adapter(*(stored[name].astype(np.float32) * stored[f"{name}_unit"] for name in names))
+    return None
+
+
+class ToolVectors:
+    """Vectors of tools, of which there is at least one, by which meaning is compared."""
+
+    def __init__(self, tools: Sequence[ToolText], embedder: Embedder, text_vectors: TextVectors) -> None:
+        rows = text_vectors.of([text for tool in tools for text in (tool.named, *tool.texts)], embedder)
+        # Unit rows (tools, dimension): of server and name with the first sentence, and of the name alone.
+        self._first = np.stack([rows[tool.texts[0]] for tool in tools])
+        self._named = np.stack([rows[tool.named] for tool in tools])
+        # Unit rows (texts, dimension) of all descriptions and examples, and where those of each tool begin.
+        texts = [tool.texts[1:] or tool.texts for tool in tools]
+        self._others = np.stack([rows[text] for tool_texts in texts for text in tool_texts])
+        self._begins = np.cumsum([0, *map(len, texts[:-1])])
+        # No adapter was fitted to most models.
+        self._adapter = adapter = shipped_adapter(embedder.identity.fingerprint)
+        if adapter:
+            self._on_axes = ((self._first + self._named) @ (adapter.axes * 0.5)).astype(np.float32)
+            self._sayings = np.stack([adapter.sayings_for(tool) for tool in self._on_axes])
+        is_default = embedder.identity.name == DEFAULT_NAME
+        self._scale = (1.0, 0.0) if is_default else scale_of(embedder, text_vectors)
+
+    def compare(self, request: Vector) -> tuple[Vector, ...]:
+        """Return five columns (tools,) for the unit vector of a request, on the default model's scale.
+
+        Its cosine with the tool's server, name and first sentence; with the nearer of its description and examples;
+        with its name alone; with what people say for such tools; and of the tool with what tools for such requests
+        are called. Without an adapter the last two are the first, and half of it.
+        """
+        freedom = self._adapter.freedom(request) if self._adapter else 1.0
+        row = self._adapter.adapt(request, freedom) if self._adapter else request
+        cosines = (self._first @ row, np.maximum.reduceat(self._others @ row, self._begins), self._named @ row)
+        first, other, named = (cosine * self._scale[0] + self._scale[1] for cosine in cosines)
+        if self._adapter is None:
+            return first, other, named, first, first / 2
+        said = freedom * (self._sayings @ (request @ self._adapter.axes))
+        return first, other, named, said, freedom * (self._on_axes @ self._adapter.capability_for(request))
+
+
+def scale_of(embedder: Embedder, text_vectors: TextVectors) -> tuple[float, float]:
+    """Return (factor, offset) that bring a model's cosines to the default model's scale, which the weights assume.
+
+    Models differ in how near they put two unrelated texts: e5 at 0.7, MiniLM at 0.1.
+    """
+    rows = text_vectors.rows(read_lines("everyday_requests.txt")[::3], embedder)
+    cosines = (rows @ rows.T)[np.triu_indices(len(rows), 1)]
+    factor = min(2.0, max(0.5, SPREAD / max(float(cosines.std()), 1e-6)))
+    return factor, CENTER - factor * float(cosines.mean())
 
 
 # ---------------------------------------------------------------- a catalog
@@ -111,10 +214,10 @@ class Hits:
 class ToolCatalog:
     """Tools that are searched together: their words counted, their vectors stacked."""
 
-    def __init__(self, tools: Sequence[ToolText], described: Sequence[ToolDescription]) -> None:
-        """`described`: the tools that the texts were made of; keeping them keeps their identity."""
-        self.tools = tuple(tools)
-        self._described = tuple(described)
+    def __init__(self, tools: Sequence[ToolMetadata]) -> None:
+        # Keeping them keeps their identity.
+        self._described = tuple(tools)
+        self.tools = [tool.text for tool in tools]
         self._lock = threading.Lock()
         self._made: dict[str, Future[ToolVectors]] = {}
         """By model; whoever asked first has waited for it."""
@@ -144,7 +247,7 @@ class ToolCatalog:
         return rungs | {row: 1.0 for row, score in named.items() if score == 1.0}
 
     @cached_property
-    def _holders(self) -> Mapping[str, tuple[NDArray[np.intp], NDArray[np.float32]]]:
+    def _holders(self) -> Mapping[str, tuple[NDArray[np.intp], Vector]]:
         """Stem -> places of the tools that have it, and its weight there."""
         holders: dict[str, list[tuple[int, float]]] = {}
         for row, tool in enumerate(self.tools):
@@ -164,7 +267,7 @@ class ToolCatalog:
                 places.setdefault(verb, []).append(row)
         return places
 
-    def compare_words(self, query: Query) -> NDArray[np.float32]:
+    def compare_words(self, query: Query) -> Vectors:
         """Return strength and verb_not_in_name, see `Weights`: (tools, 2)."""
         weight = np.zeros(len(self.tools), np.float32)
         for stemmed, surface in query.words.items():
@@ -195,20 +298,19 @@ class ToolCatalog:
             is_first = made is None or (made.done() and made.exception() is not None)
             if made is None or is_first:
                 made = self._made[model] = Future()
-                work = (made, self.tools, embedder, text_vectors)
-                threading.Thread(target=_make, args=work, name="localmcp-tools", daemon=True).start()
+                make = partial(self._make, made, embedder, text_vectors)
+                threading.Thread(target=make, name="localmcp-tools", daemon=True).start()
         try:
             return made.result(wait if is_first or insist else 0.0)
         except TooLate:
             return None
 
-
-def _make(made: Future[ToolVectors], tools: Sequence[ToolText], embedder: Embedder, text_vectors: TextVectors) -> None:
-    try:
-        made.set_result(vectors_of(tools, embedder, text_vectors))
-    except Exception as error:
-        # Handed to every search that waits for it.
-        made.set_exception(error)
+    def _make(self, made: Future[ToolVectors], embedder: Embedder, text_vectors: TextVectors) -> None:
+        try:
+            made.set_result(ToolVectors(self.tools, embedder, text_vectors))
+        except Exception as error:
+            # Handed to every search that waits for it.
+            made.set_exception(error)
 
 
 # ---------------------------------------------------------------- searching
@@ -221,7 +323,6 @@ class ToolFinder:
         """Without an embedder words alone decide; `cache` is a folder that keeps tools' vectors for other processes."""
         self._embedder = embedder
         self._vectors = TextVectors(cache)
-        self._texts: WeakKeyDictionary[ToolDescription, ToolText] = WeakKeyDictionary()
         self._catalogs: OrderedDict[tuple[int, ...], ToolCatalog] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -230,18 +331,11 @@ class ToolFinder:
         """Whether a search before this one has kept the tools' vectors."""
         return self._vectors.has_file
 
-    def text_of(self, tool: ToolDescription) -> ToolText:
-        """Return a tool taken apart, which is done once."""
-        text = self._texts.get(tool)
-        if text is None:
-            text = self._texts[tool] = take_apart(tool)
-        return text
-
-    def _catalog(self, tools: Sequence[ToolDescription]) -> ToolCatalog:
+    def _catalog(self, tools: Sequence[ToolMetadata]) -> ToolCatalog:
         """Return the tools made ready for search; the same object as long as the tools are the same."""
         key = tuple(map(id, tools))
         with self._lock:
-            catalog = self._catalogs.pop(key, None) or ToolCatalog([self.text_of(tool) for tool in tools], tools)
+            catalog = self._catalogs.pop(key, None) or ToolCatalog(tools)
             self._catalogs[key] = catalog
             # Callers with different rights search different sets.
             if len(self._catalogs) > 8:
@@ -251,7 +345,7 @@ class ToolFinder:
     def score(
         self,
         text: str,
-        tools: Sequence[ToolDescription],
+        tools: Sequence[ToolMetadata],
         patience: float | None = PATIENCE,
         queries: Sequence[str] = (),
     ) -> Scores:
@@ -288,8 +382,8 @@ class ToolFinder:
         )
 
     def evidence(
-        self, texts: Sequence[str], tools: Sequence[ToolDescription], patience: float | None
-    ) -> tuple[list[NDArray[np.float32]], int, bool]:
+        self, texts: Sequence[str], tools: Sequence[ToolMetadata], patience: float | None
+    ) -> tuple[list[Vectors], int, bool]:
         """Return what speaks for each tool, (tools, columns of `Weights.order`) for each text, how many telling words
         the first has, and whether the model was there in time."""
         catalog = self._catalog(tools)
@@ -302,7 +396,7 @@ class ToolFinder:
 
     def _compare_meaning(
         self, catalog: ToolCatalog, texts: Sequence[str], patience: float | None
-    ) -> list[NDArray[np.float32]] | None:
+    ) -> list[Vectors] | None:
         """Return (tools, 5) for each text; None where the model or the tools' vectors are not there in time."""
         if patience is None or self._embedder is None or not texts[0].strip():
             return None
@@ -326,17 +420,23 @@ class ToolFinder:
     def find(
         self,
         query: str,
-        tools: Sequence[ToolDescription],
+        tools: Sequence[ToolMetadata],
         *,
+        profile: Profile = "best",
         patience: float = PATIENCE,
         queries: Sequence[str] = (),
     ) -> Hits:
-        """Return the tools that fit, best first; of equal scores the more relevant first, then by name.
+        """Return the tools that fit, best first; an empty query lists all with score 1.0 by name.
 
-        The query is not blank; no two tools have one name. `patience` and `queries` are as for `score`.
+        `classic` is the original's ladder (requirements.md, section 4): of equal scores by name. `best` keeps its score
+        for a name and for single words, and compares words and meaning for anything else; of equal scores the more
+        relevant first, then by name. No two tools have one name. `patience` and `queries` are as for `score`.
         """
         if not tools:
             return Hits(())
+        if not query.strip() or profile == "classic":
+            scored = [(tool, score) for tool in tools if (score := score_query(query, tool)) > 0]
+            return Hits(tuple(sorted(scored, key=lambda hit: (-hit[1], hit[0].name))), sure=True)
         names: Mapping[int, float] = {} if queries else self._catalog(tools).rungs(query)
         scores = self.score(query, tools, patience, queries)
         if not names and not scores.possible:
@@ -355,7 +455,7 @@ class ToolFinder:
         is_settled = best >= CERTAIN and len(query.split()) <= SHORT
         least = best * (SHARE_SHOWN if is_settled else SHARE_OF_FIRST)
         shown = [
-            Hit(tool, score)
+            (tool, score)
             for rank, (score, _, tool) in enumerate(ranked)
             if score >= (least if rank < first else best * SHARE_SHOWN)
         ]
@@ -365,144 +465,3 @@ class ToolFinder:
 def _squeeze(text: str) -> str:
     """Return letters and digits only: a name is a name in whatever notation ("send email" is `send_email`)."""
     return re.sub(r"[\W_]+", "", text)
-
-
-# ---------------------------------------------------------------- meaning: requests moved towards tools
-
-FILES = ("request_adapter.npz", "request_adapter_multilingual.npz")
-NEAREST, NEAREST_SAYINGS, SHARPNESS = 8, 20, 20.0
-"""Pairs that are borrowed for a tool and for a request, and how much more the nearer ones count."""
-AT_ONCE = 200
-"""Tools that are compared with all capabilities in one step, which bounds the memory."""
-CENTER, SPREAD = 0.0555, 0.0778
-"""Mean and standard deviation of the default model's cosines between two everyday requests."""
-
-
-@dataclass(frozen=True, slots=True)
-class Adapter:
-    """A map fitted to pairs of a request and the tool that serves it; without it seventh's hit@5 falls by .09."""
-
-    down: NDArray[np.float32]
-    up: NDArray[np.float32]
-    """A (dimension, rank) and B (rank, dimension)."""
-    axes: NDArray[np.float32]
-    """(dimension, axes): the directions in which sayings and capabilities are kept."""
-    sayings: NDArray[np.float32]
-    """What people say: rows (pairs, axes)."""
-    capabilities: NDArray[np.float32]
-    """What the tool for it is called: rows (pairs, axes)."""
-    wording: NDArray[np.float32]
-    """(dimension + 1,): parts what people say from what tools are called; the last is the offset."""
-
-    def freedom(self, request: NDArray[np.float32]) -> float:
-        """Return how freely a request is worded: from 0, as tools are called (assistants do that), to 1."""
-        return min(1.0, max(0.0, float(request @ self.wording[:-1] + self.wording[-1])))
-
-    def adapt(self, requests: NDArray[np.float32], freedom: float = 1.0) -> NDArray[np.float32]:
-        """Return the unit vectors (..., dimension) that tools are compared with: r + freedom * r A B."""
-        moved = requests + freedom * ((requests @ self.down) @ self.up)
-        return (moved / np.linalg.norm(moved, axis=-1, keepdims=True)).astype(np.float32)
-
-    def sayings_for(self, tools: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return what people say for tools such as these: rows (tools, axes), means of what is said for the nearest.
-
-        `tools`: their vectors on the axes.
-
-        Both sides of this comparison are worded as tools are, so it finds what a request cannot be compared with.
-        """
-        rows = [np.zeros((0, self.axes.shape[1]), np.float32)]
-        for begin in range(0, len(tools), AT_ONCE):
-            similar = tools[begin : begin + AT_ONCE] @ self.capabilities.T
-            nearest = np.argpartition(similar, -NEAREST, axis=1)[:, -NEAREST:]
-            shares = np.exp(SHARPNESS * np.take_along_axis(similar, nearest, axis=1))
-            shares /= shares.sum(axis=1, keepdims=True)
-            rows.append(np.einsum("tn,tna->ta", shares, self.sayings[nearest]))
-        return np.concatenate(rows)
-
-    def capability_for(self, request: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return what tools for a request are called: shape (axes,), the mean over the nearest sayings.
-
-        Both sides of this comparison are worded as people speak.
-        """
-        similar = self.sayings @ (request @ self.axes)
-        nearest = np.argpartition(similar, -NEAREST_SAYINGS)[-NEAREST_SAYINGS:]
-        shares = np.exp(SHARPNESS * similar[nearest])
-        return (shares / shares.sum()) @ self.capabilities[nearest]
-
-
-@cache
-def shipped_adapter(fingerprint: str) -> Adapter | None:
-    """Return the adapter that was fitted to a model, if one was; its matrices are kept as whole numbers."""
-    names = ("down", "up", "axes", "sayings", "capabilities", "wording")
-    for file in FILES:
-        with np.load(packaged_data() / file, allow_pickle=False) as stored:
-            if str(stored["fingerprint"]) == fingerprint:
-                return Adapter(*(stored[name].astype(np.float32) * stored[f"{name}_unit"] for name in names))
-    return None
-
-
-@dataclass(frozen=True, slots=True)
-class ToolVectors:
-    """Vectors of the tools, by which meaning is compared."""
-
-    first: NDArray[np.float32]
-    """Server and name with the first sentence: unit rows (tools, dimension)."""
-    named: NDArray[np.float32]
-    """Name alone: unit rows (tools, dimension)."""
-    others: NDArray[np.float32]
-    """Description and examples of all tools: unit rows (texts, dimension)."""
-    begins: NDArray[np.intp]
-    """Where the rows of each tool begin in `others`."""
-    adapter: Adapter | None
-    """None for a model that none was fitted to."""
-    sayings: NDArray[np.float32]
-    """What people say for such tools: rows (tools, axes); without columns where there is no adapter."""
-    on_axes: NDArray[np.float32]
-    """Mean of first and named on the adapter's axes: rows (tools, axes); without columns where there is no adapter."""
-    scale: tuple[float, float]
-    """Factor and offset that bring the model's cosines to the default model's scale."""
-
-    def compare(self, request: NDArray[np.float32]) -> tuple[NDArray[np.float32], ...]:
-        """Return five columns (tools,) for the unit vector of a request, on the default model's scale.
-
-        Its cosine with the tool's server, name and first sentence; with the nearer of its description and examples;
-        with its name alone; with what people say for such tools; and of the tool with what tools for such requests
-        are called. Without an adapter the last two are the first, and half of it.
-        """
-        freedom = self.adapter.freedom(request) if self.adapter else 1.0
-        row = self.adapter.adapt(request, freedom) if self.adapter else request
-        cosines = (self.first @ row, np.maximum.reduceat(self.others @ row, self.begins), self.named @ row)
-        first, other, named = (cosine * self.scale[0] + self.scale[1] for cosine in cosines)
-        if self.adapter is None:
-            return first, other, named, first, first / 2
-        said = freedom * (self.sayings @ (request @ self.adapter.axes))
-        return first, other, named, said, freedom * (self.on_axes @ self.adapter.capability_for(request))
-
-
-def vectors_of(tools: Sequence[ToolText], embedder: Embedder, text_vectors: TextVectors) -> ToolVectors:
-    """Return the vectors of tools, of which there is at least one."""
-    rows_by_text = text_vectors.of([text for tool in tools for text in (tool.named, *tool.texts)], embedder)
-    first = np.stack([rows_by_text[tool.texts[0]] for tool in tools])
-    named = np.stack([rows_by_text[tool.named] for tool in tools])
-    texts = [tool.texts[1:] or tool.texts for tool in tools]
-    begins = np.cumsum([0, *(len(text) for text in texts[:-1])])
-    others = np.stack([rows_by_text[text] for tool_texts in texts for text in tool_texts])
-    adapter = shipped_adapter(embedder.identity.fingerprint)
-    sayings = on_axes = np.zeros((len(first), 0), np.float32)
-    if adapter:
-        on_axes = ((first + named) @ (adapter.axes * 0.5)).astype(np.float32)
-        sayings = adapter.sayings_for(on_axes)
-    is_default = embedder.identity.name == DEFAULT_NAME
-    scale = (1.0, 0.0) if is_default else scale_of(embedder, text_vectors)
-    return ToolVectors(first, named, others, begins, adapter, sayings, on_axes, scale)
-
-
-def scale_of(embedder: Embedder, text_vectors: TextVectors) -> tuple[float, float]:
-    """Return (factor, offset) that bring a model's cosines to the default model's scale, which the weights assume.
-
-    Models differ in how near they put two unrelated texts: e5 at 0.7, MiniLM at 0.1.
-    """
-    rows = text_vectors.rows(read_lines("everyday_requests.txt")[::3], embedder)
-    cosines = (rows @ rows.T)[np.triu_indices(len(rows), 1)]
-    factor = min(2.0, max(0.5, SPREAD / max(float(cosines.std()), 1e-6)))
-    return factor, CENTER - factor * float(cosines.mean())

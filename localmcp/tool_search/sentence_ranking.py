@@ -10,7 +10,7 @@ from typing import Any
 
 from localmcp.arrays import np
 from localmcp.tool_search.ranking import ToolFinder
-from localmcp.tool_search.words import ToolDescription, read_lines
+from localmcp.tool_search.words import ToolMetadata, read_lines
 from localmcp.tools import Json, Tool
 from localmcp.wording.normalize import fold, stem
 from localmcp.wording.sentences import Token, function_words, tokenize
@@ -65,7 +65,7 @@ class Ranking:
 class ToolRanking:
     """Ranks any tools for a sentence. Thread-safe."""
 
-    def __init__(self, finder: ToolFinder, describe: Callable[[Tool], ToolDescription]) -> None:
+    def __init__(self, finder: ToolFinder, describe: Callable[[Tool], ToolMetadata]) -> None:
         """`describe`: what a tool is found by, the same object for the same tool."""
         self._finder = finder
         self._describe = describe
@@ -113,7 +113,7 @@ class ToolRanking:
             said = phrase.score if phrase else 0.0
             properties = tool.input_schema.get("properties", {})
             placed = any(token.kind in ("path", "id") and asks_for(properties, token) for token in tokens)
-            known = self._finder.text_of(described[place]).weights
+            known = described[place].text.weights
             explained = phrase.explained if phrase and said >= TRUSTED else frozenset[int]()
             unknown = sum(at not in explained and tokens[at].stem not in known for at in telling)
             share = unknown / max(1, sum(at not in explained for at in telling))

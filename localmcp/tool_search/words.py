@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 from localmcp.config import packaged_data
@@ -28,19 +28,26 @@ def read_lines(name: str) -> list[str]:
 # ---------------------------------------------------------------- the scoring ladder (requirements.md, section 4)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
 class ToolMetadata:
-    """The fields by which a tool is found (S1-3)."""
+    """A tool, as far as it is known without calling it; it is found by the first three fields at least (S1-3)."""
 
     name: str
     description: str = ""
     keywords: tuple[str, ...] = ()
+    title: str = ""
+    examples: tuple[str, ...] = ()
+    schema: Json = field(default_factory=dict[str, Any])
 
     def lower(self) -> ToolMetadata:
-        """Return the same in lower case."""
-        return ToolMetadata(
-            self.name.lower(), self.description.lower(), tuple(keyword.lower() for keyword in self.keywords)
-        )
+        """Return name, description and keywords in lower case."""
+        keywords = tuple(keyword.lower() for keyword in self.keywords)
+        return ToolMetadata(self.name.lower(), self.description.lower(), keywords)
+
+    @cached_property
+    def text(self) -> ToolText:
+        """The tool taken apart, which is done once."""
+        return take_apart(self)
 
 
 def score_query(query: str, metadata: ToolMetadata) -> float:
@@ -86,18 +93,6 @@ def score_word(word: str, metadata: ToolMetadata) -> float:
 # ---------------------------------------------------------------- tools
 
 
-@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
-class ToolDescription:
-    """Description of a tool, as far as it is known without calling it."""
-
-    name: str
-    description: str = ""
-    keywords: tuple[str, ...] = ()
-    title: str = ""
-    examples: tuple[str, ...] = ()
-    schema: Json = field(default_factory=dict[str, Any])
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class ToolText:
     """A tool, taken apart once."""
@@ -114,14 +109,14 @@ class ToolText:
     """What is embedded: server and name with the first sentence, the description, the examples."""
 
 
-def take_apart(description: ToolDescription) -> ToolText:
+def take_apart(tool: ToolMetadata) -> ToolText:
     """Return the words, the verbs and the texts of a tool."""
-    namespace, _, local = description.name.rpartition("__")
-    examples = [spoken_example(example) for example in description.examples[:8]]
+    namespace, _, local = tool.name.rpartition("__")
+    examples = [spoken_example(example) for example in tool.examples[:8]]
     weights: dict[str, float] = {}
     # A word counts by the best place where the tool has it.
     texts_of_parameters: list[str] = []
-    waiting: list[tuple[Json, int]] = [(description.schema, 0)]
+    waiting: list[tuple[Json, int]] = [(tool.schema, 0)]
     while waiting:
         level, depth = waiting.pop()
         for name, spec in mapping_of(level.get("properties")).items() if depth <= 3 else ():
@@ -131,33 +126,37 @@ def take_apart(description: ToolDescription) -> ToolText:
             waiting += [(parameter, depth + 1), (mapping_of(parameter.get("items")), depth + 1)]
     for text, weight in (
         (" ".join(texts_of_parameters), 0.4),
-        (description.description, 0.6),
+        (tool.description, 0.6),
         (namespace, 0.7),
         (" ".join(examples), 0.8),
-        (" ".join((*description.keywords, description.title)), 0.9),
+        (" ".join((*tool.keywords, tool.title)), 0.9),
         (local, 1.0),
     ):
         weights.update(dict.fromkeys((stem(word, "english") for word in words(text)), weight))
-    # Without the whole identifier, which `words` puts before its parts.
-    runs_of_words = [words(run) for run in re.split(r"[\W_]+", local)]
-    named = " ".join(word for run in runs_of_words for word in (run[1:] if len(run) > 1 else run)) or local
+    named = " ".join(plain_words(local)) or local
     in_full = " ".join((*words(namespace), named))
     # The window of the default model is about 1,000 characters.
-    shown = description.description[:600].strip()
+    shown = tool.description[:600].strip()
     first = first_sentence(shown)
     texts = (
         f"{in_full}: {first}" if first else in_full,
         shown or named,
         *(" ".join(text.split()) for text in examples),
     )
-    verb_places = [*words(local), *words(description.description)[:1]]
+    verb_places = [*words(local), *words(tool.description)[:1]]
     return ToolText(
-        ToolMetadata(description.name, description.description, description.keywords).lower(),
+        tool.lower(),
         weights,
         (known_verbs() & {stem(word, "english") for word in verb_places}) or looking(),
         named,
         tuple(dict.fromkeys(filter(None, texts))),
     )
+
+
+def plain_words(text: str) -> list[str]:
+    """Return the words of a text, without the whole identifiers that `words` puts before their parts."""
+    runs_of_words = map(words, re.findall(r"[^\W_]+", text))
+    return [word for run in runs_of_words for word in (run[1:] if run[:1] == ["".join(run[1:])] else run)]
 
 
 def spoken_example(example: str) -> str:
@@ -189,13 +188,9 @@ def take_query_apart(query: str) -> Query:
     """Return the words of a query that can point to a tool, courtesies and values left out."""
     spoken = [token.text for token in tokenize(query) if token.kind == "word"]
     surfaces: dict[str, str] = {}
-    for text in spoken:
-        parts = words(text)
-        if len(parts) > 1 and parts[0] == "".join(parts[1:]):
-            del parts[0]
-        for word in parts:
-            if word not in function_words():
-                surfaces.setdefault(stem(word, "english"), word)
+    for word in plain_words(" ".join(spoken)):
+        if word not in function_words():
+            surfaces.setdefault(stem(word, "english"), word)
     if parts_of(query) or not spoken:
         return Query(surfaces)
     verbs = verbs_asked([fold(text) for text in spoken])

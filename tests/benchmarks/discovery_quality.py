@@ -47,9 +47,9 @@ from typing import Any, get_args
 
 from localmcp.models import LazyEmbedder
 from localmcp.models.local_model import DefaultEmbedder
-from localmcp.tool_search.discovery import Discovery, Profile, rank_tools
-from localmcp.tool_search.ranking import ToolFinder
-from localmcp.tool_search.words import ToolDescription
+from localmcp.tool_search.discovery import Discovery
+from localmcp.tool_search.ranking import Profile, ToolFinder
+from localmcp.tool_search.words import ToolMetadata
 from localmcp.tools import Answer, Registry, Tool, ToolMark, compact_json
 
 HERE = Path(__file__).parent
@@ -106,10 +106,8 @@ def read_queries(half: str) -> list[dict[str, Any]]:
     return [{**row, "tools": [full[tool] for tool in row["tools"]]} for row in rows if row["half"] == half]
 
 
-def described(each: dict[str, Any]) -> ToolDescription:
-    return ToolDescription(
-        each["name"], each["description"], tuple(each.get("keywords", ())), schema=each["input_schema"]
-    )
+def described(each: dict[str, Any]) -> ToolMetadata:
+    return ToolMetadata(each["name"], each["description"], tuple(each.get("keywords", ())), schema=each["input_schema"])
 
 
 # ---------------------------------------------------------------- measuring
@@ -156,9 +154,9 @@ def answer_with(find: Callable[[str], Found], queries: Iterable[str]) -> tuple[l
     return answers, statistics.median(took)
 
 
-def find_names(catalog: list[ToolDescription], finder: ToolFinder, profile: Profile, query: str) -> Found:
-    ranked = rank_tools(query, catalog, finder, profile, LONGEST_WAIT)
-    return Found([hit.tool.name for hit in ranked.tools[:5]], ranked.sure)
+def find_names(catalog: list[ToolMetadata], finder: ToolFinder, profile: Profile, query: str) -> Found:
+    ranked = finder.find(query, catalog, profile=profile, patience=LONGEST_WAIT)
+    return Found([tool.name for tool, _ in ranked.tools[:5]], ranked.sure)
 
 
 def print_misses(queries: Sequence[dict[str, Any]], answers: Sequence[Found]) -> None:
@@ -172,9 +170,9 @@ def print_misses(queries: Sequence[dict[str, Any]], answers: Sequence[Found]) ->
 # ---------------------------------------------------------------- several tools
 
 
-def find_ten(catalog: list[ToolDescription], finder: ToolFinder, query: str) -> Found:
-    ranked = rank_tools(query, catalog, finder, "best", LONGEST_WAIT)
-    return Found([hit.tool.name for hit in ranked.tools[:10]], ranked.sure)
+def find_ten(catalog: list[ToolMetadata], finder: ToolFinder, query: str) -> Found:
+    ranked = finder.find(query, catalog, patience=LONGEST_WAIT)
+    return Found([tool.name for tool, _ in ranked.tools[:10]], ranked.sure)
 
 
 def recall(needs: Sequence[Sequence[str]], names: Sequence[str]) -> float:

@@ -19,7 +19,7 @@ from discovery_quality import Listed, listed_bytes, read_queries, read_tools
 
 from localmcp.models import LazyEmbedder
 from localmcp.models.local_model import DefaultEmbedder
-from localmcp.tool_search.discovery import Discovery, rank_tools
+from localmcp.tool_search.discovery import Discovery
 from localmcp.tool_search.ranking import ToolFinder
 from localmcp.tools import Registry
 
@@ -60,7 +60,7 @@ def main() -> None:
         registry.add(Listed(each))
     print(f"bytes that {options.tools:,} hidden tools add to tools/list: {listed_bytes(registry.visible()) - before}")
     start = time.perf_counter()
-    rank_tools("begin", discovery.searchable(), discovery.finder, "best", LONGEST_WAIT)
+    discovery.finder.find("begin", discovery.searchable(), patience=LONGEST_WAIT)
     print(f"first search, with loading and embedding: {time.perf_counter() - start:.1f} s")
     queries = [row["query"] for row in read_queries("held")]
     searches = {

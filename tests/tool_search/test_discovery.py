@@ -18,12 +18,8 @@ from typing_extensions import TypedDict
 from localmcp.errors import InvalidInput, NotFound, UnknownTool
 from localmcp.server.mcp import ToolServer
 from localmcp.tool_search import discovery
-from localmcp.tool_search.discovery import (
-    NOTHING_FOUND,
-    Discovery,
-    ToolMetadata,
-    score_query,
-)
+from localmcp.tool_search.discovery import NOTHING_FOUND, Discovery
+from localmcp.tool_search.words import ToolMetadata, score_query
 from localmcp.tools import Answer, Param, Registry, Scope, Tool, ToolMark, tool, use_scope
 
 

