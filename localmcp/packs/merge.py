@@ -13,7 +13,7 @@ from typing import Any
 
 import apsw
 
-from localmcp.errors import InvalidInput, LocalMCPError, ModelMismatch
+from localmcp.errors import InvalidInput, LocalMCPError
 from localmcp.files import expand_home, scratch_folder
 from localmcp.index.collections import (
     Collection,
@@ -201,12 +201,8 @@ class Merge:
             sql = "update collections set description = ? where id = ?"
             connection.execute(sql, (theirs.description, collection.id))
         if vectors:
-            try:
-                model_id = collection.model_id or ensure_model(connection, self._embedder.get().identity)
-                claim_collection(connection, collection, model_id)
-            except ModelMismatch as error:
-                _tell(self._report.notices, error.message)
-                vectors = {}
+            model_id = collection.model_id or ensure_model(connection, self._embedder.get().identity)
+            claim_collection(connection, collection, model_id)
         uri = draft.uri
         if uri is not None:
             taken = "select 1 from sources where collection_id = ? and uri = ? and trashed_at is null"
@@ -293,7 +289,22 @@ def _read_document(theirs: apsw.Connection, source_id: int, model_id: int, dimen
     title, source_type, kind, uri, sha256, size, language, metadata, partition, tables = row
     if not re.fullmatch("[0-9a-f]{64}", sha256):
         raise ValueError("its hash is none")
-    chunks = _read_chunks(theirs, source_id)
+    sql = """
+        select chunks.id, text, headings, first_line, last_line, first_page, last_page, language, kind, digest
+        from chunks join groups on groups.id = group_id where source_id = ? order by position
+    """
+    # The spans of passages are counted again, so that they partition the text.
+    start, chunks = 0, dict[int, ChunkDraft]()
+    for row in fetch_all(theirs, sql, (source_id,)):
+        chunk_id, text, headings, first_line, last_line, first_page, last_page, spoken, chunk_kind, digest = row
+        # Passages of one digest are equal; one that is none is made unique.
+        key = digest if len(digest) == 16 else chunk_id.to_bytes(16, "big")
+        stop = start + len(text)
+        chunks[chunk_id] = ChunkDraft(
+            start, stop, text, tuple(read_texts(headings)), first_line, last_line, first_page, last_page,
+            _language(spoken), "code" if chunk_kind == "code" else "prose", key,
+        )  # fmt: skip
+        start = stop
     texts = (title, source_type, kind, uri or "", metadata, *(chunk.text for chunk in chunks.values()))
     if max(map(len, texts)) > LONGEST_TEXT:
         raise ValueError(f"a text in it has more than {LONGEST_TEXT:,} characters")
@@ -309,27 +320,6 @@ def _read_document(theirs: apsw.Connection, source_id: int, model_id: int, dimen
         if is_unit_vector(vector, dimension):
             vectors[chunk.digest] = Made(vector, sentences.get(chunk_id, b""))
     return draft, partition and partition[:100], vectors
-
-
-def _read_chunks(theirs: apsw.Connection, source_id: int) -> dict[int, ChunkDraft]:
-    """Return id there -> chunk, in order; their spans are counted again, so that they partition the text."""
-    sql = """
-        select chunks.id, text, headings, first_line, last_line, first_page, last_page, language, kind, digest
-        from chunks join groups on groups.id = group_id where source_id = ? order by position
-    """
-    start, chunks = 0, dict[int, ChunkDraft]()
-    for chunk_id, text, headings, first_line, last_line, first_page, last_page, language, kind, digest in fetch_all(
-        theirs, sql, (source_id,)
-    ):
-        # Chunks of one digest are equal; one that is none is made unique.
-        key = digest if len(digest) == 16 else chunk_id.to_bytes(16, "big")
-        stop = start + len(text)
-        chunks[chunk_id] = ChunkDraft(
-            start, stop, text, tuple(read_texts(headings)), first_line, last_line, first_page, last_page,
-            _language(language), "code" if kind == "code" else "prose", key,
-        )  # fmt: skip
-        start = stop
-    return chunks
 
 
 def _language(name: str | None) -> str:

@@ -37,7 +37,6 @@ from localmcp.storage.schema import utc_now
 
 log = logging.getLogger(__name__)
 
-MOST_MOUNTS = 50
 WHAT_IS_MOUNTED = (
     "Mount takes a file that localmcp made: another library, or a pack (localmcp pack). "
     "Documents are added with: localmcp add PATH"
@@ -176,7 +175,7 @@ class Mounts:
                 entries.append(Entry(_check_name(content["name"]), Path(content["path"]), content["mounted_at"]))
             except (OSError, ValueError, TypeError, KeyError, LocalMCPError) as error:
                 log.warning("%s is not read: %s", path, error)
-        return entries[:MOST_MOUNTS]
+        return entries
 
     def mount(self, path: Path, name: str | None = None) -> Entry:
         """Remember a file, or a collection in Milvus (`milvus:NAME`), which is opened first.
@@ -197,10 +196,7 @@ class Mounts:
             raise NotFound(f"There is no file {path}.", hint=WHAT_IS_MOUNTED if path.is_dir() else None)
         if os.path.realpath(path) == os.path.realpath(self._own.path):
             raise InvalidInput(f"{path} is the file that is open; it is searched already.")
-        entries = self.entries()
-        if len(entries) >= MOST_MOUNTS:
-            raise InvalidInput(f"{MOST_MOUNTS} files are mounted already; unmount one first.")
-        for other in entries:
+        for other in self.entries():
             if other.name == entry.name and other.path != entry.path:
                 raise InvalidInput(f"'{other.name}' is {other.path} already.", hint="Choose another name with --as.")
             if os.path.realpath(other.path) == os.path.realpath(entry.path) and other.name != entry.name:

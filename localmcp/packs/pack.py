@@ -276,10 +276,7 @@ def _hide_places(connection: apsw.Connection) -> None:
             return place if place is not None and text == uri else _below(str(path), homes) if is_here else text
 
         if "/" in metadata or "\\" in metadata:
-            try:
-                metadata = json.dumps(_mapped(json.loads(metadata), shorten), ensure_ascii=False)
-            except (ValueError, RecursionError):
-                metadata = "{}"
+            metadata = json.dumps(_mapped(json.loads(metadata), shorten), ensure_ascii=False)
         sql = "update sources set uri = ?, mtime_ns = null, metadata = ? where id = ?"
         connection.execute(sql, (place, metadata, source_id))
 

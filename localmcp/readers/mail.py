@@ -37,17 +37,14 @@ _MAIL_START = re.compile(rb"(?:[!-9;-~]+:[^\n]*\n(?:[ \t][^\n]*\n)*){3,}")
 _MAILBOX_START = re.compile(rb"From \S+ [^\n]*\d{4}[^\n]*\r?\n")
 
 
-def looks_like_mail(head: bytes) -> bool:
-    """Return whether a file begins as a mail does; those of a Maildir have no suffix."""
+def looks_like_mail(head: bytes) -> str:
+    """Return "mail" or "mailbox" for a file that begins so, else "": those of a Maildir or a folder have no suffix."""
+    if separator := _MAILBOX_START.match(head):
+        return "mailbox" if _MAIL_START.match(head, separator.end()) else ""
     start = _MAIL_START.match(head)
     marks = rb"(?im)^(?:message-id|received|mime-version|return-path|delivered-to):"
-    return bool(start and re.search(rb"(?im)^(?:from|subject):", start[0]) and re.search(marks, start[0]))
-
-
-def looks_like_mailbox(head: bytes) -> bool:
-    """Return whether a file begins as a mailbox does; programs name it after the folder, without a suffix."""
-    separator = _MAILBOX_START.match(head)
-    return bool(separator and _MAIL_START.match(head, separator.end()))
+    is_mail = start and re.search(rb"(?im)^(?:from|subject):", start[0]) and re.search(marks, start[0])
+    return "mail" if is_mail else ""
 
 
 def read_mailbox(file: BinaryIO, name: str, read: ReadBytes, max_bytes: int) -> Iterator[Document]:
@@ -141,10 +138,6 @@ def _message_document(message: Message, name: str, attachments: list[str]) -> Do
     values = {key: fields[key] for key in ("from", "to", "cc")}
     values |= {"date": _mail_date(fields["date"]), "messageId": fields["message-id"].strip("<>")}
     body = _part_text(message)
-    if not body.strip():
-        # A part that has the name of a file is an attachment, unless there is no other text.
-        named = [part for part in message.walk() if part.get_content_type() in ("text/plain", "text/html")]
-        body = next(map(_readable, sorted(named, key=_plainness)), body)
     own, repeated = split_quotes(visible(body))
     top = "".join(f"{key.capitalize()}: {fields[key]}\n" for key in ("from", "to", "cc", "date") if fields[key])
     top += f"Attachments: {', '.join(attachments)}\n" if attachments else ""

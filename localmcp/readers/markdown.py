@@ -218,9 +218,6 @@ def read_man_page(data: bytes, name: str) -> Document:
     titled = re.search(r"(?m)^\.(?:TH|Dt)[ \t]+(.+)", text)
     title = [*arguments(titled[1] if titled else name), "", "", ""]
     named = f"{title[0].lower() if title[0].isupper() else title[0]}({title[1]})"
-    # What a macro is defined as, and the other branch of a condition, are not printed.
-    hidden = r"(?ms)^[.'][ \t]*(?:(?:de1?|am|ig)\b.*?^\.\.|el\b[^\n]*\\\{.*?^\.[ \t]*\\\})[ \t]*$"
-    text = re.sub(hidden, lambda match: "\n" * match[0].count("\n"), text)
     # Macros, besides headings, whose arguments are printed.
     printed = "B I SM SB BR RB BI IB IR RI IP Nm Nd Fl Ar Op It Pa Xr Ic Cm Em Sy Va Ev Li Dl Ql Fn Fa".split()
     lines: list[str] = []
@@ -386,8 +383,6 @@ def _conversation(conversation: dict[str, Any], name: str) -> Document:
 def _chatgpt_turns(conversation: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
     """Yield speaker, time and words along the branch that was last open."""
     mapping, node = conversation["mapping"], conversation.get("current_node")
-    if node not in mapping:
-        node = next(reversed(mapping), None)
     branch: list[dict[str, Any]] = []
     while node in mapping and len(branch) <= len(mapping):
         branch.append(mapping_of(mapping[node].get("message")))

@@ -100,15 +100,22 @@ def _page_text(pdf: Any, raw: Any, number: int) -> str | None:
             page = pdf[number]
         with closing(page), closing(page.get_textpage()) as layer:
             text: str = layer.get_text_range()
-            if any(raw.FPDFText_GetCharAngle(layer, at) > 0 for at in (0, len(text) // 2)):
-                text = _with_gaps(raw, layer, text)
             for match in re.finditer("\u0627\u0644", text):
                 # Lam before alef where one sign is both: PDFium turns them around with the line.
                 at = match.start()
                 if _box(raw, layer, at) == _box(raw, layer, at + 1):
                     text = f"{text[:at]}\u0644\u0627{text[at + 2 :]}"
-            if re.search("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]\r\n", text):
+            if any(raw.FPDFText_GetCharAngle(layer, at) > 0 for at in (0, len(text) // 2)):
+                text = _with_gaps(raw, layer, text)
+            elif re.search("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]\r\n", text):
                 text = _with_parts_in_order(raw, layer, text)
+            else:
+                for match in reversed([*re.finditer(r"(?<=\S)\r\n(?=\S(?:\s|\Z))", text)]):
+                    # One sign that is drawn by itself begins a line for PDFium, also beside the word before it.
+                    at = match.start()
+                    before, sign = _box(raw, layer, at - 1), _box(raw, layer, at + 2)
+                    if sign[0] >= before[1] and abs(sign[2] - before[2]) < 1:
+                        text = f"{text[:at]} {text[at + 2 :]}"
     except import_module("pypdfium2").PdfiumError:
         return None
     # Ligatures, and the forms that Arabic letters have within a word.

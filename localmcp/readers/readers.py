@@ -30,7 +30,6 @@ from localmcp.readers.document import (
 from localmcp.readers.html import read_epub, read_html
 from localmcp.readers.mail import (
     looks_like_mail,
-    looks_like_mailbox,
     read_mail,
     read_mailbox,
     read_mhtml,
@@ -106,11 +105,12 @@ def choose_reader(head: bytes, name: str, *, archive: bool = False) -> Choice:
     is_export = re.fullmatch(r"conversations.{0,20}\.json", name, re.I)
     if is_export and head.lstrip()[:1] == b"[" and re.search(rb'"(?:mapping|chat_messages)"\s*:', head):
         return Choice(container="conversations")
-    if suffix == ".mbox" or (suffix in ("", ".mbx", ".mail") and looks_like_mailbox(head)):
+    like = looks_like_mail(head)
+    if suffix == ".mbox" or (suffix in ("", ".mbx", ".mail") and like == "mailbox"):
         return Choice(container="mailbox")
     named = NAMES.get(name.lower()) or FORMATS.get(suffix)
     why_not = _why_unreadable(head, suffix, named)
-    if suffix == ".eml" or (named is None and looks_like_mail(head)):
+    if suffix == ".eml" or (named is None and like == "mail"):
         return Choice(container="mail", why_not=why_not)
     return Choice(_reader_of(head, named), why_not=why_not)
 

@@ -194,3 +194,30 @@ def test_empty_office_files_say_so(name):
     make = {"a.docx": docx.Document, "a.pptx": pptx.Presentation, "a.xlsx": openpyxl.Workbook}[name]
     with pytest.raises(UnreadableDocument, match="holds no text"):
         read_bytes(saved(make()), name)
+
+
+SPACES = {
+    "w": "http://schemas.openxmlformats.org/wordprocessingml/2006/main",
+    "a": "http://schemas.openxmlformats.org/drawingml/2006/main",
+    "wp": "http://schemas.openxmlformats.org/drawingml/2006/wordprocessingDrawing",
+    "wps": "http://schemas.microsoft.com/office/word/2010/wordprocessingShape",
+    "mc": "http://schemas.openxmlformats.org/markup-compatibility/2006",
+    "v": "urn:schemas-microsoft-com:vml",
+}
+NAMES = " ".join(f'xmlns:{key}="{value}"' for key, value in SPACES.items())
+BOX = "<w:txbxContent><w:p><w:r><w:t>Ring the bell twice</w:t></w:r></w:p></w:txbxContent>"
+
+
+def test_text_boxes_of_word_files_are_read_once():
+    document = docx.Document()
+    document.add_heading("Entrance", 1)
+    document.add_paragraph("Please wait.")._p.append(
+        parse_xml(
+            f"<w:r {NAMES}><mc:AlternateContent><mc:Choice Requires='wps'><w:drawing><wp:inline><a:graphic>"
+            f"<a:graphicData><wps:wsp><wps:txbx>{BOX}</wps:txbx></wps:wsp></a:graphicData></a:graphic></wp:inline>"
+            f"</w:drawing></mc:Choice><mc:Fallback><w:pict><v:textbox>{BOX}</v:textbox></w:pict></mc:Fallback>"
+            "</mc:AlternateContent></w:r>"
+        )
+    )
+    text = read_bytes(saved(document), "a.docx").text
+    assert sorted(text.split("\n\n")) == ["# Entrance", "Please wait.", "Ring the bell twice"]

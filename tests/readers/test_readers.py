@@ -3,6 +3,7 @@
 import gzip
 import io
 import json
+import tarfile
 import zipfile
 from datetime import date
 from functools import cache
@@ -82,17 +83,9 @@ def test_markdown_keeps_its_exact_text_and_gives_its_front_matter() -> None:
         ("Guests 0123456789abcdef0123456789abcdef.csv", "a,b\n1,2\n", "Guests"),
         ("report-2024-05-03.txt", "no heading\n", "report 2024-05-03"),
         ("a.rst", ".. note: x\n\n=====\nGuide\n=====\n\nText\n", "Guide"),
-        (
-            "a.rst",
-            ":mod:`!email` of ``*.eml``, *old* `ones <x>`_\n===========================================\n",
-            "email of *.eml, old ones",
-        ),
+        ("a.rst", ":mod:`!email` of ``*.eml``, *old* `ones <x>`_\n" + "=" * 43, "email of *.eml, old ones"),
         ("CHANGES.md", "# Version 8.5.0\n\nNew.\n\n# Version 8.4.12\n\nOld.\n", "CHANGES"),
-        (
-            "changes.rst",
-            "2.7.0 (2026-05-07)\n==================\n\nx\n\n2.6.3 (2026-01-07)\n==================\n",
-            "changes",
-        ),
+        ("changes.rst", f"2.7.0 (2026-05-07)\n{'=' * 18}\n\nx\n\n2.6.3 (2026-01-07)\n{'=' * 18}\n", "changes"),
         ("a.md", "# Release 8.5.0\n\n## New in 2026\n", "Release 8.5.0"),
         ("README", "Localmcp\n========\n\nText\n", "Localmcp"),
         ("retry_policy.py", "x = 1\n", "retry_policy.py"),
@@ -115,26 +108,19 @@ def test_a_date_that_no_calendar_has_costs_the_other_values_nothing(date: str) -
     assert document.metadata["year"] == 2026 and document.metadata["date"] == date
 
 
-@pytest.mark.parametrize(
-    "front",
-    [
-        "a: [",
-        "x: &a [1]\ny: [*a, *a]",
-        "- a list",
-        "a: !!int ''",
-        "{" * 60_000,
-        "- " * 30_000,
-        "? " * 30_000,
-        "n: .nan\nbig: 123456789012345678901234567890",
-        "big: 0x" + "f" * 9000,
-    ],
-)
+ODD_FRONT = ["a: [", "x: &a [1]\ny: [*a, *a]", "- a list", "a: !!int ''", "{" * 60_000, "- " * 30_000, "? " * 30_000]
+
+
+@pytest.mark.parametrize("front", [*ODD_FRONT, "n: .nan\nbig: 123456789012345678901234567890", "x: 0x" + "f" * 9000])
 def test_odd_front_matter_stays_text_and_its_values_stay_json(front: str) -> None:
     document = read_bytes(f"---\n{front}\n---\n# Body\n".encode(), "a.md")
     assert front in document.text
     json.dumps(document.metadata, allow_nan=False)
 
 
+POR = "Não põe o avião à disposição; até à manhã só há pães e rosé."
+EST = "Pärast lõunat öeldi, et töö on tehtud õigesti ja rahulikult ära."
+RUS = "Привет, как дела? Это обычный русский текст про погоду."
 ITALIAN = "Perché la città è così? Più libertà, e l’università costò 5 €."
 
 
@@ -150,12 +136,59 @@ ITALIAN = "Perché la città è così? Più libertà, e l’università costò 5
         (ITALIAN.encode("utf-16-le"), ITALIAN, "utf-16-le"),
         (b"\xff\xfe\0\0" + ITALIAN.encode("utf-32-le"), ITALIAN, "utf-32-le"),
         (ITALIAN.encode() + b" \xff", ITALIAN + " \xff", None),
+        (POR.encode("cp1252"), POR, "cp1252"),
+        (EST.encode("cp1252"), EST, "cp1252"),
+        (RUS.encode("cp1251"), RUS, "cp1251"),
     ],
 )
 def test_text_comes_out_right_in_any_encoding(data: bytes, text: str, encoding: str | None) -> None:
     document = read_bytes(data, "a.txt")
     assert document.text == text
     assert document.metadata.get("encoding") == encoding
+
+
+@pytest.mark.parametrize("stray", [b"\0", b"\0\n", b"a\0\0"])
+@pytest.mark.parametrize("encoding", ["utf-8", "cp1252"])
+def test_text_with_a_stray_nul_does_not_become_chinese(stray: bytes, encoding: str) -> None:
+    text = "Perché la città è così? Più libertà.\n" * 20
+    assert text in read_bytes(stray + text.encode(encoding), "a.txt").text
+
+
+DECLARED = [
+    ("gb2312", "总理朱镕基昨天会见了外宾。", "gbk"),
+    ("shift_jis", "①株式会社㈱ 髙橋", "cp932"),
+    ("euc-kr", "펲시맨 똠방각하 뷁", "cp949"),
+    ("big5", "裏面 碁盤 恒生", "cp950"),
+    ("utf-8", "La città è così", "cp1252"),
+    ("iso-8859-1", "price – 5 € “quoted”", "cp1252"),
+    ("iso-8859-8-i", "שלום", "iso-8859-8"),
+    ("tis-620", "ภาษาไทย", "cp874"),
+]
+
+
+@pytest.mark.parametrize(("declared", "text", "written"), DECLARED)
+def test_pages_and_mails_may_hold_what_only_the_larger_encoding_has(declared: str, text: str, written: str) -> None:
+    page = f'<html><head><meta charset="{declared}"></head><body><p>{text}</p></body></html>'
+    mail = f"From: a@example.org\nSubject: s\nContent-Type: text/plain; charset={declared}\n\n{text}"
+    assert read_bytes(page.encode(written), "a.html").text == text
+    assert read_bytes(mail.encode(written), "a.eml").text.endswith(f"\n\n{text}")
+
+
+def test_the_names_in_a_tar_file_may_be_in_an_older_encoding() -> None:
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w", format=tarfile.GNU_FORMAT, encoding="cp1252") as archive:
+        member = tarfile.TarInfo("Château.txt")
+        member.size = 4
+        archive.addfile(member, io.BytesIO(b"Text"))
+    assert [document.member for document in read_documents(file, "a.tar", archive=True)] == ["Château.txt"]
+
+
+@pytest.mark.parametrize(
+    ("modern", "older"),
+    [("Größe, Café\n", "naïve café größe\n"), ("Übung, Öl\n", "crème brûlée\n"), ("5 €, 6 €\n", "“8” €\n")],
+)
+def test_two_encodings_in_one_file_are_both_read(modern: str, older: str) -> None:
+    assert read_bytes(modern.encode() + older.encode("cp1252"), "a.csv").text == modern + older
 
 
 def test_nul_and_lone_surrogates_become_replacement_characters() -> None:
@@ -181,28 +214,19 @@ def test_data_files_keep_their_exact_text(name: str, kind: str) -> None:
     assert (document.text, document.format, document.markup, document.source_type) == (text, kind, "plain", "text")
 
 
-@pytest.mark.parametrize(
-    ("name", "language"),
-    [
-        ("a.py", "python"),
-        ("A.RS", "rust"),
-        ("Dockerfile", "dockerfile"),
-        ("CMakeLists.txt", "cmake"),
-        ("a.yml", "yaml"),
-    ],
-)
-def test_code_is_recognised_by_suffix_or_well_known_name(name: str, language: str) -> None:
-    document = read_bytes(b"x = 1\n", name)
-    assert (document.format, document.markup, document.metadata) == ("code", "code", {"language": language})
+CODE = {"a.py": "python", "A.RS": "rust", "Dockerfile": "dockerfile", "CMakeLists.txt": "cmake", "a.yml": "yaml"}
+SCRIPTS = {"#!/bin/sh": "shell", "#!/usr/bin/env python3": "python", "#! /usr/bin/env -S node --x": "javascript"}
 
 
 @pytest.mark.parametrize(
-    ("first_line", "language"),
-    [("#!/bin/sh", "shell"), ("#!/usr/bin/env python3", "python"), ("#! /usr/bin/env -S node --x", "javascript")],
+    ("name", "first_line", "language"),
+    [(name, "x = 1", language) for name, language in CODE.items()]
+    + [("prune", line, language) for line, language in SCRIPTS.items()],
 )
-def test_a_script_without_suffix_is_code_of_its_interpreter(first_line: str, language: str) -> None:
-    document = read_bytes(f"{first_line}\n################\n# Prune roses\n################\n".encode(), "prune")
-    assert (document.title, document.format, document.metadata["language"]) == ("prune", "code", language)
+def test_code_is_recognised_by_its_name_or_its_interpreter(name: str, first_line: str, language: str) -> None:
+    document = read_bytes(f"{first_line}\n################\n# Prune roses\n################\n".encode(), name)
+    assert (document.title, document.format, document.markup) == (name, "code", "code")
+    assert document.metadata == {"language": language}
 
 
 def test_notebooks_give_their_cells() -> None:
@@ -249,57 +273,44 @@ def test_html_becomes_markdown_without_the_frame_of_the_page() -> None:
 
 
 @pytest.mark.parametrize(
-    ("page", "text", "title"),
+    ("page", "text"),
     [
-        ("<title>T</title><nav>Only a menu</nav>", "Only a menu", "T"),
-        ("<p>No title", "No title", "a b"),
-        (
-            "<div><main><p>The article, long enough</p></main><aside>Read also</aside></div>",
-            "The article, long enough",
-            "a b",
-        ),
-        ("<table><tr><td>one column</td></tr></table>", "one column", "a b"),
-        ("<table><tr><td><h2>Layout</h2></td><td>x</td></tr></table>", "## Layout\n\nx", "a b"),
-        ("<a><div>block</div>in a link</a>", "block\n\nin a link", "a b"),
-        (
-            "<p>Size 5.<a href='#fn1'><sup>1</sup></a> Area 10<sup>-2</sup> m<sup>2</sup>.",
-            "Size 5. [1] Area 10⁻² m².",
-            "a b",
-        ),
+        ("<title>T</title><nav>Only a menu</nav>", "Only a menu"),
+        ("<p>No title", "No title"),
+        ("<div><main><p>The article, long enough</p></main><aside>Read also</aside></div>", "The article, long enough"),
+        ("<table><tr><td>one column</td></tr></table>", "one column"),
+        ("<table><tr><td><h2>Layout</h2></td><td>x</td></tr></table>", "## Layout\n\nx"),
+        ("<a><div>block</div>in a link</a>", "block\n\nin a link"),
+        ("<p>Size 5.<a href='#fn1'><sup>1</sup></a> Area 10<sup>-2</sup> m<sup>2</sup>.", "Size 5. [1] Area 10⁻² m²."),
         (
             '<p><img alt="caution">no. <ruby>東<rt>とう</rt></ruby><ruby>京<rt>きょう</rt></ruby>都',
             "caution no. 東京(とうきょう)都",
-            "a b",
         ),
         (
             '<h2><a href="#id1" role="doc-backlink">Pumps</a></h2><p>Leak. <a role="doc-backlink" href="#id2">↩</a>',
             "## Pumps\n\nLeak.",
-            "a b",
         ),
         (
             "<ul><li><a href=a>Home</a><li><a href=b>Buy</a><li><a href=c>Get</a></ul><h2>Log</h2>"
             "<div><a href='#W'>Write</a><a href='#R'>Read</a><a href='#F'>Files</a></div><p>See <a href='#F'>it</a>.",
             "## Log\n\nSee it.",
-            "a b",
         ),
-        ("<p><a name=a>many</p>" * 3000, "\n\n".join(["many"] * 3000), "a b"),
-        ("<ul>loose <li>item</ul><ol><!-- note --><li>first</ol>", "- loose\n- item\n\n1. first", "a b"),
-        ("<pre>one<br>two</pre><p><code>one<br>two</code>", "```\none\ntwo\n```\n\n`one\ntwo`", "a b"),
+        ("<p><a name=a>many</p>" * 3000, "\n\n".join(["many"] * 3000)),
+        ("<ul>loose <li>item</ul><ol><!-- note --><li>first</ol>", "- loose\n- item\n\n1. first"),
+        ("<pre>one<br>two</pre><p><code>one<br>two</code>", "```\none\ntwo\n```\n\n`one\ntwo`"),
         (
             "<table><tr><td class=linenos><pre>1</pre><td><pre><a href=#1 data-nosnippet>1</a>use std</pre></table>",
             "```\nuse std\n```",
-            "a b",
         ),
         (
             "<table><tr><th>Land<th colspan=2>City<tr><td rowspan=2>Italy<td>Rome<td>3<tr><td>Milan<td>1</table>",
             "| Land | City |  |\n| --- | --- | --- |\n| Italy | Rome | 3 |\n| Italy | Milan | 1 |",
-            "a b",
         ),
     ],
 )
-def test_html_pages_of_every_build_give_their_text(page: str, text: str, title: str) -> None:
+def test_html_pages_of_every_build_give_their_text(page: str, text: str) -> None:
     document = read_bytes(page.encode(), "a_b.html")
-    assert (document.text, document.title) == (text, title)
+    assert (document.text, document.title) == (text, "T" if "<title>" in page else "a b")
 
 
 def test_html_is_decoded_as_the_page_declares() -> None:
@@ -314,7 +325,8 @@ def test_html_is_decoded_as_the_page_declares() -> None:
 def test_content_that_announces_itself_needs_no_suffix() -> None:
     assert read_bytes(rb"{\rtf1 Roses}", "letter.doc").text == "Roses"
     assert read_bytes(b" <!DOCTYPE html><h1>Page</h1>", "stdin").format == "html"
-    assert read_bytes(make_pdf([["Hello"]]), "stdin").format == "pdf"
+    for name in ("paper.txt", "paper.docx", "stdin"):
+        assert read_bytes(make_pdf([["Hello"]]), name).format == "pdf"
 
 
 def test_deep_but_bearable_html_still_gives_its_text() -> None:
@@ -365,6 +377,11 @@ def test_what_was_filled_into_a_pdf_is_read_and_a_comment_is_not() -> None:
     assert document.text[document.page_starts[1] :] == "Page two"
 
 
+def test_a_sign_that_is_drawn_by_itself_stays_in_its_row() -> None:
+    rows = ["Impeller) Tj 200 0 Td (38.00) Tj 90 0 Td (3) Tj -290 0 Td (", "A) Tj 90 0 Td (2) Tj 40 0 Td (pumps"]
+    assert read_bytes(make_pdf([rows]), "a.pdf").text == "Impeller 38.00 3\nA 2 pumps"
+
+
 def test_a_pdf_title_left_by_a_program_gives_way_to_the_file_name() -> None:
     data = make_pdf([["Hello"]], info="/Title (Microsoft Word - draft7.doc)")
     assert read_bytes(data, "annual-report.pdf").title == "annual report"
@@ -404,11 +421,8 @@ def test_slides_are_pages_with_their_title_tables_groups_and_notes() -> None:
     assert document.text[second:] == (
         "## Slide 2\n\n| City | Units |\n| --- | --- |\n| Torino | 7\\|8 |\n\ninside a group"
     )
-    assert (document.title, document.metadata["author"], document.metadata["slides"]) == (
-        "Quarterly review",
-        "Ada Rossi",
-        2,
-    )
+    assert document.title == "Quarterly review"
+    assert (document.metadata["author"], document.metadata["slides"]) == ("Ada Rossi", 2)
 
 
 def test_books_are_read_in_the_order_of_their_spine() -> None:
@@ -484,6 +498,7 @@ def test_compressed_text_is_read_by_its_inner_name() -> None:
 
 
 def test_a_file_that_cannot_be_read_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert choose_reader(b"x", "large.txt").why_skipped(50_000_001) == "larger than 50 MB (setting max_file_mb)"
     # Without LibreOffice.
     monkeypatch.setenv("PATH", "")
     with pytest.raises(UnreadableDocument, match="larger than 0.0001 MB"):
@@ -512,11 +527,7 @@ def test_a_file_that_cannot_be_read_says_why(monkeypatch: pytest.MonkeyPatch) ->
         ("it.msg", b"int32 roses", None),
         ("a.pages", b"PK\3\4\0", "no reader for .pages (Apple Pages; export it as .docx)"),
         ("a.msg", bytes.fromhex("d0cf11e0a1b11ae1"), "no reader for .msg (Outlook message; save it as .eml)"),
-        (
-            "a.tar.gz",
-            gzip.compress(b"a.txt" + bytes(500), mtime=0),
-            "archive; add it by its path to read what is in it",
-        ),
+        ("a.tar.gz", gzip.compress(b"a.txt" + bytes(500)), "archive; add it by its path to read what is in it"),
         ("a.md.gz.gz", gzip.compress(gzip.compress(b"# a", mtime=0), mtime=0), "compressed file"),
         ("changelog.gz", gzip.compress(b"plain words", mtime=0), None),
         ("a.txt", b"ID3 tags and RIFF chunks", None),
@@ -527,10 +538,6 @@ def test_a_cheap_look_tells_what_is_not_worth_reading(
 ) -> None:
     monkeypatch.setattr(readers, "installed_engine", lambda: "")
     assert choose_reader(data, name).why_skipped(len(data)) == reason
-
-
-def test_a_file_above_the_limit_is_skipped() -> None:
-    assert choose_reader(b"x", "large.txt").why_skipped(50_000_001) == "larger than 50 MB (setting max_file_mb)"
 
 
 # --- Hostile bytes ----------------------------------------------------------------------------------------------------
@@ -584,8 +591,7 @@ def test_damaged_files_give_a_document_or_a_refusal(name: str, data: st.DataObje
 def test_packages_with_damaged_parts_give_a_document_or_a_refusal(name: str) -> None:
     with zipfile.ZipFile(io.BytesIO(SAMPLES[name]())) as package:
         parts = {part: package.read(part) for part in package.namelist()}
-    # Those at the end are what differs between files; the template is before.
-    for part, content in [*parts.items()][:12]:
+    for part, content in [*parts.items()][:6]:
         for damaged in (b"", b"<x/>", content[: len(content) // 2], content.replace(b'"1"', b'"-99999999999"')):
             assert_document_or_refusal(make_zip(parts | {part: damaged}), name)
 
