@@ -62,10 +62,11 @@ def doctor(session: Session, fix: bool) -> int:
     """
     from localmcp.doctor.examination import run_checks
 
-    repaired = None
+    repaired: Json | None = None
     if fix and is_filled(session.settings.database):
-        repaired = repair(session.workspace.database, session.remark)
-        session.note("\n".join(f"fixed: {line}" for line in repaired.done) or "There was nothing to fix.")
+        copy, done = repair(session.workspace.database, session.remark)
+        repaired = {"backup": copy, "done": done}
+        session.note("\n".join(f"fixed: {line}" for line in done) or "There was nothing to fix.")
     try:
         checks = run_checks(session.settings)
     except ConfigurationError:
@@ -74,7 +75,7 @@ def doctor(session: Session, fix: bool) -> int:
     result: Json = {"ok": not counts["fail"], "failed": counts["fail"], "warnings": counts["warn"]}
     result["checks"] = [asdict(check) for check in checks]
     if repaired is not None:
-        result["repaired"] = asdict(repaired)
+        result["repaired"] = repaired
 
     def show(_: Json) -> None:
         width = max(len(check.name) for check in checks)

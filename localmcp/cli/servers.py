@@ -14,14 +14,12 @@ from localmcp.cli.session import Session, command, group, pass_session
 from localmcp.config import cache_directory, servers_file, state_directory
 from localmcp.connect.configuration import (
     FILE,
-    ClientEntry,
     block_for,
     describe_client,
     find_targets,
     is_present,
     make_entry,
-    plan_connection,
-    plan_removal,
+    plan_change,
     present_clients,
     read_present_clients,
     write_changes,
@@ -308,16 +306,16 @@ def connect(
         return
     targets = find_targets(client) if client else []
     if remove:
-        files = write_changes([plan_removal(target, name) for target in targets], dry_run=dry_run)
+        files = write_changes([plan_change(target, name, None) for target in targets], dry_run=dry_run)
         session.answer({"client": targets[0].client, "name": name, "dryRun": dry_run, "files": files}, session.show)
         return
     # Settings that cannot be used are reported here, not by a server that nobody watches.
     _ = session.settings
-    launch = make_entry(session.database, profile)
+    launch = entry, _, _ = make_entry(session.database, profile)
     if show:
-        block = block_for(targets[0] if targets else None, name, launch.entry)
+        block = block_for(targets[0] if targets else None, name, entry)
         places = [str(target.path) for target in targets]
-        answer = {"name": name, "entry": launch.entry, "block": block, "files": places}
+        answer = {"name": name, "entry": entry, "block": block, "files": places}
         session.answer(answer, block)
         for place in places:
             session.remark(f"Put it into {place}")
@@ -326,27 +324,33 @@ def connect(
 
 
 def connect_client(
-    session: Session, targets: list[ClientFile], name: str, launch: ClientEntry, dry_run: bool, *, start: bool
+    session: Session,
+    targets: list[ClientFile],
+    name: str,
+    launch: tuple[Json, list[str], list[str]],
+    dry_run: bool,
+    *,
+    start: bool,
 ) -> None:
     """Start the server once, then write the configuration; a server that does not start is not written."""
     from localmcp.connect.configuration import ask_for_tools
 
-    first, absence = targets[0], ""
-    changes = [plan_connection(target, name, launch.entry) for target in targets]
+    first, absence, (entry, carried, withheld) = targets[0], "", launch
+    changes = [plan_change(target, name, entry) for target in targets]
     if first.client != FILE and not is_present(first):
         present = ", ".join(dict.fromkeys(client.client for client in present_clients())) or "none"
         absence = f"{first.title} was not found on this machine; clients found: {present}. This is its file anyway."
     if start:
         session.remark("Starting the server once, as the client will …")
-    tools = ask_for_tools(name, launch.entry) if start else None
+    tools = ask_for_tools(name, entry) if start else None
     files = write_changes(changes, dry_run=dry_run)
     result: Json = {
-        "client": first.client, "name": name, "dryRun": dry_run, "entry": launch.entry, "files": files, "tools": tools,
-        "carried": list(launch.carried), "withheld": list(launch.withheld),
+        "client": first.client, "name": name, "dryRun": dry_run, "entry": entry, "files": files, "tools": tools,
+        "carried": carried, "withheld": withheld,
     }  # fmt: skip
     session.answer(result, session.show)
-    if launch.withheld:
-        session.warn(f"Not written, because secret: {', '.join(launch.withheld)}. Keep them by: localmcp config set")
+    if withheld:
+        session.warn(f"Not written, because secret: {', '.join(withheld)}. Keep them by: localmcp config set")
     if absence:
         session.warn(absence)
     if any(file["action"] in ("added", "updated") for file in files) and not dry_run:

@@ -154,7 +154,7 @@ def demo(session: Session, keep: str | None) -> None:
         tell(f"{answer.text}\n")
     tell("An assistant asks over MCP:")
     arguments = {"query": QUESTION, "limit": 1}
-    entry = make_entry(session.database).entry
+    entry, _, _ = make_entry(session.database)
     call = {"name": "search", "arguments": arguments}
     answered = ask_server("localmcp", entry, lambda server: server.ask("tools/call", call))
     text = answered["content"][0]["text"]

@@ -105,19 +105,24 @@ class Change:
     """None: there is no file yet."""
     after: bytes
 
-    @property
-    def is_needed(self) -> bool:
-        return self.action not in ("unchanged", "absent")
 
+def plan_change(target: ClientFile, name: str, entry: Json | None) -> Change:
+    """Return the change that makes the file start localmcp as `name`, or no longer, for None.
 
-def plan_connection(target: ClientFile, name: str, entry: Mapping[str, Any]) -> Change:
-    """Return the change that makes the file start localmcp as `name`; keys that the person added to the entry stay.
-
-    Raises ConfigurationError if the file cannot be read, or has comments, which a change would remove; InvalidInput if
-    the name belongs to another program.
+    Keys that the person added to the entry stay. Raises ConfigurationError if the file cannot be read, or has comments,
+    which a change would remove; InvalidInput if the name belongs to another program.
     """
     before, table = _read(target)
-    kept, ours = _our_entry(table, name, target), entry_for(target, entry)
+    kept = mapping_of(table.get(name))
+    if name in table and not is_localmcp(kept):
+        message = f"'{name}' in {target.path} is another program, not localmcp."
+        raise InvalidInput(message, hint="Choose another name with --name.")
+    if entry is None:
+        if not kept:
+            return Change(target, "absent", before, before or b"")
+        by_hand = f"Take '{name}' out of '{target.table}' by hand."
+        return Change(target, "removed", before, _edited(target, before, name, None, by_hand))
+    ours = entry_for(target, entry)
     merged = {**kept, **ours, "env": {**mapping_of(kept.get("env")), **ours["env"]}}
     if "alwaysLoad" in kept and "alwaysLoad" in ours:
         merged["alwaysLoad"] = kept["alwaysLoad"]
@@ -125,15 +130,6 @@ def plan_connection(target: ClientFile, name: str, entry: Mapping[str, Any]) -> 
         return Change(target, "unchanged", before, before or b"")
     by_hand = f"Put this into it by hand:\n{block_for(target, name, merged)}"
     return Change(target, "updated" if kept else "added", before, _edited(target, before, name, merged, by_hand))
-
-
-def plan_removal(target: ClientFile, name: str) -> Change:
-    """Return the change that removes localmcp from the file; raises as `plan_connection`."""
-    before, table = _read(target)
-    if not _our_entry(table, name, target):
-        return Change(target, "absent", before, before or b"")
-    by_hand = f"Take '{name}' out of '{target.table}' by hand."
-    return Change(target, "removed", before, _edited(target, before, name, None, by_hand))
 
 
 def describe_client(target: ClientFile) -> Json:
@@ -155,15 +151,6 @@ def _read(target: ClientFile) -> tuple[bytes | None, Json]:
         message = f"{target.path}: '{target.table}' must be an object, not {json_kind(table)}."
         raise ConfigurationError(message, hint="Fix it by hand; the file was left untouched.")
     return target.path.read_bytes(), cast(Json, table)
-
-
-def _our_entry(table: Json, name: str, target: ClientFile) -> Json:
-    """Return the entry of that name; empty for none."""
-    entry = table.get(name)
-    if entry is not None and not is_localmcp(mapping_of(entry)):
-        message = f"'{name}' in {target.path} is another program, not localmcp."
-        raise InvalidInput(message, hint="Choose another name with --name.")
-    return mapping_of(entry)
 
 
 def _edited(target: ClientFile, before: bytes | None, name: str, entry: Json | None, by_hand: str) -> bytes:
@@ -203,7 +190,8 @@ def write_changes(changes: Iterable[Change], *, dry_run: bool) -> list[Json]:
     """
     written: list[Json] = []
     for change in changes:
-        backup = _write(change) if change.is_needed and not dry_run else None
+        is_needed = change.action not in ("unchanged", "absent")
+        backup = _write(change) if is_needed and not dry_run else None
         path = str(change.target.path)
         written.append({"path": path, "action": change.action, "backup": str(backup) if backup else None})
     return written
@@ -234,54 +222,38 @@ def _write(change: Change) -> Path | None:
 
 Reply = TypeVar("Reply")
 
-_DATABASE, _FOLDERS = "LOCALMCP_DB", "LOCALMCP_FOLDERS"
 
+def make_entry(database: str | None = None, profile: str | None = None) -> tuple[Json, list[str], list[str]]:
+    """Return how to start this installation, the variables of this shell in it, and those that are too secret.
 
-@dataclass(frozen=True, slots=True)
-class ClientEntry:
-    """An entry for a client, and which variables of this shell are in it."""
-
-    entry: Json
-    """`command`, `args` and `env`; paths are absolute, because desktop programs do not know a shell's PATH."""
-    carried: tuple[str, ...]
-    """Variables of this shell that are in the entry, so that the client gets the same settings."""
-    withheld: tuple[str, ...]
-    """Variables of this shell that are not, because they are secret."""
-
-
-def make_entry(database: str | None = None, profile: str | None = None) -> ClientEntry:
-    """Return how to start this installation.
-
-    For None the database is the one that the variable LOCALMCP_DB names, else the one of the settings. A profile limits
-    the client; raises ConfigurationError if there is none of that name.
+    `command`, `args` and `env` have absolute paths, because desktop programs do not know a shell's PATH. For None the
+    database is the one that the variable LOCALMCP_DB names, else the one of the settings. A profile limits the client;
+    raises ConfigurationError if there is none of that name.
     """
     args = ["-m", "localmcp", "serve"]
-    file = database or read_variable(_DATABASE)
-    if file:
+    if file := database or read_variable("LOCALMCP_DB"):
         args += ["--db", str(expand_home(file).absolute())]
     if profile is not None:
         read_profile(profile)
         args += ["--profile", profile]
-    variables = _settings_of_this_shell()
+    carried: dict[str, str] = {}
+    withheld: list[str] = []
     secret = {setting["env"] for setting in describe_settings() if is_secret(setting["name"])}
-    carried = {name: value for name, value in variables.items() if name not in secret}
+    for name in (*DIRECTORIES, *(setting["env"] for setting in describe_settings())):
+        value = read_variable(name) or ""
+        if name in (*DIRECTORIES, "LOCALMCP_FOLDERS"):
+            value = os.pathsep.join(str(expand_home(part).absolute()) for part in value.split(os.pathsep) if part)
+        if value and name in secret:
+            withheld.append(name)
+        elif value and name != "LOCALMCP_DB":
+            carried[name] = value
     environment = {"PYTHONUTF8": "1", **carried}
     from importlib.metadata import distributions
 
     if not list(distributions(name=APP)):
         # Run from its source: Python finds the package only where it is told.
         environment["PYTHONPATH"] = str(Path(__file__).parents[2])
-    entry: Json = {"command": os.path.abspath(sys.executable), "args": args, "env": environment}
-    return ClientEntry(entry, tuple(carried), tuple(name for name in variables if name in secret))
-
-
-def _settings_of_this_shell() -> dict[str, str]:
-    values = {name: read_variable(name) for name in (*DIRECTORIES, *(item["env"] for item in describe_settings()))}
-    values.pop(_DATABASE, None)
-    for name in (*DIRECTORIES, _FOLDERS):
-        parts = (values.get(name) or "").split(os.pathsep)
-        values[name] = os.pathsep.join(str(expand_home(part).absolute()) for part in parts if part)
-    return {name: value for name, value in values.items() if value}
+    return {"command": os.path.abspath(sys.executable), "args": args, "env": environment}, [*carried], withheld
 
 
 def entry_for(target: ClientFile, entry: Mapping[str, Any]) -> Json:

@@ -11,7 +11,7 @@ import re
 import shutil
 from collections.abc import Callable, Generator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
@@ -27,7 +27,7 @@ from localmcp.packs.pack import Verification, verify
 from localmcp.quickstarts.store import rebuild_index
 from localmcp.storage.adoption import Dropped, KeptPowers, copy_rows, free_name, keep_bytes, replace_file
 from localmcp.storage.connections import connect, truncate_log
-from localmcp.storage.database import Database, bump_generations, fetch_all, fetch_column, fetch_one
+from localmcp.storage.database import Database, bump_generations, fetch_all, fetch_column, fetch_one, translate_error
 from localmcp.storage.schema import adopt_file
 
 
@@ -63,9 +63,10 @@ def back_up(database: Database, target: Path | None = None) -> Backup:
         InvalidInput: the target exists.
         FileUnavailable: it cannot be written, the disk is full, or the file is damaged.
     """
-    target = expand_home(target).absolute() if target else name_beside(database.path, "backup")
+    name = f"{database.path.stem}-backup-{datetime.now():%Y%m%d-%H%M%S}{database.path.suffix}"
+    target = expand_home(target).absolute() if target else database.path.with_name(name)
     if target.is_dir():
-        target = target / name_beside(database.path, "backup").name
+        target = target / name
     if target.exists():
         raise InvalidInput(f"{target} is there already.", hint="Name another file.")
     if not target.parent.is_dir():
@@ -78,16 +79,6 @@ def back_up(database: Database, target: Path | None = None) -> Backup:
         shutil.copymode(database.path, copy)
         os.replace(copy, target)
     return Backup(target, target.stat().st_size, verification.counts, verification.problems)
-
-
-def name_beside(path: Path, note: str) -> Path:
-    """`main-backup-20260131-093000.localmcp`, beside the file; a number is added when that is there already."""
-    named = path.with_name(f"{path.stem}-{note}-{datetime.now():%Y%m%d-%H%M%S}{path.suffix}")
-    free, number = named, 2
-    while free.exists():
-        free = named.with_stem(f"{named.stem}-{number}")
-        number += 1
-    return free
 
 
 def restore(path: Path, backup: Path, *, other: bool = False, powers: KeptPowers | None = None) -> Restored:
@@ -201,15 +192,8 @@ def _replace_content(prepared: Path, path: Path, copy_current: Callable[[], None
                 pages.step(2000)
         # Whoever reads the old content meanwhile is not waited for longer.
         truncate_log(path)
-    except (apsw.BusyError, apsw.LockedError) as error:
-        raise FileUnavailable(
-            f"{path} is being written by another program; nothing was changed.", hint="Try again when it has finished."
-        ) from error
-    except apsw.FullError as error:
-        message = "The disk is full; nothing was changed."
-        raise FileUnavailable(message, hint="Free some space and try again.") from error
-    except (apsw.ReadOnlyError, apsw.CantOpenError, apsw.IOError) as error:
-        raise FileUnavailable(f"{path} cannot be written: {error}.") from error
+    except apsw.Error as error:
+        raise translate_error(error, path) or error from error
 
 
 @contextmanager
@@ -247,15 +231,6 @@ DEAD_ROWS = (
     "delete from terms where chunks <= 0 or collection_id not in (select id from collections)",
     UNUSED_WORDS,
 )
-
-
-@dataclass(slots=True)
-class Repaired:
-    """The result of a repair."""
-
-    backup: Path | None = None
-    """The file as it was; None when nothing had to be made again."""
-    done: list[str] = field(default_factory=list[str])
 
 
 @dataclass(slots=True)
@@ -314,15 +289,17 @@ def count_wrong_counts(connection: apsw.Connection) -> int:
 # ---------------------------------------------------------------- repair
 
 
-def repair(database: Database, say: Callable[[str], None] = lambda _: None) -> Repaired:
+def repair(database: Database, say: Callable[[str], None] = lambda _: None) -> tuple[Path | None, list[str]]:
     """Fix what is safe to fix, after copying the file. Each part is one transaction: a kill leaves it done or undone.
+
+    Returns the copy, None where nothing had to be made again, and what was done.
 
     Raises:
         FileUnavailable: a table is damaged that only a backup brings back, the file is read-only or locked, or the disk
             is full; nothing is half done.
     """
     database.ensure_writable()
-    repaired = Repaired()
+    copy, done = None, list[str]()
     say("Looking for damage")
     # From a separate look, for SQLite checks a full-text table against what its connection read of it earlier.
     with closing(Database(database.path, read_only=True)) as looked_at, looked_at.read() as connection:
@@ -335,32 +312,31 @@ def repair(database: Database, say: Callable[[str], None] = lambda _: None) -> R
         is_wrong = bool(tables or problems or count_wrong_counts(connection))
     if is_wrong:
         say("Copying the file")
-        repaired.backup = _copy(database)
-        repaired.done.append(f"copied the file to {repaired.backup}")
+        copy = _copy(database)
+        done.append(f"copied the file to {copy}")
         if tables:
             _empty_tables(database, tables)
-            repaired.done.append(f"emptied what cannot be read: {', '.join(sorted(tables)) or 'spare pages'}")
+            done.append(f"emptied what cannot be read: {', '.join(sorted(tables)) or 'spare pages'}")
         removed = _delete_wrong_vectors(database) + remove_dead_rows(database)
         if removed or "vectors" in tables:
-            text = f"deleted {removed} rows that belonged to nothing; `localmcp refresh` makes what is missing"
-            repaired.done.append(text)
+            done.append(f"deleted {removed} rows that belonged to nothing; `localmcp refresh` makes what is missing")
         say("Making the indexes again")
         passages = counted(_rebuild_words(database), "passage")
         sql = "select id, model_id from collections where model_id is not null and kind <> 'rules'"
         with database.write() as connection:
             codes = sum(rebuild_signs(connection, *collection) for collection in fetch_all(connection, sql))
-        repaired.done.append(f"made the keyword index again from {passages}, and {counted(codes, 'sign code')} again")
+        done.append(f"made the keyword index again from {passages}, and {counted(codes, 'sign code')} again")
     for scrap in abandoned_folders(database.path.parent):
         shutil.rmtree(scrap, ignore_errors=True)
-        repaired.done.append(f"deleted {scrap.name}, which was left behind")
+        done.append(f"deleted {scrap.name}, which was left behind")
     log = database.path.with_name(f"{database.path.name}-wal")
     if log.exists() and log.stat().st_size and truncate_log(database.path):
-        repaired.done.append("brought the write-ahead log into the file")
-    return repaired
+        done.append("brought the write-ahead log into the file")
+    return copy, done
 
 
 def _copy(database: Database) -> Path:
-    target = name_beside(database.path, "before-repair")
+    target = free_name(database.path, "before-repair")
     with scratch_folder(target.parent) as scratch:
         copy = scratch / "copy"
         try:

@@ -326,17 +326,16 @@ def _check_model(workspace: Workspace) -> Iterator[Check]:
 # ---------------------------------------------------------------- the configuration
 
 
-def _check_settings() -> Iterator[Check]:
-    """Yield every mistake in `config.toml` and the environment."""
-    path, correct = config.config_file(), True
+def _check_settings() -> list[Check]:
+    """Return every mistake in `config.toml` and the environment."""
+    path, problems = config.config_file(), list[Check]()
     table: dict[str, Any] = {}
     text = ""
     try:
         text = path.read_text(encoding="utf-8-sig") if path.exists() else ""
         table = tomllib.loads(text)
     except (OSError, ValueError) as error:
-        correct = False
-        yield Check("config", "fail", f"{path}: {error}", f"edit {path}")
+        problems.append(Check("config", "fail", f"{path}: {error}", f"edit {path}"))
     raws = [(name, raw, f"{path}:{line_of(text, (name,)) or 1}", f"edit {path}") for name, raw in table.items()]
     raws += [
         (setting["name"], raw, setting["env"], "correct the variable, or unset it")
@@ -347,65 +346,58 @@ def _check_settings() -> Iterator[Check]:
         try:
             config.parse_setting(name, raw, where)
         except ConfigurationError as error:
-            correct = False
-            yield Check("config", "fail", str(error), fix)
-    if correct:
-        yield Check("config", "ok", f"{path}" if path.exists() else f"no {path}; defaults are used")
+            problems.append(Check("config", "fail", str(error), fix))
+    return problems or [Check("config", "ok", f"{path}" if path.exists() else f"no {path}; defaults are used")]
 
 
-def _check_profiles(workspace: Workspace | None) -> Iterator[Check]:
-    """Yield what is wrong with the profiles of `profiles.toml`; of their tools with a workspace only."""
-    path = profiles_file()
+def _check_profiles(workspace: Workspace | None) -> list[Check]:
+    """Return what is wrong with the profiles of `profiles.toml`; of their tools with a workspace only."""
+    path, problems = profiles_file(), list[Check]()
     if not path.exists():
-        return
+        return []
     text = path.read_text(encoding="utf-8", errors="replace")
     try:
         names = list(tomllib.loads(text))
     except tomllib.TOMLDecodeError as error:
-        yield Check("config", "fail", f"{path}: {error}", f"edit {path}")
-        return
-    correct = True
+        return [Check("config", "fail", f"{path}: {error}", f"edit {path}")]
     for name in names:
-        where, tool_names = f"{path}:{line_of(text, (name,)) or 1}", list[str]()
+        where = f"{path}:{line_of(text, (name,)) or 1}"
         try:
-            tool_names = sorted(read_profile(name).get("tools", ()))
+            tools = sorted(read_profile(name).get("tools", ()))
         except ConfigurationError as error:
-            correct = False
-            yield Check("config", "fail", f"{where}: {error}")
-        for tool in tool_names if workspace else ():
+            problems.append(Check("config", "fail", f"{where}: {error}"))
+            continue
+        for tool in tools if workspace else ():
             try:
                 _ = workspace and workspace.registry.get(tool)
             except UnknownTool as error:
-                correct = False
-                yield Check("config", "warn", f"{where}: {error}", f"edit {path}")
-    if correct:
-        yield Check("config", "ok", f"{len(names)} in {path}")
+                problems.append(Check("config", "warn", f"{where}: {error}", f"edit {path}"))
+    return problems or [Check("config", "ok", f"{len(names)} in {path}")]
 
 
-def check_servers() -> Iterator[Check]:
+def check_servers() -> list[Check]:
     """Check the entries of `mcp.json`."""
-    path = config.servers_file()
+    path, problems = config.servers_file(), list[Check]()
     if not path.exists():
-        return
+        return []
     servers = McpServers(config.cache_directory() / "mcp", config.state_directory() / "logs")
     if servers.problem is not None:
         raise servers.problem
-    text, correct = path.read_text(encoding="utf-8-sig", errors="replace"), True
+    text = path.read_text(encoding="utf-8-sig", errors="replace")
     for server in servers.servers.values():
         entry, changed = server.entry, server.changes()
         fix = f"localmcp servers remove {entry.name}"
         if entry.problem:
-            correct = False
             at = next((n for n, line in enumerate(text.splitlines(), 1) if f'"{entry.name}"' in line), 1)
-            yield Check("mcp servers", "fail", f"{path}:{at}: '{entry.name}' cannot be used: {entry.problem}", fix)
+            says = f"{path}:{at}: '{entry.name}' cannot be used: {entry.problem}"
+            problems.append(Check("mcp servers", "fail", says, fix))
         elif entry.command and not entry.is_off and not _is_program(entry.command, entry.cwd):
             says = f"the program '{entry.command}' of '{entry.name}' is not on this machine"
-            yield Check("mcp servers", "warn", says, fix)
+            problems.append(Check("mcp servers", "warn", says, fix))
         if changed:
             says = f"'{entry.name}' has changed what it says of {', '.join(changed)} since you approved it"
-            yield Check("mcp servers", "warn", says, f"localmcp servers approve {entry.name}")
-    if correct:
-        yield Check("mcp servers", "ok", f"{len(servers.servers)} in {path}")
+            problems.append(Check("mcp servers", "warn", says, f"localmcp servers approve {entry.name}"))
+    return problems or [Check("mcp servers", "ok", f"{len(servers.servers)} in {path}")]
 
 
 def _is_program(command: str, folder: str = "") -> bool:

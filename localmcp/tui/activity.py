@@ -11,9 +11,8 @@ from textual.content import Content
 
 from localmcp.humanize import local_time, size
 from localmcp.tui.dialogs import TextScreen
-from localmcp.tui.pane import Pane, Row
 from localmcp.tui.tools import describe_answer
-from localmcp.tui.widgets import cut, facts, lines
+from localmcp.tui.widgets import Pane, Row, cut, facts, lines
 
 if TYPE_CHECKING:
     from localmcp.activity import LogEntry

@@ -21,7 +21,6 @@ from textual._ansi_sequences import ANSI_SEQUENCES_KEYS
 from textual.app import App, ComposeResult, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.color import Color
-from textual.command import Hit, Hits, Provider
 from textual.containers import Horizontal
 from textual.content import Content
 from textual.filter import LineFilter
@@ -33,15 +32,14 @@ from textual.widgets import ContentSwitcher, Footer, Static, Tab, Tabs
 
 from localmcp.config import write_setting
 from localmcp.errors import FileUnavailable, Interrupted, LocalMCPError, NeedsConfirmation
-from localmcp.humanize import counted, duration
-from localmcp.tui.pane import Pane
+from localmcp.humanize import counted
 from localmcp.tui.search import SearchPane
-from localmcp.tui.session import REFRESH, Failed, FileChanged, JobEnded, Session, StateChanged, log_file
-from localmcp.tui.widgets import ErrorGuard, Quiet, bar, short
+from localmcp.tui.session import REFRESH, Failed, FileChanged, JobEnded, ModelLoaded, Session, StateChanged, log_file
+from localmcp.tui.widgets import ErrorGuard, Pane, Quiet, bar, short
 from localmcp.visible_text import visible
 
 if TYPE_CHECKING:
-    from localmcp.library.jobs import Progress, Work
+    from localmcp.library.jobs import Work
     from localmcp.tui.tools import CommandPane
     from localmcp.workspace import Workspace
 
@@ -51,7 +49,9 @@ PANES = {
     "search": "Search", "library": "Library", "quickstarts": "Quick starts", "rules": "Rules", "tools": "Tools",
     "activity": "Activity", "file": "File",
 }  # fmt: skip
-"""Name -> title. The pane `NAME` is the class `NamePane`, whose module is imported when it is first shown."""
+"""Name -> title. The pane `NAME` is the class `NamePane` of `NAME.py`, imported when it is first shown."""
+MODULES = {"quickstarts": "rules", "file": "tools"}
+"""Panes of another module."""
 PATIENCE_SECONDS = 0.25
 """Before the screen says that something is waited for."""
 ERRORS_AT_ONCE = 20
@@ -60,29 +60,6 @@ TITLES = {"words": "Reading files", "meaning": "Making vectors", "scans": "Recog
 """Kind of background work -> what people read."""
 
 # ---------------------------------------------------------------- the lines around the panes
-
-
-class TopLine(Horizontal):
-    """The file at the left; at the right what it holds, and whether everything is ready."""
-
-    shown: tuple[tuple[str, str], str] = ("", ""), ""
-    """The state, which is words and their color, and what the file holds."""
-
-    def compose(self) -> ComposeResult:
-        yield Static(id="where")
-        yield Static(id="state")
-
-    def show_file(self, path: str, why_read_only: str = "") -> None:
-        """Show which file is open."""
-        badge = "  read-only" if why_read_only else ""
-        text = Content.assemble(("localmcp", "bold $primary"), (badge, "$warning"), "  ", (short(path), "$muted"))
-        self.query_one("#where", Static).update(text)
-
-    def show(self, state: tuple[str, str], holdings: str) -> None:
-        """Show what the file holds, and how it is."""
-        if (state, holdings) != self.shown:
-            self.shown = state, holdings
-            self.query_one("#state", Static).update(Content.assemble((holdings, "$muted"), state))
 
 
 class ErrorLine(Static):
@@ -113,8 +90,8 @@ def first_line(error: BaseException) -> str:
 class JobStrip(Static):
     """The job of this window, and background work here and in other processes; hidden without any."""
 
-    def show(self, job: str, progress: Progress | None, works: Sequence[Work]) -> None:
-        """Show the job of this window with its progress, and the work of all processes."""
+    def show(self, job: str, works: Sequence[Work]) -> None:
+        """Show the job of this window, and the work of all processes, each with its progress."""
         lines: list[Content] = []
 
         def add(title: str, who: str, words: str, stops: bool) -> None:
@@ -122,12 +99,12 @@ class JobStrip(Static):
             lines.append(Content.assemble(*parts, ("  ctrl+x stops it" if stops else "", "$muted")))
 
         if job:
-            add(job, "", progress_words(progress), True)
+            add(job, "", next((work_words(work) for work in works if work.is_ours), ""), True)
         for work in works:
             # The job of this window has a line of its own, which says more.
             if not (job and work.is_ours):
                 who = "" if work.is_ours else f" · process {work.process}" if work.process else " · another process"
-                add(TITLES.get(work.kind, work.kind), who, work_words(work), can_stop(work) and not job)
+                add(TITLES[work.kind], who, work_words(work), can_stop(work) and not job)
         self.update(Content("\n").join(lines[:3]))
         self.set_class(bool(lines), "-on")
 
@@ -144,62 +121,22 @@ def work_words(work: Work) -> str:
     return f"{counted(work.passages, 'passage') if work.kind == 'meaning' else counted(work.total, 'page')} left"
 
 
-def progress_words(progress: Progress | None) -> str:
-    """Return `▰▰▱▱▱ words: 12 of 40 files · 42 s left`; empty while nothing is known."""
-    if progress is None:
-        return ""
-    if progress.phase == "meaning":
-        done, total, label = progress.vectors_done, progress.vectors_total, "vectors"
-    else:
-        done, total = progress.done, progress.total
-        label = f"words: {progress.done:,} of {counted(progress.total, 'file')}"
-    left = f" · {duration(progress.seconds_left)} left" if progress.seconds_left is not None else ""
-    return f"{bar(100 * done / max(total, 1), 10)} {label}{left}"
-
-
-class Commands(Provider):
-    """Runs a command of the panes Tools and File whose title holds the letters that were typed, in their order."""
-
-    async def search(self, query: str) -> Hits:
-        from localmcp.tui.file import FilePane
-        from localmcp.tui.tools import ToolsPane
-
-        matcher = self.matcher(query.strip())
-        for name, pane in {"file": FilePane, "tools": ToolsPane}.items():
-            for command in chain.from_iterable(pane.COMMANDS.values()):
-                score = matcher.match(command.title)
-                if score > 0:
-                    run = partial(cast("LocalMcpApp", self.app).run_in_pane, name, command.title)
-                    yield Hit(score, matcher.highlight(command.title), run, help=command.says)
-
-
 # ---------------------------------------------------------------- colors
 
 DEFAULT_THEME = "localmcp"
 
 
-def _theme(name: str, *, scrollbar: str, selection: str, accent: str, background: str, **colors: Any) -> Theme:
-    variables = dict.fromkeys(("scrollbar", "scrollbar-hover"), scrollbar)
-    behind = ("scrollbar-background", "scrollbar-background-hover", "scrollbar-background-active")
-    variables |= dict.fromkeys((*behind, "scrollbar-corner-color"), background)
-    variables |= {
-        "scrollbar-active": accent,
-        "input-selection-background": selection,
-        "block-cursor-text-style": "none",
-    }
-    return Theme(name, accent=accent, background=background, variables=variables, **colors)
-
-
+CURSOR = {"block-cursor-text-style": "none"}
 THEMES = (
-    _theme(
+    Theme(
         DEFAULT_THEME, dark=True, primary="#8eaef3", secondary="#86b8c9", accent="#e6b673", success="#9ece6a",
         warning="#e0af68", error="#e798af", foreground="#cfd6ea", background="#14161d", surface="#191c25",
-        panel="#222634", scrollbar="#39415a", selection="#7aa2f7 35%",
+        panel="#222634", variables=CURSOR,
     ),
-    _theme(
+    Theme(
         "localmcp-light", dark=False, primary="#2a4d98", secondary="#205668", accent="#6f480f", success="#325b23",
         warning="#6f480f", error="#9c203a", foreground="#20242f", background="#fbfbfd", surface="#f1f2f6",
-        panel="#e4e7ef", scrollbar="#c3c9d8", selection="#2f5fc4 25%",
+        panel="#e4e7ef", variables=CURSOR,
     ),
     replace(BUILTIN_THEMES["ansi-dark"], name="terminal"),
 )  # fmt: skip
@@ -218,17 +155,6 @@ def theme_names() -> list[str]:
     return [*own, *(name for name in BUILTIN_THEMES if not name.startswith(("textual-", "ansi-")))]
 
 
-def text_variables(variables: dict[str, str]) -> dict[str, str]:
-    """Return the variables of a theme with `muted`, and with plain colors where Textual has shares of one."""
-    muted = variables["foreground"]
-    if not variables["background"].startswith("ansi_"):
-        muted = Color.parse(variables["background"]).blend(Color.parse(muted), 0.8).hex
-    colors = {"muted": muted, **variables, "text": variables["foreground"]}
-    shares = ("text-muted", "text-disabled", "foreground-muted", "foreground-disabled")
-    headings = dict.fromkeys((f"markdown-h{level}-color" for level in range(1, 7)), variables["primary"])
-    return {**colors, **dict.fromkeys(shares, colors["muted"]), **headings}
-
-
 # ---------------------------------------------------------------- the app
 
 
@@ -237,7 +163,6 @@ class LocalMcpApp(ErrorGuard, App[None]):
 
     TITLE = "localmcp"
     CSS_PATH = "localmcp.tcss"
-    COMMANDS = App[None].COMMANDS | {Commands}
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("question_mark,f1", "help", "Help"), Quiet("slash", "filter", "Filter the pane in front"),
         *(Quiet(str(n + 1), f"pane({n})", title) for n, title in enumerate(PANES.values())),
@@ -267,14 +192,14 @@ class LocalMcpApp(ErrorGuard, App[None]):
             dict.pop(ANSI_SEQUENCES_KEYS, f"\x1b{digit}", None)  # type: ignore[arg-type]
         self.session = Session(opener, path, self.post_message)
         self.stats: dict[str, Any] = {}
-        self.shown: tuple[Sequence[Work], bool] = (), True
-        """The work in the background, and whether the model was loading, when they were looked at last."""
         self.unexpected: list[float] = []
         self._requested_theme = theme_name
         self.stylesheet.set_variables(self.get_css_variables())
 
     def compose(self) -> ComposeResult:
-        yield TopLine(id="top")
+        with Horizontal(id="top"):
+            yield Static(id="where")
+            yield Static(id="state")
         tabs = Tabs(*(Tab(f"{n} {title}", id=name) for n, (name, title) in enumerate(PANES.items(), 1)), id="tabs")
         tabs.can_focus = False
         yield tabs
@@ -292,14 +217,20 @@ class LocalMcpApp(ErrorGuard, App[None]):
 
     def get_css_variables(self) -> dict[str, str]:
         """Return the theme's colors with `muted`, and with plain colors where Textual has shares of one."""
-        self.theme_variables = text_variables(super().get_css_variables())
-        return self.theme_variables
+        variables = super().get_css_variables()
+        muted = variables["foreground"]
+        if not variables["background"].startswith("ansi_"):
+            muted = Color.parse(variables["background"]).blend(Color.parse(muted), 0.8).hex
+        shares = ("muted", "text-muted", "text-disabled", "foreground-muted", "foreground-disabled")
+        headings = dict.fromkeys((f"markdown-h{level}-color" for level in range(1, 7)), variables["primary"])
+        variables |= {"text": variables["foreground"], **dict.fromkeys(shares, muted), **headings}
+        self.theme_variables = variables
+        return variables
 
     def on_mount(self) -> None:
-        self.top.show_file(str(self.session.path))
         self.show_state()
         # The state says it where somebody waits for an answer.
-        self.top.set_interval(PATIENCE_SECONDS, self.show_state)
+        self.set_interval(PATIENCE_SECONDS, self.show_state)
         if self._requested_theme != self.theme:
             names = ", ".join(theme_names())
             self.tell_error(LocalMCPError(f"There is no theme '{self._requested_theme}'. Known: {names}."))
@@ -310,7 +241,8 @@ class LocalMcpApp(ErrorGuard, App[None]):
     def on_unmount(self) -> None:
         self.session.close()
 
-    top = query_one(TopLine)
+    where = query_one("#where", Static)
+    state = query_one("#state", Static)
     job_strip = query_one(JobStrip)
     tabs = query_one(Tabs)
     error_line = query_one(ErrorLine)
@@ -326,7 +258,7 @@ class LocalMcpApp(ErrorGuard, App[None]):
         while len(self.screen_stack) > 1:
             self.pop_screen()
         if name not in {child.id for child in self.switcher.children}:
-            module = import_module(f"localmcp.tui.{'rules' if name == 'quickstarts' else name}")
+            module = import_module(f"localmcp.tui.{MODULES.get(name, name)}")
             await self.switcher.mount(getattr(module, f"{name.capitalize()}Pane")(id=name))
         self.switcher.current = name
         with self.tabs.prevent(Tabs.TabActivated):
@@ -344,32 +276,39 @@ class LocalMcpApp(ErrorGuard, App[None]):
 
     @on(StateChanged)
     def state_changed(self) -> None:
-        """Show the work in the background, and what its end or the model changes."""
-        session, had_works, was_loading = self.session, bool(self.shown[0]), self.shown[1]
-        self.shown = session.works, session.model_loading
+        """Show whether everything is ready, and the work in the background."""
         self.show_state()
-        self.job_strip.show(session.job, session.progress, session.works)
-        if had_works and not session.works:
-            self._reload_panes({})
-        elif was_loading and not session.model_loading and isinstance(self.pane, SearchPane):
-            self.pane.model_changed()
+        self.job_strip.show(self.session.job, self.session.works)
+
+    @on(ModelLoaded)
+    def model_loaded(self) -> None:
+        """Search again for what was answered by words alone."""
+        self.state_changed()
+        for pane in self.switcher.query(SearchPane):
+            pane.model_changed()
 
     def show_state(self) -> None:
-        """Show what the file holds and whether everything is ready, at the right end of the first line."""
+        """Show which file is open, what it holds, and whether everything is ready."""
         long_ago = time.monotonic() - PATIENCE_SECONDS
         if not self.session.is_open:
             state = ("✗ not open", "$error") if self.error_line.error else ("◌ opening", "$muted")
-        elif any(question.asked_at < long_ago for question in self.session.questions):
+        elif any(asked_at < long_ago for _, asked_at in self.session.questions.values()):
             state = "◌ working", "$accent"
         elif self.session.model_loading:
             state = "◌ loading the model", "$accent"
-        elif self.session.model_problem:
+        elif not self.session.has_model:
             state = "○ words only", "$warning"
         else:
             state = "● ready", "$success"
         counts = (self.stats.get("totalSources"), "document"), (self.stats.get("totalChunks"), "passage")
         holdings = " · ".join(counted(number, name) for number, name in counts if number is not None)
-        self.top.show(state, f"{holdings}  " if holdings else "")
+        badge = "  read-only" if self.stats.get("readOnly") else ""
+        path = short(str(self.session.path))
+        where = Content.assemble(("localmcp", "bold $primary"), (badge, "$warning"), "  ", (path, "$muted"))
+        about = Content.assemble((f"{holdings}  " if holdings else "", "$muted"), state)
+        for line, content in ((self.where, where), (self.state, about)):
+            if line.content != content:
+                line.update(content)
 
     @on(FileChanged)
     def file_changed(self, message: FileChanged) -> None:
@@ -380,7 +319,6 @@ class LocalMcpApp(ErrorGuard, App[None]):
             if stats["readOnly"] and not self.stats:
                 self.tell_error(LocalMCPError(stats["readOnly"]))
             self.stats = stats
-            self.top.show_file(str(session.path), stats["readOnly"])
             self.show_state()
 
         if isinstance(self.error_line.error, FileUnavailable):
@@ -562,9 +500,15 @@ class LocalMcpApp(ErrorGuard, App[None]):
             self.action_show_help_panel()
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
-        """Return the commands of the palette."""
+        """Return the commands of the palette, also those of the panes Tools and File."""
+        from localmcp.tui.tools import FilePane, ToolsPane
+
         for number, title in enumerate(PANES.values()):
             yield SystemCommand(f"Go to {title}", f"Key {number + 1}", partial(self.action_pane, number))
+        for name, pane in {"file": FilePane, "tools": ToolsPane}.items():
+            for command in chain.from_iterable(pane.COMMANDS.values()):
+                run = partial(self.run_in_pane, name, command.title)
+                yield SystemCommand(command.title, command.says, run, discover=False)
         yield SystemCommand("Theme", "Choose the colors; 'terminal' takes those of your terminal", self.choose_theme)
         yield SystemCommand("Help", "Keys of the pane in front", self.action_help)
         yield SystemCommand("Details of the last error", "And where the log is", self.action_show_error)
@@ -576,8 +520,6 @@ class LocalMcpApp(ErrorGuard, App[None]):
 
         def choose(name: str) -> None:
             self.theme = name
-            # A passage beside the list is drawn in the colors of the moment.
-            self.pane.highlighted()
             write_setting("theme", name)
 
         self.search_commands([(name, partial(choose, name)) for name in theme_names()], "Choose the colors…")

@@ -40,11 +40,9 @@ class TextScreen(ModalScreen[None]):
         Quiet("j,down", "scroll(1)"), Quiet("k,up", "scroll(-1)"),
     ]  # fmt: skip
 
-    def __init__(self, title: str, text: Content, *, copy: str | None = None) -> None:
-        """`copy`: what `y` copies instead of the text."""
+    def __init__(self, title: str, text: Content) -> None:
         super().__init__()
         self._title, self._text = title, visible_content(text)
-        self._copy = copy or self._text.plain
 
     def compose(self) -> ComposeResult:
         with VerticalScroll(classes="dialog") as box:
@@ -55,31 +53,37 @@ class TextScreen(ModalScreen[None]):
         self.query_one(VerticalScroll).scroll_relative(y=lines, animate=False)
 
     def action_copy(self) -> None:
-        self.app.copy_to_clipboard(self._copy)
+        self.app.copy_to_clipboard(self._text.plain)
         self.app.notify("Copied.")
 
 
+Choice = tuple[str, str] | Content | str
+"""A row to choose, of which a pair is words and a note; a plain text is a heading."""
+
+
 class ChoiceScreen(ModalScreen[int]):
-    """A list to choose from; the answer is the number of the row. A plain text is a heading."""
+    """A list to choose from; the answer is the number of the row."""
 
     BINDINGS: ClassVar[list[BindingType]] = [("escape", "dismiss", "Back")]
+    SAYS = "enter chooses · esc back"
     ignores_keys_until = 0.0
     """By the monotonic clock."""
 
-    def __init__(
-        self, title: str, rows: Sequence[Content | str], above: Content | None = None,
-        says: str = "enter chooses · esc back",
-    ) -> None:  # fmt: skip
+    def __init__(self, title: str, rows: Sequence[Choice], above: Content | None = None) -> None:
         super().__init__()
-        self._title, self._rows, self._above, self._says = title, rows, above, says
+        self._title, self._rows, self._above = title, rows, above
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog") as box:
-            box.border_title, box.border_subtitle = Content(self._title), self._says
+            box.border_title, box.border_subtitle = Content(self._title), self.SAYS
             if self._above is not None:
                 with VerticalScroll(classes="above", can_focus=False):
                     yield Static(self._above)
-            yield Choices(*(list_option(row, str(number)) for number, row in enumerate(self._rows)))
+            shown = (
+                Content.assemble((f" {row[0]}  ", "bold"), (row[1], "$muted")) if isinstance(row, tuple) else row
+                for row in self._rows
+            )
+            yield Choices(*(list_option(row, str(number)) for number, row in enumerate(shown)))
 
     @on(OptionList.OptionSelected)
     def chosen(self, message: OptionList.OptionSelected) -> None:
@@ -97,10 +101,7 @@ class ConfirmScreen(ChoiceScreen):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("y", "answer(1)", "Yes"), Binding("n,escape", "answer(0)", "No"),
     ]  # fmt: skip
-
-    def __init__(self, question: str, more: str, yes: str) -> None:
-        above = Content.assemble((visible(question), "bold"), visible(f"\n\n{more}", newlines=True))
-        super().__init__("", [Content(" No"), Content.styled(f" {yes}", "$error")], above, "y yes · n no")
+    SAYS = "y yes · n no"
 
 
 def ask_screen(widget: Widget | App[Any], screen: Screen[T], then: Callable[[T], object]) -> None:
@@ -113,11 +114,19 @@ def ask_screen(widget: Widget | App[Any], screen: Screen[T], then: Callable[[T],
     cast("App[Any]", widget.app).push_screen(screen, answered)
 
 
+def choose(
+    widget: Widget, title: str, rows: Sequence[Choice], then: Callable[[int], object], above: Content | None = None
+) -> None:
+    """Show a list to choose from, and do `then` with the number of the row."""
+    ask_screen(widget, ChoiceScreen(title, rows, above), then)
+
+
 def confirm(
     widget: Widget | App[Any], question: str, more: str, yes: str, then: Callable[[], object], *, unasked: bool = False
 ) -> None:
     """Ask, and call `then` on yes; an `unasked` question ignores keys at first, which were meant for the pane."""
-    screen = ConfirmScreen(question, more, yes)
+    above = Content.assemble((visible(question), "bold"), visible(f"\n\n{more}", newlines=True))
+    screen = ConfirmScreen("", [Content(" No"), Content.styled(f" {yes}", "$error")], above)
     screen.ignores_keys_until = time.monotonic() + UNASKED_SECONDS if unasked else 0.0
     ask_screen(widget, screen, lambda number: then() if number else None)
 
@@ -212,12 +221,11 @@ class FormScreen(ModalScreen[Any], Asking):  # pyright: ignore[reportIncompatibl
     ]  # fmt: skip
 
     def __init__(
-        self, title: str, schema: Json, save: Callable[[Json], Any], values: Mapping[str, Any] | None = None,
-        *, verb: str = "Run",
-    ) -> None:  # fmt: skip
+        self, title: str, schema: Json, save: Callable[[Json], Any], values: Mapping[str, Any] | None = None
+    ) -> None:
         super().__init__()
-        self.fields = fields_of(schema)
-        self._title, self._save, self._verb, self._values = title, save, verb, values
+        self.fields, self._values = fields_of(schema), values or {}
+        self._title, self._save, self._verb = title, save, "Save" if values else "Run"
 
     def compose(self) -> ComposeResult:
         with VerticalScroll(classes="dialog form", can_focus=False) as box:
@@ -229,7 +237,7 @@ class FormScreen(ModalScreen[Any], Asking):  # pyright: ignore[reportIncompatibl
                 with Horizontal(classes="field"):
                     mark = Content.styled(" *", "$error") if field.required else Content("  ")
                     yield Label(Content(field.label) + mark, classes="name")
-                    yield _widget(field, (self._values or {}).get(field.name, field.default), f"field-{number}")
+                    yield _widget(field, self._values.get(field.name, field.default), f"field-{number}")
                 if field.says:
                     yield Static(Content(field.says), classes="says")
             yield Static(id="wrong")
@@ -251,7 +259,7 @@ class FormScreen(ModalScreen[Any], Asking):  # pyright: ignore[reportIncompatibl
             except ValueError as error:
                 problems.append(f"{field.label}: {error}")
                 continue
-            if value is None and (self._values or {}).get(field.name):
+            if value is None and self._values.get(field.name):
                 value = EMPTIED.get(field.kind)
             if value is not None:
                 arguments[field.name] = value
@@ -262,7 +270,7 @@ class FormScreen(ModalScreen[Any], Asking):  # pyright: ignore[reportIncompatibl
         return arguments, problems
 
     def action_run(self) -> None:
-        if self.question("save"):
+        if self.is_asking("save"):
             return
         arguments, problems = self._arguments()
         self._complain("; ".join(problems))
@@ -291,9 +299,8 @@ class FormScreen(ModalScreen[Any], Asking):  # pyright: ignore[reportIncompatibl
 
 
 def _widget(field: Field, value: Any, identity: str) -> Widget:
-    hints = {
-        "list": "one item a line", "json": "JSON", "integer": "a whole number", "number": "a number", "path": "~/notes",
-    }  # fmt: skip
+    hints = {"list": "one item a line", "json": "JSON", "integer": "a whole number", "number": "a number",
+             "path": "~/notes"}  # fmt: skip
     hint = hints.get(field.kind, "")
     if field.kind in ("choice", "boolean"):
         names = {True: "yes", False: "no"}

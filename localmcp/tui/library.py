@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual.binding import Binding, BindingType
@@ -16,17 +17,26 @@ from localmcp.index.federation import shown_name
 from localmcp.library.lists import Item
 from localmcp.library.walk import below
 from localmcp.schemas import Json
-from localmcp.tui.dialogs import PATH, FormScreen, ask_screen, confirm
+from localmcp.tui.dialogs import PATH, confirm
 from localmcp.tui.markdown import passages_content
-from localmcp.tui.pane import Pane, Row
-from localmcp.tui.reader import open_document, open_in_editor, open_original, real_path
+from localmcp.tui.reader import open_document
 from localmcp.tui.session import Failed
-from localmcp.tui.tools import form_of
-from localmcp.tui.widgets import Quiet, citation_text, inventory_of, lines, look_around, short
+from localmcp.tui.tools import Command, Run, form_of, start
+from localmcp.tui.widgets import (
+    DocumentKeys,
+    Pane,
+    Quiet,
+    Row,
+    UseDocument,
+    inventory_of,
+    lines,
+    look_around,
+    real_path,
+    short,
+)
 
 if TYPE_CHECKING:
     from localmcp.library.jobs import Report
-    from localmcp.tui.session import OnProgress
     from localmcp.workspace import Workspace
 
 EMPTY = (
@@ -62,7 +72,7 @@ class Place:
     documents: int = 0
     item: Item | None = None
     says: str = ""
-    """Of a file why it could not be read, of what is in the trash since when."""
+    """What is said of it beside the list; of documents and your collections it is looked up."""
     trashed: tuple[str, ...] = ()
     """Ids in the trash."""
     depth: int = 0
@@ -73,7 +83,7 @@ class Place:
         return self.kind in ("collection", "folder", "unread", "trash")
 
 
-class LibraryPane(Pane):
+class LibraryPane(Pane, DocumentKeys):
     LIST_TITLE = "Documents"
     PLACEHOLDER = "Only titles and paths that hold…"
     NEED_ROW = ("remove", "read", "original", "edit", "cite", "branch")
@@ -117,13 +127,6 @@ class LibraryPane(Pane):
         if self.chosen is not None:
             self.show_row(self.chosen)
 
-    def reload(self) -> None:
-        """Read the rows again; where changes come fast, once the reading before has ended."""
-        if self.question("rows"):
-            self.stale = True
-        else:
-            super().reload()
-
     def find(self, text: str) -> Sequence[Row]:
         """Return the rows with those below the open branches; with words, of documents only those that fit."""
         rows: list[Row] = []
@@ -146,14 +149,11 @@ class LibraryPane(Pane):
         return rows
 
     def show_rows(self, rows: Sequence[Row]) -> None:
-        collections = [row.key for row in rows if row.record.kind == "collection"]
-        if len(collections) == 1 and not self.rows and collections[0] not in self._open:
-            # Of the first one, people want to see what is in it.
-            self._open.add(collections[0])
-            self.stale = True
+        """Show the rows; the only collection opens, for people want to see what is in it."""
+        is_first, keys = not self.rows, [row.key for row in rows if row.record.kind == "collection"]
         super().show_rows(rows)
-        if self.stale:
-            self.stale = False
+        if is_first and len(keys) == 1 and keys[0] not in self._open:
+            self._open.add(keys[0])
             self.reload()
 
     def nothing(self) -> str:
@@ -168,12 +168,8 @@ class LibraryPane(Pane):
 
         def show(answer: tuple[Content, Json]) -> None:
             about, around = answer
-
-            def draw(width: int) -> Content:
-                passages = [passages_content(self, around, "", lambda _: [], "", width)] if around else []
-                return lines(about, *([""] if passages else []), *passages)
-
-            self.reader.show(place.name, draw)
+            draw = partial(passages_content, self, around, "", lambda _: [], "")
+            self.reader.show(place.name, (lambda width: lines(about, "", draw(width))) if around else about)
 
         self.look("about", lambda workspace: about_place(workspace, place), show)
 
@@ -297,17 +293,9 @@ class LibraryPane(Pane):
         if item := self.place.item:
             open_document(self, item, self.place.origin)
 
-    def action_edit(self) -> None:
+    def use_document(self, use: UseDocument) -> None:
         if item := self.place.item:
-            open_in_editor(self, {"path": item.path, "startLine": 1}, item.state)
-
-    def action_original(self) -> None:
-        if item := self.place.item:
-            open_original(self, {"path": item.path}, item.state)
-
-    def action_cite(self) -> None:
-        if item := self.place.item:
-            self.copy(citation_text(item.title, {"label": item.path or item.title}), "The citation is copied.")
+            use(item.title, {"path": item.path, "label": item.path or item.title, "startLine": 1}, item.state)
 
 
 # ---------------------------------------------------------------- the rows, for threads that may wait
@@ -331,10 +319,14 @@ def _first_level(workspace: Workspace) -> list[Entry]:
             documents = inventory_of(workspace, origin).documents(name, limit=1)[1]
             title = Content.assemble((f"{origin}/{name}", "bold"), (f"  {documents:,}", "$muted"),
                                      ("  read-only", "$warning"))  # fmt: skip
+            says = f"{counted(documents, 'document')} of the mounted file {origin}, which is read-only.\n\n"
+            says += f"Search only here:  collection:mount:{origin}/{name}"
             if documents:
-                rows.append((f"mount {origin}/{name}", title, Place("collection", name, name, origin, "", documents)))
+                place = Place("collection", name, name, origin, documents=documents, says=says)
+                rows.append((f"mount {origin}/{name}", title, place))
     if trashed := tuple(row.uuid for row, _ in workspace.library.trashed()):
-        place = Place("trash", counted(len(trashed), "document"), trashed=trashed)
+        says = "u brings everything back; E deletes it for good."
+        place = Place("trash", counted(len(trashed), "document"), says=says, trashed=trashed)
         rows.append(("trash", Content(f"Trash  {len(trashed)}"), place))
     return rows
 
@@ -343,16 +335,17 @@ def _below(workspace: Workspace, place: Place, words: str) -> list[Entry]:
     """Return what is right below a branch; with words, every document of a collection that fits."""
     depth, name, inventory = place.depth + 1, place.collection, inventory_of(workspace, place.origin)
     if place.kind == "trash":
+        says = "{}\n\n{}\n\nRemoved {}; enter brings it back."
         return [
             (f"trashed {row.uuid}", Content(row.title),
-             Place("trashed", row.title, says=f"{row.uri or ''}\n\nRemoved {local_time(since)[:10]}; enter brings it "
-                   "back.", trashed=(row.uuid,), depth=depth))
+             Place("trashed", row.title, says=says.format(row.title, row.uri or "", local_time(since)[:10]),
+                   trashed=(row.uuid,), depth=depth))
             for row, since in workspace.library.trashed()
         ]  # fmt: skip
     if place.kind == "unread":
         return [
             (f"file {path}", Content.styled(f"✗ {short(path)}", "$error"),
-             Place("file", short(path), name, says=f"✗ {reason}", depth=depth))
+             Place("file", short(path), name, says=f"{short(path)}\n\n✗ {reason}", depth=depth))
             for path, reason in inventory.unread(name)
         ]  # fmt: skip
     items, total = inventory.documents(name, words, folder=None if words else place.path, limit=MOST_BELOW)
@@ -368,7 +361,14 @@ def _below(workspace: Workspace, place: Place, words: str) -> list[Entry]:
             )  # fmt: skip
             marks = [(f"  {mark} {count:,}", tone) for mark, count, tone in counts if count]
             title = Content.assemble(f"{folder.name}{os.sep}", (f"  {folder.documents:,}", "$muted"), *marks)
-            inside = Place("folder", folder.name, name, place.origin, folder.path, folder.documents, depth=depth)
+            about = (
+                f"{short(folder.path)}\n\n{counted(folder.documents, 'document')}\n\n"
+                f"Search only here:  path:{short(folder.path)}\n\n"
+                "✗ could not be read   ✎ changed since: r reads them again   ○ gone: r puts them into the trash"
+            )
+            inside = Place(
+                "folder", folder.name, name, place.origin, folder.path, folder.documents, says=about, depth=depth
+            )
             rows.append((f"folder {place.origin} {name} {folder.path}", title, inside))
     for item in items:
         mark, _, tone = STATES[item.state]
@@ -383,7 +383,7 @@ def _below(workspace: Workspace, place: Place, words: str) -> list[Entry]:
 
 def about_place(workspace: Workspace, place: Place) -> tuple[Content, Json]:
     """Return what is said of a row now, and of a document its first passages, as `get_context` has them."""
-    documents, name, item = counted(place.documents, "document"), place.name, place.item
+    item, inventory = place.item, workspace.inventory
     if item is not None:
         why = f"of the mounted file {place.origin}, which is read-only"
         if not place.origin:
@@ -397,29 +397,20 @@ def about_place(workspace: Workspace, place: Place) -> tuple[Content, Json]:
         if first := inventory_of(workspace, place.origin).passage_at(item.id):
             around = {**look_around(workspace, shown_name(first, place.origin), 4), "targetChunkId": ""}
         return lines(*(part for part in parts if part.plain)), around
-    match place.kind:
-        case "collection" if place.origin is None:
-            stats: Any = workspace.knowledge.get_stats()
-            row: Json = next((row for row in stats["collections"] if row["name"] == name), {"model": None, "chunks": 0})
-            passages, pages, unread = workspace.inventory.count_waiting(name)
-            about = [
-                f"{documents} in {counted(row['chunks'], 'passage')}",
-                f"vectors of {row['model']}" if row["model"] else "no vectors: searched by words",
-                f"{counted(unread, 'file')} could not be read" if unread else "",
-                f"{counted(passages, 'passage')} without vectors: found by their words meanwhile" if passages else "",
-                f"{counted(pages, 'page')} of scans not recognized" if pages else "",
-                f"\nSearch only here:  collection:{name}",
-            ]
-        case "collection":
-            about = [f"{documents} of the mounted file {place.origin}, which is read-only."]
-            about.append(f"\nSearch only here:  collection:mount:{place.origin}/{name}")
-        case "folder":
-            marks = "✗ could not be read   ✎ changed since: r reads them again   ○ gone: r puts them into the trash"
-            about = [f"{short(place.path)}\n", documents, f"\nSearch only here:  path:{short(place.path)}\n", marks]
-        case "trash":
-            about = ["u brings everything back; E deletes it for good."]
-        case _:
-            about = [f"{name}\n", place.says]
+    if place.kind != "collection" or place.origin is not None:
+        return Content(place.says), {}
+    stats: Any = workspace.knowledge.get_stats()
+    chosen = (row for row in stats["collections"] if row["name"] == place.name)
+    row: Json = next(chosen, {"model": None, "chunks": 0})
+    passages, pages, unread = inventory.count_waiting(place.name)
+    about = [
+        f"{counted(place.documents, 'document')} in {counted(row['chunks'], 'passage')}",
+        f"vectors of {row['model']}" if row["model"] else "no vectors: searched by words",
+        f"{counted(unread, 'file')} could not be read" if unread else "",
+        f"{counted(passages, 'passage')} without vectors: found by their words meanwhile" if passages else "",
+        f"{counted(pages, 'page')} of scans not recognized" if pages else "",
+        f"\nSearch only here:  collection:{place.name}",
+    ]
     return lines(*filter(None, about)), {}
 
 
@@ -428,15 +419,11 @@ def about_place(workspace: Workspace, place: Place) -> tuple[Content, Json]:
 
 def add_folder(pane: Pane) -> None:
     """Ask for a file or folder, and index it in the background."""
-    session = pane.session
 
-    def add(fields: Json) -> None:
-        def work(tell: OnProgress) -> Report:
-            # Upkeep makes the vectors: the next folder need not wait for them.
-            return session.workspace.library.add_paths([fields["path"]], progress=tell, wait=False)
-
-        session.do(f"Adding {os.path.basename(fields['path']) or fields['path']}", work)
+    def add(run: Run) -> Report:
+        # Upkeep makes the vectors: the next folder need not wait for them.
+        return run.session.workspace.library.add_paths([run.values["path"]], progress=run.tell, wait=False)
 
     says = "A folder with everything in it, or one file. Ignore files (.gitignore) count; nothing leaves this machine"
     form = form_of(path={**PATH, "description": says})
-    ask_screen(pane, FormScreen("Add a folder", form, lambda fields: fields, verb="Add"), add)
+    start(pane, Command("Add a folder", "", add, form=form, is_long=True), None)

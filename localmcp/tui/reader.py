@@ -1,57 +1,49 @@
-"""The reader: a whole document, with outline, links, tables, and a search inside; and the way to its file."""
+"""The reader: a whole document over the screen, with its outline, its links, its tables, and a search inside."""
 
 from __future__ import annotations
 
-import os
 import re
-import shlex
-import shutil
-import subprocess
-import sys
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from rich.text import Text
 from textual import on
-from textual.app import ComposeResult, SuspendNotSupported
+from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.geometry import Size
 from textual.getters import query_one
-from textual.message import Message
 from textual.screen import Screen
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
-from textual.widget import Widget
 from textual.widgets import DataTable, Footer, Input, OptionList
 from textual.widgets.option_list import Option
 
-from localmcp.errors import LocalMCPError, NotFound, Unavailable
 from localmcp.index.federation import shown_name, split_name
 from localmcp.library.lists import Item, documents_linking_to, linked_document
 from localmcp.readers.outline import BEGINNING
 from localmcp.schemas import Json
-from localmcp.tui.dialogs import ChoiceScreen, TextScreen, ask_screen
+from localmcp.tui.dialogs import TextScreen, choose
 from localmcp.tui.markdown import Line, Link, renderer_of
-from localmcp.tui.session import Failed
 from localmcp.tui.widgets import (
     Asking,
     Choices,
-    Matcher,
+    DocumentKeys,
     Quiet,
     TextLine,
-    citation_text,
+    UseDocument,
     database_of,
     inventory_of,
     look_around,
     place_of,
     short,
 )
-from localmcp.visible_text import invisible
+
+if TYPE_CHECKING:
+    from localmcp.tui.search import Matcher
+    from localmcp.workspace import Workspace
 
 DRAWN = 20
 """Passages that are drawn around the one that is meant, and beyond the last one."""
@@ -61,13 +53,6 @@ LEAD = 3
 """Lines above the one that is shown."""
 
 
-@dataclass
-class NearEdge(Message):
-    """The person scrolls towards what is not drawn yet."""
-
-    at_end: bool
-
-
 class ReadingView(ScrollView, can_focus=True):
     """Lines of text."""
 
@@ -75,14 +60,10 @@ class ReadingView(ScrollView, can_focus=True):
         Quiet("j", "scroll_down", "Down"), Quiet("k", "scroll_up", "Up"), Quiet("space", "page_down", "Page down"),
     ]  # fmt: skip
 
-    lines: list[Line]
+    lines: Sequence[Line] = ()
     indent = 0
     link: tuple[int, Link] | None = None
     """The line with the link that is highlighted, and the link."""
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
-        self.lines = []
 
     def put(self, lines: list[Line], indent: int) -> None:
         """Replace the text."""
@@ -99,19 +80,12 @@ class ReadingView(ScrollView, can_focus=True):
         strip = renderer_of(self).strip(self.lines[number], self.indent, link)
         return strip.adjust_cell_length(width).apply_style(style)
 
-    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
-        super().watch_scroll_y(old_value, new_value)
-        if new_value > old_value and new_value + 3 * self.size.height > len(self.lines):
-            self.post_message(NearEdge(True))
-        elif new_value < old_value and new_value < 2 * self.size.height:
-            self.post_message(NearEdge(False))
-
     def show_line(self, line: int) -> None:
         """Scroll until a line is near the top."""
         self.scroll_to(y=max(line - LEAD, 0), animate=False, force=True)
 
 
-class ReaderScreen(Screen[None], Asking):  # pyright: ignore[reportIncompatibleMethodOverride]
+class ReaderScreen(Screen[None], DocumentKeys):  # pyright: ignore[reportIncompatibleMethodOverride]
     """A document, from one of its passages on."""
 
     HELP = "A whole document. The passage that was found has a bar at its left; tab goes from link to link."
@@ -152,6 +126,8 @@ class ReaderScreen(Screen[None], Asking):  # pyright: ignore[reportIncompatibleM
 
     def on_mount(self) -> None:
         self.outline.border_title = "Outline"
+        self.watch(self.view, "scroll_y", self._scrolled, init=False)
+        self.app.theme_changed_signal.subscribe(self, lambda _: self.on_resize())
 
         def read() -> tuple[Json, list[Json], list[tuple[str, int]]]:
             """Return the document, its passages and its headings."""
@@ -188,16 +164,18 @@ class ReaderScreen(Screen[None], Asking):  # pyright: ignore[reportIncompatibleM
 
     # ------------------------------------------------------------ drawing
 
-    @on(NearEdge)
-    def draw_more(self, message: NearEdge) -> None:
-        """Draw what is beyond the first or the last passage."""
-        first, last = self._drawn.start, self._drawn.stop
-        if message.at_end and last < len(self.passages):
-            self._draw_to(last + DRAWN)
-        elif not message.at_end and first > 0:
-            before, offset = len(self.view.lines), self.view.scroll_offset.y
-            self._draw(range(first - DRAWN, last))
-            self.view.scroll_to(y=offset + len(self.view.lines) - before, animate=False, force=True)
+    def _scrolled(self, old: float, new: float) -> None:
+        """Draw what is beyond the first or the last passage when the person gets near, once the scrolling is done."""
+        height, before = self.view.size.height, len(self.view.lines)
+        if new > old and new + 3 * height > before and self._drawn.stop < len(self.passages):
+            self.call_later(self._draw_to, self._drawn.stop + DRAWN)
+        elif new < old and new < 2 * height and self._drawn.start > 0:
+            self.call_later(self._draw_before)
+
+    def _draw_before(self) -> None:
+        before, offset = len(self.view.lines), self.view.scroll_offset.y
+        self._draw(range(self._drawn.start - DRAWN, self._drawn.stop))
+        self.view.scroll_to(y=offset + len(self.view.lines) - before, animate=False, force=True)
 
     def _draw_to(self, last: int) -> None:
         """Draw further passages below; the highlighted link stays."""
@@ -377,11 +355,8 @@ class ReaderScreen(Screen[None], Asking):  # pyright: ignore[reportIncompatibleM
             if not items:
                 self.app.notify("No document links here.")
                 return
-            rows = [
-                Content.assemble((f" {i.title}  ", "bold"), (short(i.path or i.collection), "$muted")) for i in items
-            ]
-            screen = ChoiceScreen("These link here", rows, says="enter opens it · esc back")
-            ask_screen(self, screen, lambda number: open_document(self, items[number], origin))
+            rows = [(item.title, short(item.path or item.collection)) for item in items]
+            choose(self, "These link here", rows, lambda number: open_document(self, items[number], origin))
 
         self.look("linking", lambda workspace: documents_linking_to(database_of(workspace, origin), source_id), show)
 
@@ -405,23 +380,17 @@ class ReaderScreen(Screen[None], Asking):  # pyright: ignore[reportIncompatibleM
         else:
             self.dismiss()
 
-    def _with_citation(self, use: Callable[[Json], object]) -> None:
+    def use_document(self, use: UseDocument) -> None:
         """Hand over the citation of the passage at the top."""
-        chunk_id = self._top["id"]
-        self.look("citation", lambda workspace: look_around(workspace, chunk_id, 0)["citation"], use)
+        chunk_id, title = self._top["id"], self.about["sourceTitle"]
 
-    def action_cite(self) -> None:
-        title = self.about["sourceTitle"]
-        self._with_citation(lambda citation: self.copy(citation_text(title, citation), "The citation is copied."))
+        def read(workspace: Workspace) -> Json:
+            return look_around(workspace, chunk_id, 0)["citation"]
+
+        self.look("citation", read, lambda citation: use(title, citation, self.freshness))
 
     def action_copy(self) -> None:
         self.copy(self._top["content"], "The passage is copied.")
-
-    def action_edit(self) -> None:
-        self._with_citation(partial(open_in_editor, self, freshness=self.freshness))
-
-    def action_original(self) -> None:
-        self._with_citation(partial(open_original, self, freshness=self.freshness))
 
     def action_tables(self) -> None:
         """Show the table of the document; of several, ask which."""
@@ -433,11 +402,9 @@ class ReaderScreen(Screen[None], Asking):  # pyright: ignore[reportIncompatibleM
             elif len(tables) == 1:
                 self.app.push_screen(TableScreen(tables[0]))
             else:
-                rows = [
-                    Content.assemble((f" {t['name']}  ", "bold"), (f"{t['rows']:,} rows", "$muted")) for t in tables
-                ]
-                screen = ChoiceScreen("Tables of this document", rows, says="enter shows it · esc back")
-                ask_screen(self, screen, lambda number: self.app.push_screen(TableScreen(tables[number])))
+                rows = [(table["name"], f"{table['rows']:,} rows") for table in tables]
+                title = "Tables of this document"
+                choose(self, title, rows, lambda number: self.app.push_screen(TableScreen(tables[number])))
 
         source_id = self.about["sourceId"]
         self.ask("tables", lambda: self.session.read("list_tables", document=source_id, limit=100), show)
@@ -529,94 +496,3 @@ class TableScreen(Screen[None], Asking):  # pyright: ignore[reportIncompatibleMe
         if rows := self._answer["rows"]:
             value = rows[self.table.cursor_row][self.table.cursor_column]
             self.copy("" if value is None else str(value), "The cell is copied.")
-
-
-# ---------------------------------------------------------------- the file itself
-
-PLACES = {
-    "+{line} {path}": "vi vim nvim view nano emacs emacsclient micro kak joe",
-    "--goto {path}:{line}": "code codium code-insiders cursor windsurf",
-    "{path}:{line}": "hx helix subl zed",
-}
-"""How editors are told a line -> their programs; any other gets the path alone."""
-PROGRAMS = {
-    *".appimage .bat .cmd .com .command .cpl .desktop .exe .hta .jar .js .jse .lnk .msi .ps1 .py .pyw .reg".split(),
-    *".scr .scpt .sh .terminal .url .vb .vbe .vbs .webloc .wsf .wsh".split(),
-}
-"""Endings of files that some system runs, or that lead elsewhere, when they are opened."""
-
-
-def open_in_editor(widget: Widget, citation: Json, freshness: str) -> None:
-    """Suspend the TUI and start what VISUAL or EDITOR say; the error line shows why that fails."""
-    named = (os.environ.get(name, "").strip() for name in ("VISUAL", "EDITOR"))
-    editor = next(filter(None, named), "") or ("notepad" if sys.platform == "win32" else "vi")
-    try:
-        path = _existing(citation, freshness)
-        if Path(path).suffix.lower() in (".pdf", ".docx", ".pptx", ".xlsx", ".epub", ".zip"):
-            raise NotFound(f"{path} is not a text file; an editor cannot show it.", hint="Press o to open it.")
-        words = shlex.split(editor, posix=os.name == "posix")
-        name = Path(words[0]).stem.lower()
-        form = next((form for form, names in PLACES.items() if name in names.split()), "{path}")
-        with widget.app.suspend():
-            places = [part.format(path=path, line=citation["startLine"]) for part in form.split()]
-            subprocess.run([*words, *places], check=False)
-    except LocalMCPError as error:
-        widget.app.post_message(Failed(error))
-    except (OSError, ValueError, SuspendNotSupported) as error:
-        hint = "Set EDITOR to one that is installed."
-        widget.app.post_message(Failed(Unavailable(f"The editor '{editor}' cannot be started: {error}", hint=hint)))
-
-
-def open_original(widget: Widget, citation: Json, freshness: str) -> None:
-    """Open the file in the program that the system has for it, a PDF at its page where the viewer takes one."""
-    try:
-        path = _existing(citation, freshness)
-        if Path(path).suffix.lower() in PROGRAMS:
-            raise NotFound(f"{path} might run as a program when it is opened.", hint="Press e to see it in the editor.")
-        if sys.platform == "win32":
-            os.startfile(path)
-        else:
-            command, nothing = viewer_command(path, citation.get("startPage")), subprocess.DEVNULL
-            subprocess.Popen(command, start_new_session=True, stdin=nothing, stdout=nothing, stderr=nothing)
-        widget.app.notify(f"Opened {os.path.basename(path)}.")
-    except LocalMCPError as error:
-        widget.app.post_message(Failed(error))
-    except (OSError, subprocess.SubprocessError) as error:
-        failure = Unavailable(f"{citation.get('path')} cannot be opened: {error}", hint="The key e opens the editor.")
-        widget.app.post_message(Failed(failure))
-
-
-def viewer_command(path: str, page: int | None) -> list[str]:
-    """Return the command line that opens a file; of a PDF at its page, if the viewer that is set for them takes one."""
-    if sys.platform == "darwin":
-        return ["open", path]
-    if page is not None and path.lower().endswith(".pdf") and shutil.which("xdg-mime"):
-        query = ["xdg-mime", "query", "default", "application/pdf"]
-        default = subprocess.run(query, capture_output=True, text=True, check=False, timeout=5).stdout.lower()
-        options = {"evince": "--page-index", "atril": "--page-index", "okular": "--page", "zathura": "--page"}
-        for viewer, option in options.items():
-            if viewer in default and shutil.which(viewer):
-                return [viewer, f"{option}={page}", path]
-    return ["xdg-open", path]
-
-
-def real_path(shown: str) -> str:
-    """Return the path of a file or folder that an answer shows, with signs for the control characters in its name."""
-    return shown if os.path.exists(shown) else invisible(shown)
-
-
-def _existing(citation: Json, freshness: str) -> str:
-    """Return the path, if it is a file of this machine.
-
-    Raises:
-        NotFound: says why it cannot be opened.
-    """
-    path = citation.get("path")
-    if path is None:
-        raise NotFound("This text came from no file.")
-    if freshness == "unverifiable":
-        raise NotFound(f"{path} is a path of another machine, or the file was not adopted.")
-    path = real_path(path)
-    if freshness == "missing" or not os.path.isfile(path):
-        raise NotFound(f"{path} is no longer there.", hint="Refresh the Library.")
-    return path

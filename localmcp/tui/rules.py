@@ -15,10 +15,9 @@ from localmcp.index.federation import never_changed
 from localmcp.schemas import Json
 from localmcp.tui.dialogs import PATH
 from localmcp.tui.markdown import markdown_content
-from localmcp.tui.pane import Pane, Row
 from localmcp.tui.session import Failed
 from localmcp.tui.tools import Command, Run, call_tool, form_of, start, tool_schema
-from localmcp.tui.widgets import Quiet, bar, facts, lines
+from localmcp.tui.widgets import Pane, Quiet, Row, bar, facts, lines
 
 MOST_LISTED = 1000
 NEAR = 0.3

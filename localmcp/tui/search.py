@@ -9,6 +9,7 @@ from datetime import date, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from rich.cells import cell_len
 from textual import events
 from textual.binding import Binding, BindingType
 from textual.content import Content
@@ -19,18 +20,21 @@ from localmcp.config import sample_directory
 from localmcp.errors import LocalMCPError
 from localmcp.humanize import FILTERS, counted, explanation, headings_of, parse_query_line
 from localmcp.schemas import Json
-from localmcp.tui.pane import Pane, Row
 from localmcp.tui.session import Failed, Session
 from localmcp.tui.widgets import (
     FRESHNESS,
-    Matcher,
+    DocumentKeys,
+    Pane,
     Quiet,
-    citation_text,
+    Row,
+    UseDocument,
+    bar,
+    cut,
     facts,
-    hit_title,
     lines,
     lines_of,
     look_around,
+    place_of,
     short,
 )
 from localmcp.visible_text import visible
@@ -111,7 +115,7 @@ def run_search(session: Session, asked: Asked, *, cursor: str | None = None, lim
     return Found(asked, answer.value, hits, remarks, record)
 
 
-class SearchPane(Pane):
+class SearchPane(Pane, DocumentKeys):
     PLACEHOLDER = "Search your documents"
     FOLLOWS_TOP = True
     NEED_ROW = ("read", "explain", "cite", "copy", "original", "edit", "similar", "sort")
@@ -350,10 +354,10 @@ class SearchPane(Pane):
 
     def action_filters(self, only: str = "") -> None:
         """Choose a filter from a list, or type the value of one that has no list. A value that is set is cleared."""
-        from localmcp.tui.dialogs import ChoiceScreen, ask_screen
+        from localmcp.tui.dialogs import choose
 
-        def choose(choices: dict[str, dict[str, str]]) -> None:
-            line, rows = self.line.value, list[Content | str]()
+        def propose(choices: dict[str, dict[str, str]]) -> None:
+            line, rows = self.line.value, list[tuple[str, str] | Content | str]()
             (_, filters), outcomes = parse_query_line(line), list[str]()
             for name in choices if not only else {only} & set(choices):
                 rows.append(name)
@@ -369,10 +373,9 @@ class SearchPane(Pane):
             if not rows:
                 self.type_query(f"{line} {only}:".strip())
                 return
-            screen = ChoiceScreen("Filter the search", rows, says="enter sets or clears · esc back")
-            ask_screen(self, screen, lambda index: self.type_query(outcomes[index]))
+            choose(self, "Filter the search", rows, lambda index: self.type_query(outcomes[index]))
 
-        self.ask("filters", partial(choices_for, self.session), choose)
+        self.ask("filters", partial(choices_for, self.session), propose)
 
     def action_sort(self) -> None:
         self.by_date = not self.by_date
@@ -427,31 +430,19 @@ class SearchPane(Pane):
         if self.explains and self.screen.has_class("-narrow"):
             super().action_read()
 
-    def action_cite(self) -> None:
+    def use_document(self, use: UseDocument) -> None:
         if hit := self._use():
-            self.copy(citation_text(hit["sourceTitle"], hit["citation"]), "The citation is copied.")
+            use(hit["sourceTitle"], hit["citation"], hit["freshness"])
 
     def action_copy(self) -> None:
         if hit := self._use():
             self.copy(hit["content"], f"{counted(len(hit['content'].split()), 'word')} copied.")
 
-    def action_edit(self) -> None:
-        from localmcp.tui.reader import open_in_editor
-
-        if hit := self._use():
-            open_in_editor(self, hit["citation"], hit["freshness"])
-
-    def action_original(self) -> None:
-        from localmcp.tui.reader import open_original
-
-        if hit := self._use():
-            open_original(self, hit["citation"], hit["freshness"])
-
     # ------------------------------------------------------------ the first run
 
     def action_samples(self) -> None:
         """Index the sample documents in the background; searching can begin at once."""
-        from localmcp.tui.dialogs import ChoiceScreen, ask_screen
+        from localmcp.tui.dialogs import choose
 
         def index_samples(tell: OnProgress) -> Report:
             folder = sample_directory() / "documents"
@@ -459,10 +450,9 @@ class SearchPane(Pane):
             return library.add_paths([folder], collection="samples", remember=False, progress=tell)
 
         self.session.do("Samples", index_samples)
-        rows = [Content.assemble((f" {query}  ", "bold"), (why, "$muted")) for query, why in FIRST_QUERIES]
         above = Content("They are read in the background, and what is read can be searched at once:")
-        screen = ChoiceScreen("Search the samples", rows, above, "enter searches · esc back")
-        ask_screen(self, screen, lambda index: self.type_query(FIRST_QUERIES[index][0]))
+        rows = list(FIRST_QUERIES)
+        choose(self, "Search the samples", rows, lambda index: self.type_query(rows[index][0]), above)
 
 
 def choices_for(session: Session) -> dict[str, dict[str, str]]:
@@ -476,3 +466,83 @@ def choices_for(session: Session) -> dict[str, dict[str, str]]:
     days = {f"{date.today() - timedelta(number)}": words for number, words in spans.items()}
     choices = {"collection": collections, "type": dict.fromkeys(kinds, ""), "since": days}
     return {name: values for name, values in choices.items() if values}
+
+
+# ---------------------------------------------------------------- passages
+
+
+class Matcher:
+    """Recognizes the words of a query in a text of one language, as the keyword index does."""
+
+    def __init__(self, result: Json, hit: Json) -> None:
+        """The words are those of a search with `explain`, the language is that of one of its hits."""
+        searched = [form for term in result["explain"]["terms"] for form in term["searchedAs"]]
+        self._searched = {part for phrase in searched for part in phrase.split()}
+        self._language = hit["explain"]["language"]
+        self._stems_by_run: dict[str, set[str]] = {}
+
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        """Return (start, stop) of each word that was searched for."""
+        # Stemming takes time that the first paint has not.
+        from localmcp.wording.normalize import stem, words
+
+        spans: list[tuple[int, int]] = []
+        for run in re.finditer(r"\w+", text):
+            if run[0] not in self._stems_by_run:
+                self._stems_by_run[run[0]] = {stem(word, self._language) for word in words(run[0])} & self._searched
+            spans += [run.span()] if self._stems_by_run[run[0]] else []
+        return spans
+
+
+def hit_title(number: int | None, hit: Json, matcher: Matcher, columns: int) -> Content:
+    """Return a hit in three lines: its number, score and title, its place, and the line that answers.
+
+    Without a number it is a further hit of the document above it, in two lines.
+    """
+    heading, score = headings_of(hit).rpartition(" › ")[2], (bar(hit["combinedScore"]), "$accent")
+    if number is None:
+        shown = [Content.assemble("    ", score, " ", (heading or lines_of(hit["citation"]), "$muted"))]
+    else:
+        title = " ".join(hit["sourceTitle"].split())
+        if heading and cell_len(title) + cell_len(heading) + 12 > columns:
+            title = cut(title, max(columns - cell_len(heading) - 12, columns // 2))
+        copies = f"  +{counted(len(hit['alsoIn']), 'place')}" if "alsoIn" in hit else ""
+        fresh = f"  {FRESHNESS[hit['freshness']]}" if hit["freshness"] in ("changed", "missing") else ""
+        origin = f"  {hit['origin']}, read-only" if "origin" in hit else ""
+        place, space = place_of(hit["citation"]), columns - 4 - len(copies) - len(fresh) - len(origin)
+        if cell_len(place) > space:
+            # Both ends of a path say more than its beginning.
+            ends = max(space - 1, 2)
+            place = f"{place[: ends // 3]}…{place[ends // 3 - ends :]}"
+        shown = [
+            Content.assemble((f"{number:>3} ", "$muted"), score, " ", (title, "bold"),
+                             (f" › {heading}" if heading else "", "$muted")),
+            Content.assemble("    ", (place, "$secondary"), (copies, "$muted"), (fresh, "$warning"),
+                             (origin, "$accent")),
+        ]  # fmt: skip
+    # From the sentence that answers on, or from a word that was searched for further on.
+    columns -= 4
+    start = hit.get("highlight", {}).get("start", 0)
+    text = running_text(hit["content"][start:]) or running_text(hit["content"])
+    spans = matcher.spans(text[: 10 * columns])
+    if spans and spans[0][1] > columns:
+        first = text.find(" ", max(spans[0][0] - columns // 3, 0), spans[0][0]) + 1 or spans[0][0]
+        text = f"… {text[first:]}"
+    answer = Content.styled(text[: 2 * columns], "$foreground")
+    for start, stop in matcher.spans(answer.plain):
+        answer = answer.stylize("bold $accent underline", start, stop)
+    return Content("\n").join([*shown, Content("    ") + answer])
+
+
+def running_text(text: str) -> str:
+    """Return a passage as one paragraph without headings, rules and marks, if anything is left.
+
+    Of a table, `| Flour | 400 g |` is `Flour · 400 g`.
+    """
+    shown = [line.strip() for line in text.splitlines() if line[:1] != "#" and line.strip("|:-= ")]
+    for number, line in enumerate(shown):
+        if line.endswith("|"):
+            cells = (cell.replace("\\|", "|").strip() for cell in re.split(r"(?<!\\)\|", line))
+            shown[number] = " · ".join(filter(None, cells))
+    words = " ".join(line.removeprefix("- ") for line in shown)
+    return " ".join(words.replace("**", "").split()) or " ".join(text.split())

@@ -20,15 +20,13 @@ from localmcp.schemas import list_of, without_none
 from localmcp.visible_text import visible
 
 if TYPE_CHECKING:
-    from localmcp.library.jobs import Progress, Work
+    from localmcp.library.jobs import Work
     from localmcp.storage.database import Interruption
     from localmcp.tools import Answer, CallRecord, Scope
     from localmcp.workspace import Workspace
 
-    OnProgress = Callable[[Progress | None], None]
-    """Takes the progress of work, or None for a sign of life; raises Interrupted when the work is to stop."""
-    Job = Callable[[OnProgress], Any]
-    """Long work: reports its progress by the callback, and returns its result."""
+    OnProgress = Callable[[object], None]
+    """Takes the progress of work, or a sign of life; raises Interrupted when the work is to stop."""
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -58,9 +56,12 @@ class FileChanged(Message):
     counters: dict[str, int]
 
 
-@dataclass
 class StateChanged(Message):
-    """The model is ready or cannot be used, or work in the background has moved on: the session has it."""
+    """The work in the background has moved on, or the file is open: the session has it."""
+
+
+class ModelLoaded(Message):
+    """The model is ready, or cannot be used."""
 
 
 @dataclass
@@ -72,16 +73,6 @@ class JobEnded(Message):
     error: BaseException | None
     then: Callable[[Any], object] | None = None
     """Called with the result; None: the result is a report, which is shown."""
-
-
-@dataclass(slots=True)
-class Question:
-    """A question that a widget asked and that has no answer yet."""
-
-    group: str
-    interruption: Interruption
-    asked_at: float
-    """By the monotonic clock."""
 
 
 # ---------------------------------------------------------------- the session
@@ -133,16 +124,14 @@ class Session:
         self.path = path
         self.memory = SearchMemory()
         self.model_loading = True
-        self.model_problem = ""
-        """Why there is no model; empty when there is one."""
+        self.has_model = True
+        """False once it cannot be loaded."""
         self.job = ""
         """Title of the work in the background; empty when there is none."""
-        self.progress: Progress | None = None
-        """Of the job; None until it is known."""
         self.works: list[Work] = []
         """Background work on the file, in any process."""
-        self.questions: list[Question] = []
-        """Without an answer yet, of all widgets."""
+        self.questions: dict[str, tuple[Interruption, float]] = {}
+        """Of all widgets, without an answer: group -> what stops it, and when it was asked, by the monotonic clock."""
         self._workspace: Workspace | None = None
         self._error: BaseException | None = None
         self.stops_job = threading.Event()
@@ -165,9 +154,9 @@ class Session:
                 self.workspace.embedder.get()
             except LocalMCPError as error:
                 log.warning("no model: %s", error)
-                self.model_problem = str(error)
+                self.has_model = False
             self.model_loading = False
-            self._post(StateChanged())
+            self._post(ModelLoaded())
 
         try:
             self._workspace = self._opener()
@@ -241,15 +230,13 @@ class Session:
 
         values, started, clock = without_none(arguments), time.time(), time.perf_counter()
         registry = self.workspace.registry
-        if registry.refusal is not None:
-            raise registry.refusal
         try:
             with use_scope(replace(self.scope, lean=lean)):
                 answer = registry.get(tool).call(values)
-        except LocalMCPError:
-            raise
         except Exception as error:
-            raise (registry.explain(error) or error) from error
+            if explained := registry.explain(error):
+                raise explained from error
+            raise
         return answer, CallRecord(tool, values, self.scope, started, time.perf_counter() - clock, None, answer)
 
     def keep(self, draft: CallRecord) -> None:
@@ -300,22 +287,19 @@ class Session:
 
     # ------------------------------------------------------------ work in the background
 
-    def do(self, title: str, work: Job, then: Callable[[Any], object] | None = None) -> None:
+    def do(self, title: str, work: Callable[[OnProgress], Any], then: Callable[[Any], object] | None = None) -> None:
         """Run `work` after the running job, then `then` with its result; posts `StateChanged`, `JobEnded`."""
 
-        def tell(progress: Progress | None) -> None:
+        def tell(_progress: object) -> None:
             if self.stops_job.is_set() or self._closed.is_set():
                 raise Interrupted(f"{title} was stopped.")
-            if progress is not None:
-                self.progress = progress
-                self._post(StateChanged())
 
         def run() -> None:
             with self._one_job:
                 if self._closed.is_set():
                     return
                 self.stops_job.clear()
-                self.job, self.progress = title, None
+                self.job = title
                 self._post(StateChanged())
                 result, failure = None, None
                 try:

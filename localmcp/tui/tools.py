@@ -6,7 +6,10 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, is_dataclass, replace
+from datetime import datetime
 from functools import partial
+from glob import escape
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from textual.binding import Binding, BindingType
@@ -14,13 +17,12 @@ from textual.content import Content
 
 from localmcp.errors import LocalMCPError
 from localmcp.hub.client_configuration import client_names
-from localmcp.humanize import command_line, counted, field_label, field_text, rows_of
+from localmcp.humanize import command_line, counted, field_label, field_text, rows_of, size
 from localmcp.schemas import Json, mapping_of
 from localmcp.tools import Answer
-from localmcp.tui.dialogs import ChoiceScreen, FormScreen, ask_screen, confirm
-from localmcp.tui.pane import Pane, Row
+from localmcp.tui.dialogs import PATH, FormScreen, ask_screen, choose, confirm
 from localmcp.tui.session import Session
-from localmcp.tui.widgets import bar, facts, lines, visible_content
+from localmcp.tui.widgets import Pane, Row, bar, facts, lines, short, visible_content
 
 if TYPE_CHECKING:
     from localmcp.hub.server import McpServer
@@ -77,10 +79,12 @@ def call_tool(name: str, run: Run, **fixed: Any) -> Json:
 
 
 def start(
-    pane: Pane, command: Command, finish: Callable[[Any], object], values: Mapping[str, Any] | None = None,
+    pane: Pane, command: Command, finish: Callable[[Any], object] | None, values: Mapping[str, Any] | None = None,
     failed: Callable[[LocalMCPError], object] | None = None,
 ) -> None:  # fmt: skip
     """Ask for what a command needs, show what it would change, run it after a yes, and hand its answer to `finish`.
+
+    A long command may have a report as its answer, which the app shows: `finish` is None.
 
     `values`: those of a thing that is changed. `failed` gets an error; without it, the form or the error line does.
     """
@@ -88,14 +92,16 @@ def start(
     # What needs no question is done while the form is open: the person can correct there what is wrong.
     at_once = not (command.warning or command.has_preview or command.is_long or failed)
 
+    def done(answer: Any) -> None:
+        if finish is not None:
+            finish(answer)
+
     def save(fields: Json) -> Any:
         return command.do(Run(session, fields))
 
     def show_form(schema: Json) -> None:
-        form = FormScreen(
-            command.title, schema, save if at_once else dict[str, Any], values, verb="Save" if values else "Run"
-        )
-        ask_screen(pane, form, finish if at_once else propose)
+        form = FormScreen(command.title, schema, save if at_once else dict[str, Any], values)
+        ask_screen(pane, form, done if at_once else propose)
 
     def propose(fields: Json) -> None:
         run = Run(session, fields)
@@ -112,7 +118,7 @@ def start(
         if command.is_long:
             session.do(command.title, lambda tell: command.do(replace(run, tell=tell)), finish)
         else:
-            pane.ask(command.title, partial(command.do, run), finish, failed)
+            pane.ask(command.title, partial(command.do, run), done, failed)
 
     if command.form is None:
         propose({})
@@ -227,10 +233,10 @@ class CommandPane(Pane):
             return
         commands: Sequence[Command] = row.record
         if len(commands) > 1:
-            options = [Content.assemble((f" {c.title}  ", "bold"), (c.says, "$muted")) for c in commands]
             above = row.about if self.screen.has_class("-narrow") else None
-            screen = ChoiceScreen(row.key.partition("/")[2], options, above)
-            ask_screen(self, screen, lambda number: self.run_command(row, commands[number]))
+            options = [(command.title, command.says) for command in commands]
+            title = row.key.partition("/")[2]
+            choose(self, title, options, lambda number: self.run_command(row, commands[number]), above)
         elif not commands[0].shows:
             self.run_command(row, commands[0])
         else:
@@ -248,16 +254,13 @@ class CommandPane(Pane):
         start(self, command, finish)
 
     def go_to(self, title: str) -> None:
-        """Highlight the command of that title, which shows it if it only reads; else do it."""
-        self.line.clear()
-        self.forget("rows")
+        """List the command of that title alone, which shows it if it only reads; else do it."""
         rows = [row_of(group, command) for group, some in self.COMMANDS.items() for command in some]
-        self.show_rows(rows)
-        number = next(n for n, row in enumerate(rows) if row.record[0].title == title)
-        self.list.highlighted = self.list.get_option_index(str(number))
-        self.reload()
-        if not rows[number].record[0].shows:
-            self.run_command(rows[number], rows[number].record[0])
+        row = next(row for row in rows if row.record[0].title == title)
+        self.line.value = title
+        self.show_rows([row])
+        if not row.record[0].shows:
+            self.run_command(row, row.record[0])
 
     def action_copy(self) -> None:
         """Copy the answer of a tool as JSON, else the command line that does the same, else what is said of the row."""
@@ -289,15 +292,15 @@ def _assistants(_run: Run) -> Json | str:
 
 def _connect(run: Run) -> Json:
     """Start the server once as the assistant will, then write its configuration."""
-    from localmcp.connect.configuration import ask_for_tools, find_targets, make_entry, plan_connection, write_changes
+    from localmcp.connect.configuration import ask_for_tools, find_targets, make_entry, plan_change, write_changes
 
-    launch = make_entry(str(run.session.path))
-    changes = [plan_connection(target, NAME, launch.entry) for target in find_targets(run.values["client"])]
-    tools = [] if run.dry_run else ask_for_tools(NAME, launch.entry)
+    entry, carried, _ = make_entry(str(run.session.path))
+    changes = [plan_change(target, NAME, entry) for target in find_targets(run.values["client"])]
+    tools = [] if run.dry_run else ask_for_tools(NAME, entry)
     files = write_changes(changes, dry_run=run.dry_run)
-    command = command_line(launch.entry["command"], *launch.entry["args"])
+    command = command_line(entry["command"], *entry["args"])
     entries = [{"file": file["path"], "entry": file["action"]} for file in files]
-    shown = {"files": entries, "command": command, "variables": launch.carried}
+    shown = {"files": entries, "command": command, "variables": carried}
     if run.dry_run:
         return shown
     copies = [file["backup"] for file in files if file["backup"]]
@@ -442,3 +445,146 @@ class ToolsPane(CommandPane):
             self.uncover_reader()
 
         start(self, command, finish, failed=finish)
+
+
+# ---------------------------------------------------------------- file
+
+
+def _status(run: Run) -> Json | str:
+    if not run.session.exists:
+        return "There is no file yet. Begin with: localmcp add FOLDER"
+    settings = run.session.workspace.settings
+    about = {"path": str(run.session.path), "readOnly": run.session.why_read_only(), "model": settings.model}
+    return {**about, **run.session.read("get_stats")}
+
+
+def _examine(run: Run) -> Content:
+    """Run every check, and return the report: what is wrong comes first."""
+    from localmcp.doctor import examination
+
+    checks = run.session.look(examination.run_checks)
+    problems = sum(check.status != "ok" for check in checks)
+    parts = [Content.styled(counted(problems, "problem") if problems else "all well", "bold")]
+    for check in sorted(checks, key=lambda check: check.status == "ok"):
+        mark = {"ok": ("✓ ", "$success"), "warn": ("! ", "$warning"), "fail": ("✗ ", "$error")}[check.status]
+        fix = (f"\n  $ {check.fix}" if check.fix else "", "$accent")
+        parts.append(Content.assemble(mark, (f"{check.name}  ", "bold"), check.says, fix))
+    return lines(*parts)
+
+
+def _back_up(run: Run) -> Any:
+    from localmcp.doctor.backups import back_up
+
+    return back_up(run.session.workspace.database)
+
+
+def _verify(path: str, _run: Run) -> Json | Content:
+    from localmcp.packs.pack import verify
+
+    report = verify(Path(path))
+    if report.problems:
+        return Content.styled("\n".join(f"✗ {problem}" for problem in report.problems), "$error")
+    about = asdict(report.manifest) if report.manifest else {}
+    return {"path": report.path, "sound": True, "counts": report.counts, "notes": report.notes, **about}
+
+
+def _restore(path: str, run: Run) -> Any:
+    from localmcp.doctor.backups import restore
+
+    return restore(run.session.path, Path(path))
+
+
+def backups_of(session: Session) -> list[Row]:
+    """Return the backups beside the file, the latest first."""
+    file, rows = session.path, list[Row]()
+    for copy in sorted(file.parent.glob(f"{escape(file.stem)}-*-[0-9]*-[0-9]*{escape(file.suffix)}"), reverse=True):
+        path, length = str(copy), size(copy.stat().st_size)
+        when = f"{datetime.fromtimestamp(copy.stat().st_mtime):%Y-%m-%d %H:%M}"
+        title, about = Content(f"{when}  {length}"), Content(f"{short(path)}\n\n{length}, made {when}")
+        verify, restore = command_line("localmcp", "verify", path), command_line("localmcp", "restore", path)
+        check = Command("Check it", "Reads every page and row.", partial(_verify, path), verify, is_long=True)
+        warning = f"The file gets the content of {copy.name}; what is in it now is kept beside it."
+        put_back = Command("Restore it", warning, partial(_restore, path), restore, warning=warning, is_long=True)
+        rows.append(thing("Backups", path, title, about, check, put_back))
+    return rows
+
+
+def _pack(run: Run) -> str:
+    from localmcp.packs.pack import PackOptions, write_pack
+
+    collection, target = run.values.get("collection"), Path(run.values["file"]).expanduser().absolute()
+    run.session.workspace.library.make_vectors(collection=collection, progress=run.tell)
+    options = PackOptions((collection,) if collection else None, run.values.get("title", ""))
+    counts = write_pack(run.session.workspace.database, target, options, lambda _step: run.tell(None)).counts
+    holds = f"{counted(counts['sources'], 'document')}, {counted(counts['chunks'], 'passage')}"
+    return f"Wrote {target} ({size(target.stat().st_size)}): {holds}"
+
+
+def _mount(run: Run) -> str:
+    entry = run.session.workspace.mounts.mount(Path(run.values["file"]))
+    return f"{entry.path} is searched together with yours, as {entry.name}."
+
+
+def _merge(run: Run) -> Any:
+    workspace = run.session.workspace
+    merging = workspace.merging(lambda tool, arguments: workspace.registry.call(tool, arguments, run.session.scope))
+    return merging.run(Path(run.values["file"]), dry_run=run.dry_run, say=lambda _report: run.tell(None))
+
+
+def _unmount(name: str, run: Run) -> str:
+    return f"Unmounted {run.session.workspace.mounts.unmount(name).name}"
+
+
+def mounts_of(session: Session) -> list[Row]:
+    """Return the files that are searched together with this one."""
+    rows: list[Row] = []
+    for mount in session.workspace.mounts.described():
+        name, path, problem = str(mount["name"]), str(mount["path"]), mount.get("problem")
+        holds = f"{counted(mount.get('sources') or 0, 'document')}, {counted(mount.get('chunks') or 0, 'passage')}"
+        state = Content.styled(f"✗ {problem}", "$error") if problem else Content(holds)
+        mark = ("✗ ", "$error") if problem else ("● ", "$success")
+        about = lines(short(path), "", state, "", f"Search only there:  collection:mount:{name}")
+        shell = command_line("localmcp", "unmount", name)
+        unmount = Command("Unmount it", "It is no longer searched.", partial(_unmount, name), shell)
+        check = Command("Check it", "", partial(_verify, path), command_line("localmcp", "verify", path), is_long=True)
+        title = Content.assemble(mark, f"{name}  {problem or 'mounted'}")
+        rows.append(thing("Packs", name, title, about, unmount, check))
+    return rows
+
+
+FILE_COMMANDS = {
+    "This file": (
+        Command("Size, contents, model", "What is in the file, in which languages, and what takes the space.",
+                _status, "localmcp status", shows=True),
+    ),
+    "Checks": (
+        Command("Check the file and this machine", "The file, the model, the configuration; each problem with the "
+                "command that repairs it.", _examine, "localmcp doctor", shows=True),
+    ),
+    "Backups": (
+        Command("Make a backup", "A checked copy beside the file, named by the time.", _back_up, "localmcp backup",
+                is_long=True),
+    ),
+    "Packs": (
+        Command("Give a pack away", "One file with documents and vectors, without keys, log and your folders.", _pack,
+                "localmcp pack FILE", form_of(
+                    file={"title": "New file", "description": "Its path, such as ~/team.localmcp"},
+                    title={"optional": True}, collection={"title": "Only collection", "optional": True},
+                ), is_long=True),
+        Command("Mount a pack", "It stays where it is, read-only, and is searched together with yours.", _mount,
+                "localmcp mount FILE", form_of(file=PATH)),
+        Command("Merge another file", "Its documents, quick starts and rules come into yours.", _merge,
+                "localmcp merge FILE", form_of(file=PATH), has_preview=True, is_long=True),
+    ),
+}  # fmt: skip
+
+
+class FilePane(CommandPane):
+    LIST_TITLE = "File"
+    COMMANDS = FILE_COMMANDS
+    THINGS = {"Backups": backups_of, "Packs": mounts_of}
+    HELP = """\
+    What is done to the file as a whole: checks with what repairs it, backups, packs to give away, other files beside
+    it. enter runs what is highlighted; what changes something is shown or asked first. y copies the command line that
+    does the same.
+    """

@@ -1,37 +1,39 @@
-"""What panes and dialogs are made of: questions that run in threads, text that is safe to draw, lists, a reader."""
+"""What all is made of: questions that run in threads, text that is safe to draw, lists, and the base of the panes."""
 
 from __future__ import annotations
 
 import logging
 import os
-import re
+import shlex
+import shutil
+import subprocess
+import sys
 import time
-from collections.abc import Callable
-from dataclasses import fields, is_dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import partial
-from inspect import isawaitable
 from itertools import accumulate
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
-from rich.cells import cell_len
-from textual import events
-from textual.app import ComposeResult
+from textual import events, on
+from textual.app import ComposeResult, SuspendNotSupported
 from textual.binding import Binding, BindingType
-from textual.containers import VerticalScroll
+from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content, Span
 from textual.getters import query_one
 from textual.message import Message
 from textual.message_pump import MessagePump
+from textual.timer import Timer
 from textual.visual import Visual
 from textual.widget import Widget
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
-from localmcp.errors import Interrupted, LocalMCPError
-from localmcp.humanize import counted, headings_of
+from localmcp.errors import Interrupted, LocalMCPError, NotFound, Unavailable
 from localmcp.schemas import Json
-from localmcp.tui.session import Failed, Question, Session
-from localmcp.visible_text import visible
+from localmcp.tui.session import Failed, Session
+from localmcp.visible_text import invisible, visible
 
 if TYPE_CHECKING:
     from localmcp.library.lists import Inventory
@@ -66,10 +68,9 @@ class Asking(ErrorGuard, Widget):
         """The session of the app."""
         return cast(Any, self.app).session
 
-    def question(self, group: str) -> Question | None:
-        """Return the question of a group that has no answer yet."""
-        name = f"{id(self)}:{group}"
-        return next((question for question in self.session.questions if question.group == name), None)
+    def is_asking(self, group: str) -> bool:
+        """Return whether a question of a group has no answer yet."""
+        return f"{id(self)}:{group}" in self.session.questions
 
     def ask(
         self, group: str, work: Callable[[], T], then: Callable[[T], object],
@@ -88,7 +89,7 @@ class Asking(ErrorGuard, Widget):
         def answer() -> None:
             show, result = cast("Callable[[Any], object]", then), cast(Any, None)
             try:
-                with question.interruption:
+                with interruption:
                     result = visible_value(work())
             except Exception as error:
                 log.debug("a question failed", exc_info=True)
@@ -96,21 +97,19 @@ class Asking(ErrorGuard, Widget):
                 if failed is not None and isinstance(error, LocalMCPError):
                     error.message, error.hint = visible_value(error.message), visible_value(error.hint)
                     show = failed
-            if not question.interruption.stopped and self.is_attached:
+            if not interruption.stopped and self.is_attached:
                 self.call_later(hand_over, show, result)
 
-        async def hand_over(show: Callable[[Any], object], result: Any) -> None:
+        def hand_over(show: Callable[[Any], object], result: Any) -> None:
             # A later question may have taken its place.
-            if question in self.session.questions:
-                self.session.questions.remove(question)
-                shown = show(result)
-                if isawaitable(shown):
-                    await shown
+            if self.session.questions.get(name, (None,))[0] is interruption:
+                del self.session.questions[name]
+                show(result)
 
         self.forget(group)
-        question = Question(f"{id(self)}:{group}", Interruption(), time.monotonic())
-        self.session.questions.append(question)
-        self.run_worker(answer, thread=True, exclusive=True, group=question.group, exit_on_error=False)
+        name, interruption = f"{id(self)}:{group}", Interruption()
+        self.session.questions[name] = interruption, time.monotonic()
+        self.run_worker(answer, thread=True, exclusive=True, group=name, exit_on_error=False)
 
     def look(self, group: str, work: Callable[[Workspace], T], then: Callable[[T], object]) -> None:
         """Ask the workspace in the person's scope, without a line in the log of calls."""
@@ -118,9 +117,8 @@ class Asking(ErrorGuard, Widget):
 
     def forget(self, group: str) -> None:
         """Stop the question of a group, and drop its answer."""
-        if question := self.question(group):
-            self.session.questions.remove(question)
-            question.interruption.stop()
+        if question := self.session.questions.pop(f"{id(self)}:{group}", None):
+            question[0].stop()
 
     def copy(self, text: str, message: str) -> None:
         """Put a text onto the clipboard, and say so."""
@@ -129,10 +127,10 @@ class Asking(ErrorGuard, Widget):
 
     def on_unmount(self) -> None:
         """Stop every question of a widget that is gone."""
-        for question in [*self.session.questions]:
-            if question.group.startswith(f"{id(self)}:"):
-                self.session.questions.remove(question)
-                question.interruption.stop()
+        for name in [*self.session.questions]:
+            group = name.removeprefix(f"{id(self)}:")
+            if group != name:
+                self.forget(group)
 
 
 # ---------------------------------------------------------------- safe text
@@ -228,6 +226,9 @@ class Reader(VerticalScroll):
     def compose(self) -> ComposeResult:
         yield Static()
 
+    def on_mount(self) -> None:
+        self.app.theme_changed_signal.subscribe(self, lambda _: self.on_resize())
+
     @property
     def text(self) -> Content:
         """What it shows."""
@@ -250,7 +251,7 @@ class Reader(VerticalScroll):
         return max(self.static.size.width, 30)
 
     def on_resize(self) -> None:
-        """Break the lines anew."""
+        """Break the lines anew, or draw them in the colors of another theme."""
         if self._draw is not None:
             self.static.update(self._draw(self.columns))
 
@@ -258,29 +259,6 @@ class Reader(VerticalScroll):
 # ---------------------------------------------------------------- passages
 
 FRESHNESS = {"fresh": "as it was read", "changed": "✎ changed since", "missing": "○ file is gone"}
-
-
-class Matcher:
-    """Recognizes the words of a query in a text of one language, as the keyword index does."""
-
-    def __init__(self, result: Json, hit: Json) -> None:
-        """The words are those of a search with `explain`, the language is that of one of its hits."""
-        searched = [form for term in result["explain"]["terms"] for form in term["searchedAs"]]
-        self._searched = {part for phrase in searched for part in phrase.split()}
-        self._language = hit["explain"]["language"]
-        self._stems_by_run: dict[str, set[str]] = {}
-
-    def spans(self, text: str) -> list[tuple[int, int]]:
-        """Return (start, stop) of each word that was searched for."""
-        # Stemming takes time that the first paint has not.
-        from localmcp.wording.normalize import stem, words
-
-        spans: list[tuple[int, int]] = []
-        for run in re.finditer(r"\w+", text):
-            if run[0] not in self._stems_by_run:
-                self._stems_by_run[run[0]] = {stem(word, self._language) for word in words(run[0])} & self._searched
-            spans += [run.span()] if self._stems_by_run[run[0]] else []
-        return spans
 
 
 def look_around(workspace: Workspace, chunk_id: str, window: int) -> Json:
@@ -310,66 +288,6 @@ def database_of(workspace: Workspace, origin: str | None) -> Database:
     from localmcp.index.federation import Wanted
 
     return next(workspace.federation.look(lambda index, _: index.database, origin, Wanted()))
-
-
-# ---------------------------------------------------------------- lines of a list
-
-
-def hit_title(number: int | None, hit: Json, matcher: Matcher, columns: int) -> Content:
-    """Return a hit in three lines: its number, score and title, its place, and the line that answers.
-
-    Without a number it is a further hit of the document above it, in two lines.
-    """
-    heading, score = headings_of(hit).rpartition(" › ")[2], (bar(hit["combinedScore"]), "$accent")
-    if number is None:
-        shown = [Content.assemble("    ", score, " ", (heading or lines_of(hit["citation"]), "$muted"))]
-    else:
-        title = " ".join(hit["sourceTitle"].split())
-        if heading and cell_len(title) + cell_len(heading) + 12 > columns:
-            title = cut(title, max(columns - cell_len(heading) - 12, columns // 2))
-        copies = f"  +{counted(len(hit['alsoIn']), 'place')}" if "alsoIn" in hit else ""
-        fresh = f"  {FRESHNESS[hit['freshness']]}" if hit["freshness"] in ("changed", "missing") else ""
-        origin = f"  {hit['origin']}, read-only" if "origin" in hit else ""
-        place, space = place_of(hit["citation"]), columns - 4 - len(copies) - len(fresh) - len(origin)
-        if cell_len(place) > space:
-            # Both ends of a path say more than its beginning.
-            ends = max(space - 1, 2)
-            place = f"{place[: ends // 3]}…{place[ends // 3 - ends :]}"
-        shown = [
-            Content.assemble((f"{number:>3} ", "$muted"), score, " ", (title, "bold"),
-                             (f" › {heading}" if heading else "", "$muted")),
-            Content.assemble("    ", (place, "$secondary"), (copies, "$muted"), (fresh, "$warning"),
-                             (origin, "$accent")),
-        ]  # fmt: skip
-    # From the sentence that answers on, or from a word that was searched for further on.
-    columns -= 4
-    start = hit.get("highlight", {}).get("start", 0)
-    text = running_text(hit["content"][start:]) or running_text(hit["content"])
-    spans = matcher.spans(text[: 10 * columns])
-    if spans and spans[0][1] > columns:
-        first = text.find(" ", max(spans[0][0] - columns // 3, 0), spans[0][0]) + 1 or spans[0][0]
-        text = f"… {text[first:]}"
-    answer = Content.styled(text[: 2 * columns], "$foreground")
-    for start, stop in matcher.spans(answer.plain):
-        answer = answer.stylize("bold $accent underline", start, stop)
-    return Content("\n").join([*shown, Content("    ") + answer])
-
-
-def running_text(text: str) -> str:
-    """Return a passage as one paragraph without headings, rules and marks, if anything is left.
-
-    Of a table, `| Flour | 400 g |` is `Flour · 400 g`.
-    """
-    shown = [line.strip() for line in text.splitlines() if line[:1] != "#" and line.strip("|:-= ")]
-    for number, line in enumerate(shown):
-        if line.endswith("|"):
-            cells = (cell.replace("\\|", "|").strip() for cell in re.split(r"(?<!\\)\|", line))
-            shown[number] = " · ".join(filter(None, cells))
-    words = " ".join(line.removeprefix("- ") for line in shown)
-    return " ".join(words.replace("**", "").split()) or " ".join(text.split())
-
-
-# ---------------------------------------------------------------- pieces
 
 
 def bar(score: float, width: int = 5) -> str:
@@ -410,3 +328,305 @@ def citation_text(title: str, citation: Json) -> str:
     """Return what `y` copies: `Boiler manual › Faults (docs/boiler.md:12)`."""
     headings = [heading for heading in citation.get("heading", "").split(" › ") if heading and heading != title]
     return f"{' › '.join([title, *headings])} ({citation['label']})"
+
+
+# ---------------------------------------------------------------- the document of what is shown
+
+PLACES = {
+    "+{line} {path}": "vi vim nvim view nano emacs emacsclient micro kak joe",
+    "--goto {path}:{line}": "code codium code-insiders cursor windsurf",
+    "{path}:{line}": "hx helix subl zed",
+}
+"""How editors are told a line -> their programs; any other gets the path alone."""
+PROGRAMS = {
+    *".appimage .bat .cmd .com .command .cpl .desktop .exe .hta .jar .js .jse .lnk .msi .ps1 .py .pyw .reg".split(),
+    *".scr .scpt .sh .terminal .url .vb .vbe .vbs .webloc .wsf .wsh".split(),
+}
+"""Endings of files that some system runs, or that lead elsewhere, when they are opened."""
+
+
+UseDocument = Callable[[str, Json, str], object]
+"""Takes the title of a document, a citation of it, and its freshness."""
+
+
+class DocumentKeys(Asking):
+    """A widget with keys for the document of what it shows: cite it, open it in an editor or in its program."""
+
+    def use_document(self, use: UseDocument) -> None:
+        """Hand over the document, if there is one."""
+        raise NotImplementedError
+
+    def action_cite(self) -> None:
+        def copy(title: str, citation: Json, _freshness: str) -> None:
+            self.copy(citation_text(title, citation), "The citation is copied.")
+
+        self.use_document(copy)
+
+    def action_edit(self) -> None:
+        self.use_document(lambda _, citation, freshness: open_in_editor(self, citation, freshness))
+
+    def action_original(self) -> None:
+        def open_it(_title: str, citation: Json, freshness: str) -> None:
+            self.ask("original", partial(open_original, citation, freshness), tell)
+
+        def tell(name: str) -> None:
+            self.app.notify(f"Opened {name}.")
+
+        self.use_document(open_it)
+
+
+def open_in_editor(widget: Widget, citation: Json, freshness: str) -> None:
+    """Suspend the TUI and start what VISUAL or EDITOR say; the error line shows why that fails."""
+    named = (os.environ.get(name, "").strip() for name in ("VISUAL", "EDITOR"))
+    editor = next(filter(None, named), "") or ("notepad" if sys.platform == "win32" else "vi")
+    try:
+        path = _existing(citation, freshness)
+        if Path(path).suffix.lower() in (".pdf", ".docx", ".pptx", ".xlsx", ".epub", ".zip"):
+            raise NotFound(f"{path} is not a text file; an editor cannot show it.", hint="Press o to open it.")
+        words = shlex.split(editor, posix=os.name == "posix")
+        name = Path(words[0]).stem.lower()
+        form = next((form for form, names in PLACES.items() if name in names.split()), "{path}")
+        with widget.app.suspend():
+            places = [part.format(path=path, line=citation["startLine"]) for part in form.split()]
+            subprocess.run([*words, *places], check=False)
+    except LocalMCPError as error:
+        widget.app.post_message(Failed(error))
+    except (OSError, ValueError, SuspendNotSupported) as error:
+        hint = "Set EDITOR to one that is installed."
+        widget.app.post_message(Failed(Unavailable(f"The editor '{editor}' cannot be started: {error}", hint=hint)))
+
+
+def open_original(citation: Json, freshness: str) -> str:
+    """Open the file in the program that the system has for it, a PDF at its page where the viewer takes one.
+
+    Returns its name. Raises NotFound if there is none to open, Unavailable if the program does not start.
+    """
+    path = _existing(citation, freshness)
+    if Path(path).suffix.lower() in PROGRAMS:
+        raise NotFound(f"{path} might run as a program when it is opened.", hint="Press e to see it in the editor.")
+    try:
+        if sys.platform == "win32":
+            os.startfile(path)
+        else:
+            command, nothing = viewer_command(path, citation.get("startPage")), subprocess.DEVNULL
+            subprocess.Popen(command, start_new_session=True, stdin=nothing, stdout=nothing, stderr=nothing)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise Unavailable(f"{path} cannot be opened: {error}", hint="The key e opens the editor.") from error
+    return os.path.basename(path)
+
+
+def viewer_command(path: str, page: int | None) -> list[str]:
+    """Return the command line that opens a file; of a PDF at its page, if the viewer that is set for them takes one."""
+    if sys.platform == "darwin":
+        return ["open", path]
+    if page is not None and path.lower().endswith(".pdf") and shutil.which("xdg-mime"):
+        query = ["xdg-mime", "query", "default", "application/pdf"]
+        default = subprocess.run(query, capture_output=True, text=True, check=False, timeout=5).stdout.lower()
+        options = {"evince": "--page-index", "atril": "--page-index", "okular": "--page", "zathura": "--page"}
+        for viewer, option in options.items():
+            if viewer in default and shutil.which(viewer):
+                return [viewer, f"{option}={page}", path]
+    return ["xdg-open", path]
+
+
+def real_path(shown: str) -> str:
+    """Return the path of a file or folder that an answer shows, with signs for the control characters in its name."""
+    return shown if os.path.exists(shown) else invisible(shown)
+
+
+def _existing(citation: Json, freshness: str) -> str:
+    """Return the path, if it is a file of this machine.
+
+    Raises:
+        NotFound: says why it cannot be opened.
+    """
+    path = citation.get("path")
+    if path is None:
+        raise NotFound("This text came from no file.")
+    if freshness == "unverifiable":
+        raise NotFound(f"{path} is a path of another machine, or the file was not adopted.")
+    path = real_path(path)
+    if freshness == "missing" or not os.path.isfile(path):
+        raise NotFound(f"{path} is no longer there.", hint="Refresh the Library.")
+    return path
+
+
+# ---------------------------------------------------------------- the panes
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row of a list, and what is shown beside it."""
+
+    key: str
+    """Tells it from all others, also after a reload."""
+    title: Content
+    about: Content = field(default_factory=lambda: Content(""))
+    group: str = ""
+    """The heading above it and its neighbors of that group."""
+    record: Any = field(default=None, compare=False)
+    """What it represents."""
+
+
+class Pane(Vertical, Asking):
+    """A line to type into, the rows that fit, and the reader; on a narrow screen the reader takes the list's place."""
+
+    LIST_TITLE: ClassVar[str] = ""
+    PLACEHOLDER: ClassVar[str] = ""
+    FOLLOWS_TOP: ClassVar[bool] = False
+    """Whether the first row stays highlighted when another becomes the first."""
+    NEED_ROW: ClassVar[tuple[str, ...]] = ("copy",)
+    """Actions on the highlighted row."""
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("down,escape", "list", "List")]
+
+    stale = True
+    """Whether it must be reloaded when it comes to the front."""
+    rows: Sequence[Row] = ()
+    _rows_are_for: str | None = None
+    """The text that they answer; None at first."""
+    _typing: Timer | None = None
+    line = query_one("#line", Input)
+    list = query_one("#list", Choices)
+    reader = query_one("#reader", Reader)
+
+    def compose(self) -> ComposeResult:
+        yield TextLine(placeholder=self.PLACEHOLDER, classes="framed", id="line")
+        yield Static(id="chips")
+        with Horizontal(classes="split"):
+            yield Choices(classes="framed left", id="list")
+            yield Reader(classes="framed right", id="reader")
+
+    @property
+    def text(self) -> str:
+        """The typed text."""
+        return self.line.value.strip()
+
+    @property
+    def chosen(self) -> Row | None:
+        """The row that is highlighted."""
+        option = self.list.highlighted_option if self.rows else None
+        return self.rows[int(option.id)] if option is not None and option.id else None
+
+    # ------------------------------------------------------------ coming to the front
+
+    def come_to_front(self) -> None:
+        """Reload the pane if it is stale, and take the focus."""
+        if self.stale:
+            self.stale = False
+            self.reload()
+        self.focus_first()
+
+    def file_changed(self, counters: dict[str, int]) -> None:
+        """Reload, since the file changed; called for the pane in front, while the others become stale."""
+        self.reload()
+
+    def reload(self) -> None:
+        """Show what fits the text now."""
+        if self.session.is_open:
+            text = self.text
+            self.ask("rows", lambda: self.find(text), self.show_rows)
+
+    def find(self, text: str) -> Sequence[Row]:
+        """Return what fits the text; for a thread that may wait."""
+        return ()
+
+    @on(Input.Changed, "#line")
+    def typed(self) -> None:
+        """Reload once the person pauses; the question before is stopped, and its error is over."""
+        if self._typing:
+            self._typing.stop()
+        self.app.post_message(Failed(None))
+        self.forget("rows")
+        self._typing = self.set_timer(0.03, self.reload)
+
+    @on(Input.Submitted, "#line")
+    def submitted(self) -> None:
+        self.action_list()
+
+    # ------------------------------------------------------------ focus and keys
+
+    def focus_first(self) -> None:
+        """Put the focus where the person most likely begins."""
+        self.action_list()
+
+    def action_list(self) -> None:
+        """Focus the list, so that letters are keys; where a narrow screen hides it, the words in its place."""
+        self.remove_class("-reading")
+        is_hidden = self.has_class("-nothing") and self.screen.has_class("-narrow")
+        self.call_after_refresh((self.reader if is_hidden else self.list).focus)
+
+    def action_read(self) -> None:
+        """Go to the text beside the list."""
+        self.add_class("-reading")
+        self.call_after_refresh(self.reader.focus)
+
+    def uncover_reader(self) -> None:
+        """Show the text in the list's place where a narrow screen has no room for both."""
+        if self.screen.has_class("-narrow"):
+            self.action_read()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Offer what is done to a row only where there is one, and the way to the list only beside it."""
+        if action == "list":
+            focused = self.screen.focused
+            return focused is self.line or (focused is self.reader and not self.has_class("-nothing"))
+        return self.chosen is not None if action in self.NEED_ROW else True
+
+    # ------------------------------------------------------------ rows
+
+    def show_rows(self, rows: Sequence[Row]) -> None:
+        """Put rows into the list; the one that was highlighted stays so if it is still there.
+
+        If it was removed, the one in its place is highlighted; after other words the first.
+        """
+        text = self.text
+        if (list(rows), text) == (list(self.rows), self._rows_are_for):
+            return
+        place, is_same_text, had_rows = self.list.highlighted or 0, text == self._rows_are_for, bool(self.rows)
+        keeps = (is_same_text or not text) and not (self.FOLLOWS_TOP and place == 0)
+        key = self.chosen.key if self.chosen is not None and keeps else None
+        self.rows, self._rows_are_for = rows, text
+        options: list[Option] = []
+        for number, row in enumerate(rows):
+            if row.group and (number == 0 or rows[number - 1].group != row.group):
+                options.append(list_option(row.group, ""))
+            options.append(list_option(row.title, str(number)))
+        with self.prevent(OptionList.OptionHighlighted):
+            self.list.set_options(options)
+            places = [n for n, option in enumerate(options) if not option.disabled]
+            same = [n for n in places if rows[int(options[n].id or 0)].key == key]
+            behind = [n for n in places if n >= place] or places[-1:] if key and is_same_text else []
+            self.list.highlighted = next(iter(same or behind or places), None)
+        self.list.border_title = self.LIST_TITLE
+        self.list.border_subtitle = f"{len(rows):,}" if rows else ""
+        if self.has_class("-nothing") == bool(rows):
+            self.set_class(not rows, "-nothing")
+            if self.screen.focused in (self.list, self.reader):
+                self.action_list()
+        if had_rows != bool(rows):
+            self.refresh_bindings()
+        self.highlighted()
+
+    @on(OptionList.OptionHighlighted, "#list")
+    def highlighted(self) -> None:
+        """Show the highlighted row beside the list; without any, what belongs there."""
+        if self.chosen is not None:
+            self.show_row(self.chosen)
+        else:
+            self.reader.show("", Content.from_markup(self.nothing()))
+
+    def show_row(self, row: Row) -> None:
+        """Show a row beside the list."""
+        self.reader.show(self.LIST_TITLE, row.about)
+
+    def nothing(self) -> str:
+        """Return what to say of an empty list, as the program's own markup: what belongs here, and how to add it."""
+        return ""
+
+    @on(OptionList.OptionSelected, "#list")
+    def selected(self) -> None:
+        self.action_open()
+
+    def action_open(self) -> None:
+        """Enter: read the row."""
+        self.action_read()

@@ -22,7 +22,7 @@ from tui_driver import RunningTui, open_tui  # noqa: E402
 from localmcp.config import Settings  # noqa: E402
 from localmcp.doctor.examination import run_checks  # noqa: E402
 from localmcp.tools import Scope  # noqa: E402
-from localmcp.tui.pane import Pane  # noqa: E402
+from localmcp.tui.widgets import Pane  # noqa: E402
 
 MOST_KEYS = 20
 

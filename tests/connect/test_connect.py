@@ -17,7 +17,7 @@ from clients import Run, run_command, write
 from localmcp.cli.program import execute
 from localmcp.cli.session import Session
 from localmcp.config import config_directory, servers_file
-from localmcp.connect.configuration import Change, find_targets, plan_connection, plan_removal, write_changes
+from localmcp.connect.configuration import Change, find_targets, plan_change, write_changes
 from localmcp.errors import ConfigurationError, InvalidInput
 from localmcp.hub import client_configuration
 from localmcp.hub.client_configuration import ClientFile, read_document
@@ -191,21 +191,21 @@ def test_a_file_with_comments_is_left_alone_and_its_block_is_printed(home: Path,
 def test_order_indentation_and_line_ends_of_json_stay(tmp_path: Path) -> None:
     text = '\ufeff{\r\n\t"z": 1.5,\r\n\t"a": "ü",\r\n\t"mcpServers": {\r\n\t\t"time": {}\r\n\t}\r\n}\r\n'
     path = write(tmp_path / "mcp.json", text)
-    write_change(plan_connection(file_target(path), "localmcp", ENTRY))
+    write_change(plan_change(file_target(path), "localmcp", ENTRY))
     changed = path.read_bytes().decode()
     assert read(path)["mcpServers"]["localmcp"] == ENTRY
     assert "\n" not in changed.replace("\r\n", "") and changed.startswith(text.split("{}")[0])
-    write_change(plan_removal(file_target(path), "localmcp"))
+    write_change(plan_change(file_target(path), "localmcp", None))
     assert path.read_bytes().decode() == text
 
 
 def test_comments_and_order_of_toml_stay(tmp_path: Path) -> None:
     text = '# mine\nmodel = "o4"  # which\n\n[mcp_servers.time]\ncommand = "uvx"\n\n[profiles.x]\na = 1\n'
     path = write(tmp_path / "config.toml", text)
-    write_change(plan_connection(file_target(path), "localmcp", ENTRY))
+    write_change(plan_change(file_target(path), "localmcp", ENTRY))
     assert read(path)["mcp_servers"] == {"time": {"command": "uvx"}, "localmcp": ENTRY}
     assert all(line in path.read_text() for line in text.splitlines())
-    write_change(plan_removal(file_target(path), "localmcp"))
+    write_change(plan_change(file_target(path), "localmcp", None))
     assert read(path) == tomllib.loads(text)
     assert "# mine" in path.read_text() and "# which" in path.read_text()
 
@@ -216,7 +216,7 @@ ENTRY = {"command": "/x/python", "args": ["-m", "localmcp", "serve"], "env": {"P
 def test_what_a_person_added_to_the_entry_stays(tmp_path: Path) -> None:
     old = {"command": "localmcp", "args": ["serve"], "env": {"MINE": "1"}, "alwaysAllow": ["search"]}
     path = write(tmp_path / "mcp.json", {"mcpServers": {"localmcp": old}})
-    change = plan_connection(file_target(path), "localmcp", ENTRY)
+    change = plan_change(file_target(path), "localmcp", ENTRY)
     write_change(change)
     assert change.action == "updated"
     assert read(path)["mcpServers"]["localmcp"] == {
@@ -229,8 +229,8 @@ def test_what_a_person_added_to_the_entry_stays(tmp_path: Path) -> None:
 def test_another_program_of_that_name_is_left_alone(tmp_path: Path) -> None:
     path = write(tmp_path / "mcp.json", {"mcpServers": {"localmcp": TIME}})
     for plan in (
-        lambda: plan_connection(file_target(path), "localmcp", ENTRY),
-        lambda: plan_removal(file_target(path), "localmcp"),
+        lambda: plan_change(file_target(path), "localmcp", ENTRY),
+        lambda: plan_change(file_target(path), "localmcp", None),
     ):
         with pytest.raises(InvalidInput, match="another program") as caught:
             plan()
@@ -278,7 +278,7 @@ def test_a_link_stays_one_and_the_file_behind_it_keeps_its_rights(home: Path, ru
 
 def test_a_file_changed_meanwhile_is_not_overwritten(tmp_path: Path) -> None:
     path = write(tmp_path / "mcp.json", {"mcpServers": {}})
-    change = plan_connection(file_target(path), "localmcp", ENTRY)
+    change = plan_change(file_target(path), "localmcp", ENTRY)
     write(path, {"mcpServers": {"time": TIME}})
     with pytest.raises(ConfigurationError, match="meanwhile"):
         write_change(change)

@@ -144,8 +144,8 @@ def test_what_is_made_from_the_documents_is_made_again_after_a_copy(damage: str,
     name, statements = DAMAGE[damage]
     change(workspace, *statements)
     assert problems(workspace)[name].fix == "localmcp doctor --fix"
-    repaired = repair(workspace.database)
-    assert repaired.backup is not None and repaired.backup.exists()
+    copy, _ = repair(workspace.database)
+    assert copy is not None and copy.exists()
     workspace.library.refresh()
     assert disagreements(workspace.database) == []
     assert problems(workspace) == {}
@@ -168,8 +168,7 @@ def test_a_damaged_index_of_quick_starts_is_made_again(workspace: Workspace) -> 
 
 
 def test_mending_a_sound_file_changes_nothing_and_makes_no_copy(workspace: Workspace) -> None:
-    repaired = repair(workspace.database)
-    assert repaired.backup is None
+    assert repair(workspace.database)[0] is None
     assert not list(workspace.database.path.parent.glob("*before-repair*"))
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
+import threading
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from folders import write
@@ -16,7 +18,6 @@ from localmcp.config import config_directory, state_directory
 from localmcp.index.vector_queue import Lease, is_alive
 from localmcp.library import jobs
 from localmcp.library.jobs import Work
-from localmcp.tui.app import work_words
 from localmcp.workspace import Workspace
 
 ECHO = {"name": "echo", "description": "Say it again.", "inputSchema": {"type": "object", "properties": {}}}
@@ -123,19 +124,28 @@ async def test_work_of_another_process_is_in_the_strip_until_it_ends(
         await tui.until(lambda: "Making vectors" not in tui.text(), "its end")
 
 
-async def test_leaving_asks_only_while_something_would_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_work_is_stopped_by_a_key_and_leaving_asks_only_while_something_would_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     works = [Work("meaning", 0, 900, 9, os.getppid())]
     monkeypatch.setattr(jobs, "work_on", lambda _connection: [*works])
+    goes_on = threading.Event()
+
+    def work(tell: Any) -> Any:
+        while True:
+            tell(None)
+            goes_on.wait(0.02)
+
     async with open_tui(make_library(tmp_path)) as tui:
-        await tui.until(lambda: tui.app.session.works, "the work of another process")
+        await tui.until(lambda: "9 passages left" in tui.text(), "the work of another process")
         assert not tui.app.check_action("stop_job", ())
-        works[:] = [Work("meaning", 0, 900, 9, os.getpid())]
-        await tui.until(lambda: tui.app.check_action("stop_job", ()), "that of this one")
-        await tui.press("ctrl+q")
+        works[:] = [Work("words", 250, 1000, process=os.getpid())]
+        tui.app.session.do("Adding much", work)
+        await tui.until(lambda: "Adding much  ▰▰▱▱▱▱▱▱▱▱ 250 of 1,000 files" in tui.text(), "the strip")
+        # From a dialog too.
+        await tui.press("a", "ctrl+q")
         assert "Leave while this is running?" in tui.text() and "the rest follows" in tui.text()
-        await tui.press("n")
-
-
-def test_work_in_words() -> None:
-    assert work_words(Work("words", 12, 40)) == "▰▰▰▱▱▱▱▱▱▱ 12 of 40 files"
-    assert work_words(Work("meaning", 0, 250, 3)) == "3 passages left"
+        works.clear()
+        await tui.press("n", "ctrl+x")
+        await tui.until(lambda: not tui.app.session.job, "it to stop")
+        assert tui.error() == ""

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from folders import write
@@ -13,7 +11,6 @@ from textual.widgets import Input
 from tui_driver import RunningTui, make_library, open_tui, settings_of
 
 from localmcp.config import Settings
-from localmcp.library.jobs import Progress
 from localmcp.storage.database import bump_generations
 from localmcp.workspace import Workspace
 
@@ -209,22 +206,3 @@ async def test_what_waits_for_vectors_is_counted_anew_while_they_are_made(tui: R
             bump_generations(connection, "signs")
         words = "2 passages without vectors" if left == 2 else "1 passage without vectors"
         await tui.until(lambda words=words: words in tui.text(), words)  # type: ignore[misc]
-
-
-async def test_work_in_the_background_can_be_stopped_and_leaving_asks(tui: RunningTui) -> None:
-    begun, goes_on = threading.Event(), threading.Event()
-
-    def work(tell: Any) -> Any:
-        for number in range(1000):
-            tell(Progress(done=number, total=1000))
-            begun.set()
-            goes_on.wait(0.02)
-
-    tui.app.session.do("Adding much", work)
-    await tui.until(lambda: "Adding much" in tui.text() and "of 1,000 files" in tui.text(), "the strip")
-    # From a dialog too.
-    await tui.press("a", "ctrl+q")
-    assert "Leave while this is running?" in tui.text()
-    await tui.press("n", "ctrl+x")
-    await tui.until(lambda: not tui.app.session.job, "it to stop")
-    assert tui.error() == ""

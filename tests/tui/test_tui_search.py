@@ -13,8 +13,8 @@ from folders import write
 from textual import events
 from tui_driver import RunningTui, make_library, open_tui
 
-from localmcp.tui.reader import viewer_command
 from localmcp.tui.session import SearchMemory
+from localmcp.tui.widgets import viewer_command
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ from textual.widgets import Input, TextArea
 from localmcp.config import Settings
 from localmcp.doctor.examination import Check
 from localmcp.tui.app import LocalMcpApp
-from localmcp.tui.pane import Pane
+from localmcp.tui.widgets import Pane
 from localmcp.workspace import Workspace
 
 SCREENS = Path(__file__).parent / "screens"

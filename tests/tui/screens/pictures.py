@@ -32,12 +32,10 @@ THEMES = {"": "localmcp", "-light": "localmcp-light"}
 
 async def draw(settings: Settings, keys: list[str], theme: str) -> str:
     """The screen after those keys, as SVG."""
-    app = LocalMcpApp(lambda: Workspace(settings), Path("~/notes.localmcp").expanduser(), theme)
-    app.session.path = settings.database
+    app = LocalMcpApp(lambda: Workspace(settings), settings.database, theme)
     async with app.run_test(size=SIZE) as pilot:
         while app.session.model_loading or not app.stats:
             await pilot.pause(0.05)
-        app.top.show_file("~/notes.localmcp")
         for key in keys:
             if key[0] in "+/" and len(key) > 1:
                 app.pane.line.value = key[1:]  # type: ignore[attr-defined]
@@ -63,6 +61,8 @@ def main() -> None:
     TARGET.mkdir(parents=True, exist_ok=True)
     os.chdir(ROOT)
     with tempfile.TemporaryDirectory() as temporary:
+        # The file is shown as `~/notes.localmcp`.
+        os.environ["HOME"] = temporary
         for name in ("STATE", "CONFIG", "CACHE"):
             os.environ[f"LOCALMCP_{name}_DIR"] = f"{temporary}/{name.lower()}"
         settings = Settings(database=Path(temporary) / "notes.localmcp", refresh_seconds=0)
