@@ -43,7 +43,7 @@ from localmcp.library.jobs import Report
 from localmcp.library.ledger import SOURCE_TYPES, Entry, entries_below
 from localmcp.library.library_tools import LibraryTools
 from localmcp.library.lists import KnowledgeBase
-from localmcp.library.names import is_uuid, nearest_source
+from localmcp.library.names import is_uuid
 from localmcp.library.search import PassageSearch
 from localmcp.readers.document import HEAD, decode_text, looks_like_text
 from localmcp.schemas import Json, camel_case
@@ -105,22 +105,16 @@ def show(session: Session, name: str, window: int, offset: int) -> int:
     Takes the id, path or title of a document, or the id of a passage (see search --json). The text goes to stdout as it
     was indexed.
     """
-    path = library_path(name)
-    document = session.call("get_document", sourceId=path, offset=offset).value if path != name else {}
-    if "source" not in document:
-        document = session.call("get_document", sourceId=name, offset=offset).value
+    document: Json = {}
+    for written in dict.fromkeys((library_path(name), name)):
+        if "source" not in document:
+            document = session.call("get_document", sourceId=written, offset=offset).value
     if "source" not in document and is_uuid(name):
         around = session.call("get_context", chunkId=name, window=window).value
         session.answer(around, lambda value: render.write(value["concatenatedContent"]))
         return 0
     if "source" not in document and not session.as_json:
-        with session.existing().database.read() as connection:
-            near = None if os.path.exists(name) else nearest_source(connection, name)
-        hint = "List the documents with: localmcp sources"
-        if near or os.path.exists(name):
-            advice = f"Did you mean '{near}'?" if near else f"See why with: localmcp why {command_line(name)}"
-            hint = f"{advice}   ({hint})"
-        raise NotFound(document["message"], hint=hint)
+        raise NotFound(document["message"], hint=document["hint"])
 
     def print_document(page: Json) -> None:
         """Print the whole text; what one call cannot carry is fetched by the next."""
@@ -365,27 +359,17 @@ def run_ingest(
     tried = wait and not stopped
     answer = {"status": "done", **counts, "problems": problems}
     session.answer(answer, lambda _: _print_summary(session, report, paths, collection, tried=tried))
-    if wait and (pages := library.scanned_pages()):
+    if tried and (pages := library.scanned_pages()):
+        # Last, since a page takes seconds.
         scans = counted(pages, "scanned page")
-        if stopped:
-            session.note(f"Not read yet: {scans}. Text recognition goes on when localmcp runs.")
-        else:
-            session.note(f"Reading {scans} by text recognition. You can stop; it goes on when localmcp runs.")
-            _read_scans(session, collection)
+        session.note(f"Reading {scans} by text recognition. You can stop; it goes on when localmcp runs.")
+        try:
+            with ended_by_signals():
+                session.note(f"Read {counted(library.read_scans(), 'page')}.")
+                library.make_vectors(collection=collection)
+        except KeyboardInterrupt:
+            session.note("Stopped. The scans that were read are kept.")
     return INTERRUPTED if stopped else 1 if report.failed else 0
-
-
-def _read_scans(session: Session, collection: str | None) -> None:
-    """Read the pages of scans that wait: last, since a page takes seconds."""
-    library = session.workspace.library
-    try:
-        with ended_by_signals():
-            read = library.read_scans()
-            library.make_vectors(collection=collection)
-    except KeyboardInterrupt:
-        session.note("Stopped. The scans that were read are kept.")
-    else:
-        session.note(f"Read {counted(read, 'page')}.")
 
 
 def finish_vectors(session: Session, collections: Iterable[str | None], *, wait: bool) -> None:

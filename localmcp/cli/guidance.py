@@ -17,7 +17,7 @@ from localmcp.files import write_atomically
 from localmcp.humanize import counted
 from localmcp.quickstarts.catalog import Quickstarts
 from localmcp.rules.catalog import RuleCatalog
-from localmcp.rules.files import RuleFiles, rule_files_in
+from localmcp.rules.files import RuleFiles
 from localmcp.rules.finder import RuleFinder
 from localmcp.rules.learning import RuleLearner
 
@@ -77,9 +77,6 @@ def import_rules(session: Session, paths: tuple[Path, ...], project: str | None)
 
     Files may be Markdown, .mdc or JSON Lines (rule_text, category, context). Rules that are known stay as they are.
     """
-    # Nothing is imported if one of them cannot be.
-    for path in paths:
-        rule_files_in(path)
     calls = ({"path": str(path), "project": project} for path in paths)
     report = session.import_each("importRules", calls, ("added", "known", "files", "skipped"))
     twins = f", {report['known']} known already" if report["known"] else ""
@@ -108,16 +105,6 @@ def export_rules(session: Session, folder: Path | None, force: bool, **arguments
         write_atomically(path, text)
     answer = {"count": result["count"], "format": arguments["format"], "files": list(map(str, texts))}
     session.answer(answer, session.show)
-
-
-@rules.command("reembed")
-@click.option("--all", "again", is_flag=True, help="Rules that were read by this model already, too.")
-@pass_session
-def reembed(session: Session, again: bool) -> None:
-    """Let the model at hand read the rules that it has not read."""
-    done = session.existing().rules.embed_missing(again=again)
-    session.answer({"embedded": done})
-    session.note(f"{counted(done, 'rule')} read.")
 
 
 # ---------------------------------------------------------------- quick starts

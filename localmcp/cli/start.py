@@ -159,9 +159,7 @@ def demo(session: Session, keep: str | None) -> None:
     answered = ask_server("localmcp", entry, lambda server: server.ask("tools/call", call))
     text = answered["content"][0]["text"]
     tell(f"→ search {json.dumps(arguments)}\n← {text}\n")
-    block = {"mcpServers": {"localmcp": {"command": sys.executable, "args": ["-m", "localmcp", "serve"]}}}
     tell("Now your own: localmcp add ~/Documents/notes, localmcp search …, localmcp connect claude-desktop")
-    tell(f"By hand, add this to the client's configuration:\n{json.dumps(block, indent=2)}")
     tell(render.dim(f"The demo's file is {session.database}; delete it whenever you like."))
     result = {"searches": searches, "assistant": text}
     session.answer({"file": session.database, "indexed": report.indexed, **result})

@@ -403,16 +403,16 @@ class RuleCatalog:
         embedder = self.model()
         return self.finder.nearest_category(embedder.embed_passages([text])[0]) if embedder else "best-practices"
 
-    def embed_missing(self, *, again: bool = False) -> int:
-        """Embed the rules that the model at hand has not read, or all `again`; returns how many.
+    def embed_missing(self) -> int:
+        """Embed the rules that the model at hand has not read; returns how many.
 
         Raises:
             ModelUnavailable: there is no model.
         """
         embedder = self._embedder.get()
         with self.database.read() as connection:
-            forgets = again or rulebook.is_foreign(connection, embedder.identity)
-        if forgets:
+            is_foreign = rulebook.is_foreign(connection, embedder.identity)
+        if is_foreign:
             with self.database.write() as connection:
                 rulebook.forget_vectors(connection, fetch_column(connection, "select id from rules"))
                 connection.execute("update collections set model_id = null where kind = ?", (KIND,))
@@ -440,7 +440,7 @@ class RuleCatalog:
                 return ""
         except LocalMCPError as error:
             reason = error.message
-        return f"Not found until `localmcp rules reembed`: {reason}"
+        return f"Not found until `localmcp reembed`: {reason}"
 
     def _answer(self, rule_id: int, message: str, *, embed: bool = True) -> RuleAnswer:
         """Return the status of a rule, with what keeps it from being found or from holding; `embed` what is missing."""

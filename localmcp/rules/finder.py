@@ -177,9 +177,7 @@ class RuleFinder:
                     rulebook.is_foreign(connection, self._index.embedder.get().identity)
                     or rulebook.rules_without_vector(connection, 1)
                 ):
-                    notices.append(
-                        "Some rules were not read by this model and are not found: run `localmcp rules reembed`."
-                    )
+                    notices.append("Some rules were not read by this model and are not found: run `localmcp reembed`.")
                 if not matches and not elsewhere:
                     notices += rulebook.unknown_category(connection, selection.category)
                 result |= self._others(connection, [match.rule for match in matches], selection, notices)
