@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Generator, Iterable, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Iterable, Sequence
 
 import click
 
 from localmcp.cli import render
 from localmcp.cli.options import split_pair
 from localmcp.cli.session import Session, command, group, pass_session
-from localmcp.config import cache_directory, servers_file, state_directory
+from localmcp.config import servers_file
 from localmcp.connect.configuration import (
     FILE,
     block_for,
@@ -52,25 +50,12 @@ def servers() -> None:
 
 
 def open_servers(session: Session) -> McpServers:
-    """Return the servers of the user's file; needs no database."""
-    servers = McpServers(cache_directory() / "mcp", state_directory() / "logs")
-    with hushed(session):
-        _ = servers.servers
+    """Return the servers of the user's file; raises ConfigurationError if it cannot be read."""
+    servers = session.reading().mcp_servers
+    _ = servers.servers
     if servers.problem is not None:
         raise servers.problem
     return servers
-
-
-@contextmanager
-def hushed(session: Session) -> Generator[None]:
-    """Silence the log, unless the person wants more: these commands print what goes wrong."""
-    logger = logging.getLogger("localmcp")
-    before = logger.level
-    logger.setLevel(before if session.verbosity else logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logger.setLevel(before)
 
 
 @servers.command("list")
@@ -189,8 +174,7 @@ def approve(session: Session, name: str, yes: bool) -> None:
     Without --yes nothing is accepted unless you say so at a terminal.
     """
     server = open_servers(session).server(name)
-    with hushed(session):
-        changes = {tool: "\n".join(lines) for tool, lines in server.changes().items()}
+    changes = {tool: "\n".join(lines) for tool, lines in server.changes().items()}
     if changes and not session.as_json:
         render.echo("\n".join(changes.values()) + "\n")
     accepted = bool(changes) and (yes or (session.can_ask and render.confirm("Accept these definitions?")))
@@ -255,9 +239,9 @@ def refresh(session: Session, names: tuple[str, ...]) -> int:
 
 def _refresh(session: Session, names: Sequence[str]) -> dict[str, Json]:
     """Start those servers once; return name -> how many tools it has, or why it does not run."""
-    with closing(open_servers(session)) as servers, hushed(session):
-        outcomes = servers.refresh(names)
-        _warn_of_changes(session, map(servers.server, names))
+    servers = open_servers(session)
+    outcomes = servers.refresh(names)
+    _warn_of_changes(session, map(servers.server, names))
     return {
         name: {"tools": outcome} if isinstance(outcome, int) else {"error": outcome.message, "hint": outcome.hint}
         for name, outcome in outcomes.items()

@@ -76,9 +76,10 @@ class Session:
         handler = logging.StreamHandler(sys.stderr)
         handler.setFormatter(VisibleFormatter("%(levelname)s %(name)s: %(message)s"))
         logging.basicConfig(handlers=[handler], level="ERROR" if self.quiet else self.log_level.upper())
-        # The command's own error says what is wrong with the file; mistakes in manifests are told by `tools check`.
-        for name in ("localmcp.storage.write_behind", "localmcp.own_tools") if self.verbosity == 0 else ():
-            logging.getLogger(name).setLevel(logging.ERROR)
+        # The command's own error says what is wrong with the file or a server; `tools check` tells of manifests.
+        hushed = ("localmcp.storage.write_behind", "localmcp.own_tools", "localmcp.hub")
+        for name in hushed if self.verbosity == 0 else ():
+            logging.getLogger(name).setLevel(logging.CRITICAL)
         workspace = Workspace(self.settings, embedder=self.embedder)
         workspace.embedder.patience = self.seconds_for_model
         return workspace

@@ -211,7 +211,7 @@ def ask(session: Session, query: tuple[str, ...], limit: int | None, max_distanc
     if not " ".join(query).strip():
         raise InvalidInput("QUERY is empty.", hint='Say what you want, such as: localmcp ask "list my documents"')
     arguments = {"query": " ".join(query), "limit": limit, "maxDistance": max_distance}
-    response: Json = session.call_in(session.reading(), "ask", arguments).value
+    response = session.call_in(session.reading(), "ask", arguments).value
 
     def show(_: Json) -> None:
         if result := response.get("tool_result"):
