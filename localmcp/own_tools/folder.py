@@ -57,15 +57,6 @@ class Problem:
         return visible(f"{where}: {self.level}: {self.message}" + (f" {self.hint}" if self.hint else ""))
 
 
-def problem_at(path: Path, place: Place, message: str, hint: str | None = None, level: Level = "error") -> Problem:
-    """Return a problem of a value in a TOML file, with its line."""
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, ValueError):
-        text = ""
-    return Problem(str(path), line_of(text, place), message, hint, level)
-
-
 def line_of(text: str, place: Place) -> int | None:
     """Return the line, 1-based, where the key path is in a TOML text, or else the nearest table around it."""
     lines, line = text.splitlines(), None
@@ -200,13 +191,14 @@ class OwnTools:
         from localmcp.own_tools.python import PythonManifest
         from localmcp.own_tools.query import QueryManifest
 
+        here = Surroundings(file.path, self.database, self.running)
         kind: Any = table.get("kind")
         models: dict[str, type[Manifest | PythonManifest]] = {
             "command": CommandManifest, "query": QueryManifest, "http": HttpManifest, "python": PythonManifest,
         }  # fmt: skip
         if not isinstance(kind, str) or kind not in models:
             hint = did_you_mean(str(kind), models, f"It must be one of {', '.join(models)}.")
-            file.problems.append(problem_at(file.path, ("kind",), f"kind = {kind!r} is not known.", hint))
+            file.problems.append(here.problem(("kind",), f"kind = {kind!r} is not known.", hint))
             return
         file.kind = kind
         try:
@@ -218,10 +210,10 @@ class OwnTools:
                 is_unknown = slip["type"] == "extra_forbidden"
                 says = " is not a known key." if is_unknown else f": {slip['msg']}"
                 hint = did_you_mean(place[-1], keys) if is_unknown else ""
-                file.problems.append(problem_at(file.path, place, f"{'.'.join(place)}{says}", hint or None))
+                file.problems.append(here.problem(place, f"{'.'.join(place)}{says}", hint or None))
             return
         file.sources = file.manifest.sources(file.path)
-        file.tools, problems = file.manifest.tools(Surroundings(file.path, self.database, self.running))
+        file.tools, problems = file.manifest.tools(here)
         file.problems += problems
 
     def close(self) -> None:

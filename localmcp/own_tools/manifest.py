@@ -15,7 +15,7 @@ from pydantic_core import PydanticCustomError
 
 from localmcp.errors import InvalidInput
 from localmcp.files import Signature
-from localmcp.own_tools.folder import Level, Place, Problem, problem_at
+from localmcp.own_tools.folder import Level, Place, Problem, line_of
 from localmcp.schemas import Json, check_arguments, did_you_mean, shorten_value, values_from_texts
 from localmcp.tools import Answer, Tool, ToolMark
 
@@ -133,8 +133,12 @@ class Surroundings:
     running: RunningPrograms
 
     def problem(self, place: Place, message: str, hint: str | None = None, level: Level = "error") -> Problem:
-        """Return a problem of the manifest, whose place it leads to."""
-        return problem_at(self.path, place, message, hint, level)
+        """Return a problem of a value in the manifest, with its line."""
+        try:
+            text = self.path.read_text(encoding="utf-8-sig")
+        except (OSError, ValueError):
+            text = ""
+        return Problem(str(self.path), line_of(text, place), message, hint, level)
 
 
 class Manifest(Table):

@@ -12,15 +12,12 @@ import inspect
 import json
 import logging
 import sys
-import threading
 import traceback
-from collections.abc import Callable, Coroutine, Iterable, Iterator
-from concurrent.futures import Future
+from collections.abc import Callable, Iterable
 from contextlib import redirect_stdout
-from contextvars import copy_context
 from dataclasses import replace
 from pathlib import Path
-from types import FunctionType, ModuleType
+from types import ModuleType
 from typing import Annotated, Any, Literal, cast, get_type_hints
 
 from pydantic import Field
@@ -96,7 +93,11 @@ def as_answer(value: Any) -> Answer:
     A coroutine is awaited; the results and content blocks of the `mcp` package are passed on whole.
     """
     if inspect.iscoroutine(value):
-        value = run_coroutine(value)
+        from anyio.from_thread import start_blocking_portal
+
+        # In a thread of its own, since a loop may run in the caller's.
+        with start_blocking_portal() as portal:
+            value = portal.call(lambda: value)
     if isinstance(value, Answer):
         return value
     result: Any = cast(object, value)
@@ -112,22 +113,6 @@ def as_answer(value: Any) -> Answer:
     plain: Any = json.loads(to_json(value, fallback=str, inf_nan_mode="strings"))
     text = plain if isinstance(plain, str) else compact_json(plain)
     return Answer(cast(Json, plain) if isinstance(plain, dict) else {"result": plain}, text)
-
-
-def run_coroutine(coroutine: Coroutine[Any, Any, Any]) -> Any:
-    """Run a coroutine to its end from ordinary code, in a thread of its own, since a loop may run in the caller's."""
-    import asyncio
-
-    outcome: Future[Any] = Future()
-
-    def work() -> None:
-        try:
-            outcome.set_result(asyncio.run(coroutine))
-        except BaseException as error:
-            outcome.set_exception(error)
-
-    threading.Thread(target=copy_context().run, args=(work,), daemon=True).start()
-    return outcome.result()
 
 
 # ---------------------------------------------------------------- files of functions
@@ -181,7 +166,9 @@ class PythonManifest(Table):
                 line = error.lineno if isinstance(error, SyntaxError) else next(reversed(lines), None)
                 problems.append(Problem(str(path), line, message))
                 continue
-            for function in _public_functions(module):
+            for name, function in list(vars(module).items()):
+                if name.startswith("_") or not inspect.isfunction(function) or function.__module__ != module.__name__:
+                    continue
                 lacking = what_lacks(function) if function.__doc__ else "it has no docstring"
                 if not lacking:
                     tool = ForeignFunction(function, keywords=self.keywords)
@@ -215,10 +202,3 @@ def _run_file(path: Path) -> ModuleType:
         del sys.modules[name]
         raise
     return module
-
-
-def _public_functions(module: ModuleType) -> Iterator[FunctionType]:
-    """Yield each function that the module itself defines, but for those whose names begin with `_`."""
-    for name, function in list(vars(module).items()):
-        if inspect.isfunction(function) and not name.startswith("_") and function.__module__ == module.__name__:
-            yield function
