@@ -90,7 +90,7 @@ class Workspace:
         )
         self.rules = RuleCatalog(self.database, self.index, self.rule_finder)
         self.rule_exchange = RuleFiles(self.rules)
-        self.library.restorers = {"rule": restore_version, "quick start": store.restore_version}
+        self.library.restorers |= {"rule": restore_version, "quick start": store.restore_version}
         self.library.after_restoring = {"rule": self.rules.embed_missing_or_say}
         self.rule_memory = RuleLearner(self.rules)
         self.retriever = Retriever(self.database, self.index, self.embedder, self.milvus)

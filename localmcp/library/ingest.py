@@ -11,12 +11,22 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace as changed
 from typing import Any
 
+import apsw
+
 from localmcp.config import Settings
 from localmcp.errors import FileUnavailable, InvalidInput, ModelMismatch, ModelUnavailable, NeedsConfirmation
 from localmcp.index import collections as places
 from localmcp.index.collections import Collection, choose_collections, visible_collections
 from localmcp.index.fusion import adapt_weights
-from localmcp.index.sources import Indexed, keep_version, prepare_for_many, put_source
+from localmcp.index.sources import (
+    Indexed,
+    keep_version,
+    prepare_for_many,
+    put_source,
+    restore_collection,
+    restore_partition,
+    restore_version,
+)
 from localmcp.index.vector_queue import Lease, waiting, work_off
 from localmcp.library import ledger, trash
 from localmcp.library.jobs import SCAN_SECONDS, SCANS, Progress, ProgressCallback, Report, begin_run, end_run
@@ -28,7 +38,7 @@ from localmcp.library.walk import File, stat_file
 from localmcp.models import Embedder, LazyEmbedder
 from localmcp.readers.pdf import installed_engine
 from localmcp.schemas import Json
-from localmcp.storage.database import Database, fetch_all, fetch_column
+from localmcp.storage.database import Database, TrashEntry, fetch_all, fetch_column, take_from_trash
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +53,10 @@ class Library:
         self._embedder = embedder
         self.settings = settings
         self._running = threading.Lock()
-        self.restorers: dict[str, trash.Restorer] = {}
+        self.restorers: dict[str, Callable[[apsw.Connection, TrashEntry], object]] = {
+            "collection": restore_collection,
+            "partition": restore_partition,
+        }
         """By kind of trash entry, from the packages that put others there, such as rules."""
         self.after_restoring: dict[str, Callable[[], object]] = {}
         """By kind, what makes the vectors of what its restorer brought back."""
@@ -396,14 +409,24 @@ class Library:
         Documents, versions of documents and records, dropped collections and partitions, rules, quick starts. NotFound
         if one is not there; InvalidInput if another version of the file, or such a rule, was added meanwhile.
         """
+        overwritten, kinds = list[int](), set[str]()
         with self.database.write() as connection:
             collections = visible_collections(connection)
             rows = list(dict.fromkeys(row for name in names for row in trash.named_in_trash(connection, name)))
             trash.bring_back(connection, [row for row in rows if row.id])
-            others = [trash.restore_entry(connection, row.uuid, self.restorers) for row in rows if not row.id]
-        if overwritten := [source_id for _, source_id in others if source_id]:
+            entries = {row.uuid: entry for entry, row in trash.visible_entries(connection)}
+            for entry in (entries[row.uuid] for row in rows if not row.id):
+                kinds.add(entry.kind)
+                if entry.kind in ("document", "record"):
+                    overwritten.append(restore_version(connection, entry))
+                    sql = "update ledger set reason = ? where source_id = ? and status = 'indexed'"
+                    connection.execute(sql, (f"an earlier version, {trash.BROUGHT_BACK}", overwritten[-1]))
+                else:
+                    self.restorers[entry.kind](connection, entry)
+                take_from_trash(connection, entry)
+        if overwritten:
             self._make_vectors(Progress(), collections, sources=overwritten)
-        for kind in self.after_restoring.keys() & {kind for kind, _ in others}:
+        for kind in self.after_restoring.keys() & kinds:
             self.after_restoring[kind]()
         return rows
 

@@ -405,14 +405,12 @@ def _unknown(connection: apsw.Connection, names: Mapping[int, str], path: str) -
         rows = fetch_all(connection, "select status, reason, collection_id from ledger where path = ?", (folder,))
         for status, reason, _ in (row for row in rows if row[2] in names):
             return f"it lies in {folder}, which was {status}: {reason}"
-    roots = [root.path for root in roots_of(connection, names) if below(path, root.path)]
-    if not roots:
+    root = owner_of(path, roots_of(connection, names))
+    if root is None:
         return "never offered: not below any added folder"
-    outer = max(roots, key=len)
-    if path == outer:
+    if path == root.path:
         return f"a watched folder{'' if os.path.isdir(path) else ' that is not there now'}"
-    if os.path.isdir(path):
-        return f"a folder in {outer}"
     if os.path.lexists(path):
-        return f"not seen yet; refresh looks at {outer} again"
-    return f"there was never such a file in {outer}"
+        is_folder = os.path.isdir(path)
+        return f"a folder in {root.path}" if is_folder else f"not seen yet; refresh looks at {root.path} again"
+    return f"there was never such a file in {root.path}"

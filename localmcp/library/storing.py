@@ -72,7 +72,14 @@ class Plan:
         removed = frozenset(entry.path for entry in ours.values() if entry.status == "removed" and not self.returning)
         rules = WalkRules(root.include_hidden, root.patterns, frozenset(others), removed, watched)
         visited: dict[str, File | Passed] = {}
-        for item in _walk(root, rules):
+        # A file that is gone was not seen; anything else that keeps it from being read is a reason.
+        items: Iterable[File | Passed] = [stat_file(root.path)] if os.path.lexists(root.path) else []
+        if os.path.realpath(root.path) != root.path:
+            # Refused as a whole: what the link leads to was never allowed.
+            items = [Passed(root.path, REACHED_BY_LINK, failed=True)]
+        elif root.kind == "folder":
+            items = walk(root.path, rules) if os.path.isdir(root.path) else []
+        for item in items:
             visited[item.path], entry = item, ours.get(item.path)
             if isinstance(item, File):
                 self._take(item, entry)
@@ -175,16 +182,6 @@ def watched_paths(connection: apsw.Connection, settings: Settings) -> frozenset[
     """Return the folders that are watched, in any collection, and those from which assistants may add."""
     watched = fetch_column(connection, "select path from roots where kind = 'folder'")
     return frozenset([*watched, *map(os.path.realpath, settings.folders)])
-
-
-def _walk(root: Root, rules: WalkRules) -> Iterable[File | Passed]:
-    if os.path.realpath(root.path) != root.path:
-        # Refused as a whole: what the link leads to was never allowed.
-        return (Passed(root.path, REACHED_BY_LINK, failed=True),)
-    if root.kind == "folder":
-        return walk(root.path, rules) if os.path.isdir(root.path) else ()
-    # A file that is gone was not seen; anything else that keeps it from being read is a reason.
-    return (stat_file(root.path),) if os.path.lexists(root.path) else ()
 
 
 # ---------------------------------------------------------------- files that are gone

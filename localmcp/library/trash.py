@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import PurePath
@@ -269,9 +269,6 @@ def purge(database: Database, days: float) -> int:
     return count
 
 
-Restorer = Callable[[apsw.Connection, TrashEntry], object]
-
-
 def visible_entries(connection: apsw.Connection) -> list[tuple[TrashEntry, SourceRow]]:
     """Return what is in the trash beside documents, as far as the caller may see it, the latest first; also as lists
     of documents show it, with the row id 0."""
@@ -282,18 +279,3 @@ def visible_entries(connection: apsw.Connection) -> list[tuple[TrashEntry, Sourc
         for entry in trash_entries(connection)
         if allowed is None or entry.collection is None or entry.collection in allowed
     ]
-
-
-def restore_entry(connection: apsw.Connection, key: str, restorers: Mapping[str, Restorer]) -> tuple[str, int | None]:
-    """Bring back one of `visible_entries`; returns its kind, and the id of a source whose vectors may be missing."""
-    entry = next(entry for entry, _ in visible_entries(connection) if entry.key == key)
-    source_id = None
-    restorers = {"collection": stored.restore_collection, "partition": stored.restore_partition, **restorers}
-    if entry.kind in ("document", "record"):
-        source_id = stored.restore_version(connection, entry)
-        sql = "update ledger set reason = ? where source_id = ? and status = 'indexed'"
-        connection.execute(sql, (f"an earlier version, {BROUGHT_BACK}", source_id))
-    else:
-        restorers[entry.kind](connection, entry)
-    take_from_trash(connection, entry)
-    return entry.kind, source_id

@@ -173,9 +173,9 @@ def _why_not(
     if entry.path in rules.removed:
         return "removed by you; add it by its own path to have it back"
     for layer in layers:
-        if pattern := layer.says(entry.path, is_folder):
+        if pattern := _says(layer, entry.path, is_folder):
             if not pattern.startswith("!"):
-                return f"ignored by {layer.name}: {pattern}"
+                return f"ignored by {layer[1]}: {pattern}"
             if pattern.strip("!/").rpartition("/")[2] == entry.name:
                 # Named exactly, it comes in though it is hidden or ignored by default; `!*` alone brings no .git.
                 return None
@@ -195,24 +195,20 @@ def _why_not(
     return f"hidden {'folder' if is_folder else 'file'}" if is_hidden else None
 
 
-@dataclass(frozen=True, slots=True)
-class _Layer:
-    """One ignore file: each of its patterns with what tells whether it means an entry."""
+_Layer = tuple[str, str, tuple[tuple[str, Callable[[str], Any]], ...]]
+"""One ignore file: its folder, its name, and each of its patterns with what tells whether it means an entry."""
 
-    base: str
-    name: str
-    rules: tuple[tuple[str, Callable[[str], Any]], ...]
 
-    def says(self, path: str, is_folder: bool) -> str | None:
-        """Return the last pattern that matches, with its leading `!` if it keeps the path in; None when none does."""
-        relative = _relative(path, self.base, is_folder)
-        base_name = relative[relative.rstrip("/").rfind("/") + 1 :]
-        for pattern, is_in in reversed(self.rules):
-            text = pattern.removeprefix("!")
-            subject = relative.rstrip("/") if text.endswith("/**") else relative
-            if is_in(subject if "/" in text.rstrip("/") else base_name):
-                return pattern
-        return None
+def _says(layer: _Layer, path: str, is_folder: bool) -> str | None:
+    """Return the last pattern that matches, with its leading `!` if it keeps the path in; None when none does."""
+    relative = _relative(path, layer[0], is_folder)
+    base_name = relative[relative.rstrip("/").rfind("/") + 1 :]
+    for pattern, is_in in reversed(layer[2]):
+        text = pattern.removeprefix("!")
+        subject = relative.rstrip("/") if text.endswith("/**") else relative
+        if is_in(subject if "/" in text.rstrip("/") else base_name):
+            return pattern
+    return None
 
 
 def _by_patterns(root: str, patterns: tuple[str, ...]) -> _LeftOut:
@@ -244,7 +240,7 @@ def _compile(patterns: Iterable[str]) -> GitIgnoreSpec:
 def _layers_of(folder: str) -> list[_Layer]:
     """Return the folder's own ignore files, the strongest first."""
     layers = [_read_layer(folder, os.path.join(folder, name), name) for name in reversed(IGNORE_FILES)]
-    return [layer for layer in layers if layer.rules]
+    return [layer for layer in layers if layer[2]]
 
 
 def _read_layer(base: str, path: str, name: str) -> _Layer:
@@ -269,7 +265,7 @@ def _read_layer(base: str, path: str, name: str) -> _Layer:
         entry, inside = regex.pattern.replace("(?:(?P<ps_d>/)|$)", "/?$"), "(?P<ps_d>/)"
         entry = f"{entry.removesuffix(inside)}/$" if entry.endswith(inside) else entry
         rules.append((line.strip(), path_matcher(re.compile(entry))))
-    return _Layer(base, name, tuple(rules))
+    return base, name, tuple(rules)
 
 
 def _layers_above(root: str, watched: frozenset[str]) -> tuple[_Layer, ...]:
@@ -284,7 +280,7 @@ def _layers_above(root: str, watched: frozenset[str]) -> tuple[_Layer, ...]:
         if folder == repository:
             layers.append(_read_layer(folder, os.path.join(folder, ".git", "info", "exclude"), ".git/info/exclude"))
     for layer in layers:
-        pattern = layer.says(root, True) if root != layer.base else None
+        pattern = _says(layer, root, True) if root != layer[0] else None
         if pattern:
             return tuple(layers) if pattern.startswith("!") else ()
     return tuple(layers)

@@ -155,10 +155,6 @@ class Milvus(Client):
         self._version = self._version or str(self.call("get_server_version"))
         return self._version
 
-    @property
-    def is_lite(self) -> bool:
-        return self.version.startswith("milvus_lite")
-
     def drop(self, name: str) -> None:
         """Delete the collection with everything in it."""
         self.call("drop_collection", name)
@@ -372,7 +368,11 @@ class MilvusCollection:
         for row in rows:
             # Cut at a character's end to the bytes that a field takes.
             cut = {name: row[name].encode("utf-8", "replace")[:MOST_BYTES].decode("utf-8", "ignore") for name in TEXTS}
-            fitting.append({**row, **cut, "metadata": _small(row["metadata"])})
+            # Without long values if all together are more than a field takes.
+            sizes = {key: len(json.dumps(value)) for key, value in row["metadata"].items()}
+            is_small = sum(sizes.values()) < MOST_BYTES
+            metadata = {key: row["metadata"][key] for key, size in sizes.items() if is_small or size < 1000}
+            fitting.append({**row, **cut, "metadata": metadata})
         for start in range(0, len(rows), BATCH_ROWS):
             self._change("upsert", fitting[start : start + BATCH_ROWS])
 
@@ -385,7 +385,7 @@ class MilvusCollection:
         """Let what was written be indexed now, and wait for it; return whether it was done in that time."""
         self._change("flush")
         end = time.monotonic() + seconds
-        while not self._milvus.is_lite:
+        while not self._milvus.version.startswith("milvus_lite"):
             segments = self._call("list_loaded_segments")
             if self.count() - sum(int(segment.num_rows) for segment in segments) <= COMPARED_ANYWAY:
                 break
@@ -419,12 +419,6 @@ def _read_about(described: Mapping[str, Any]) -> Json:
     except (KeyError, TypeError, ValueError):
         return {}
     return about if PROPERTY in about else {}
-
-
-def _small(metadata: Json) -> Json:
-    """Return the metadata, without long values if all together are more than a field takes."""
-    sizes = {key: len(json.dumps(value)) for key, value in metadata.items()}
-    return metadata if sum(sizes.values()) < MOST_BYTES else {key: metadata[key] for key in sizes if sizes[key] < 1000}
 
 
 # ---------------------------------------------------------------- conditions as Milvus' filter text
