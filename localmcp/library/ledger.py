@@ -353,14 +353,18 @@ def explain(connection: apsw.Connection, collections: Sequence[Collection], path
     in it. Of a document in a mail or an archive, FILE#MEMBER, the file is explained.
     """
     names = {collection.id: collection.name for collection in collections}
-    entries: list[Json] = []
+    entries, sentences = list[Json](), list[str]()
     for end in (len(path), *(place for place, sign in enumerate(path) if sign == "#")):
-        rows = fetch_all(connection, _ENTRIES, {"path": path[:end], "word_only": WORD_ONLY})
-        if entries := [_path_entry(path[:end], names[row[0]], row[1:]) for row in rows if row[0] in names]:
+        for row in fetch_all(connection, _ENTRIES, {"path": path[:end], "word_only": WORD_ONLY}):
+            if row[0] in names:
+                entry, sentence = _path_entry(path[:end], names[row[0]], row[1:])
+                entries.append(entry)
+                sentences.append(sentence)
+        if entries:
             path = path[:end]
             break
-    sentences = "; ".join(map(_sentence, entries)) or _unknown(connection, names, path)
-    explanation: Json = {"path": path, "exists": os.path.lexists(path), "explanation": sentences, "entries": entries}
+    explanation: Json = {"path": path, "exists": os.path.lexists(path), "entries": entries}
+    explanation["explanation"] = "; ".join(sentences) or _unknown(connection, names, path)
     explanation["nearest"] = list[str]()
     if entries:
         return explanation
@@ -378,7 +382,8 @@ def explain(connection: apsw.Connection, collections: Sequence[Collection], path
     return {**explanation, "nearest": [near] if near else []}
 
 
-def _path_entry(path: str, collection: str, row: tuple[Any, ...]) -> Json:
+def _path_entry(path: str, collection: str, row: tuple[Any, ...]) -> tuple[Json, str]:
+    """Return what is known of a path in one collection, and a sentence that says it."""
     status, reason, title, uuid, chunks, size, mtime_ns, sha256, word_only, documents = row
     # By its bytes: an edit may keep size and time.
     known_time = 0 if sha256 and size <= HASH_AT_MOST else mtime_ns
@@ -386,17 +391,13 @@ def _path_entry(path: str, collection: str, row: tuple[Any, ...]) -> Json:
     on_disk = freshness if freshness in ("changed", "missing") else "unchanged"
     entry = {"collection": collection, "status": status, "reason": reason, "chunks": chunks, "onDisk": on_disk}
     about = {"documents": documents} if documents else {"title": title, "sourceId": uuid}
-    return without_none({**entry, "wordOnly": word_only or None, **about})
-
-
-def _sentence(entry: Json) -> str:
-    reason = f": {entry['reason']}" if entry["reason"] else ""
-    documents = f" as {counted(entry['documents'], 'document')}" if "documents" in entry else ""
-    passages = f" in {counted(entry['chunks'], 'passage')}" if entry["status"] == "indexed" else ""
-    if word_only := entry.get("wordOnly"):
+    sentence = f"{status} as {counted(documents, 'document')}" if documents else status
+    sentence += f" in {counted(chunks, 'passage')}" if status == "indexed" else ""
+    if status == "indexed" and word_only:
         rule = "lock files, minified code, tables of numbers and encoded data are found by word only"
-        passages += f", {word_only:,} of them by word only ({rule})"
-    return f"{entry['status']}{documents}{passages}{reason} (collection {entry['collection']})"
+        sentence += f", {word_only:,} of them by word only ({rule})"
+    sentence += (f": {reason}" if reason else "") + f" (collection {collection})"
+    return without_none({**entry, "wordOnly": word_only or None, **about}), sentence
 
 
 def _unknown(connection: apsw.Connection, names: Mapping[int, str], path: str) -> str:

@@ -12,6 +12,7 @@ import os
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -102,7 +103,10 @@ class Milvus(Client):
         if not NAME.fullmatch(name):
             raise NotFound("collection not found", hint=f"Names in Milvus have {ALLOWED}.")
         described = self.call("describe_collection", name)
-        about, index = _read_about(described), Json()
+        about, index = Json(), Json()
+        with suppress(KeyError, TypeError, ValueError):
+            about = mapping_of(json.loads(described["properties"][PROPERTY]))
+        about = about if PROPERTY in about else {}
         for index_name in () if about else self.call("list_indexes", name):
             found = self.call("describe_index", name, index_name)
             index = found if found.get("metric_type") in ("COSINE", "IP", "L2") else index
@@ -411,14 +415,6 @@ class MilvusCollection:
                 raise
         client.call("load_collection", name)
         return client.call(method, name, *arguments, **options)
-
-
-def _read_about(described: Mapping[str, Any]) -> Json:
-    try:
-        about = mapping_of(json.loads(described["properties"][PROPERTY]))
-    except (KeyError, TypeError, ValueError):
-        return {}
-    return about if PROPERTY in about else {}
 
 
 # ---------------------------------------------------------------- conditions as Milvus' filter text

@@ -209,12 +209,6 @@ def test_when_a_changed_file_cannot_be_read_the_version_before_stays(
 # ---------------------------------------------------------------- texts
 
 
-def test_a_text_with_an_address_replaces_what_came_from_there(library: Library, database: Database) -> None:
-    first = library.add_text("Old.", "Page", uri="https://page.invalid/a", source_type="website")
-    second = library.add_text("New.", "Page, renamed", uri="https://page.invalid/a", source_type="website")
-    assert (first.uuid, titles(database)) == (second.uuid, ["Page, renamed"])
-
-
 @given(st.text(st.characters(codec=None), min_size=1, max_size=400), st.text(max_size=30))  # type: ignore[arg-type]
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_text_goes_in_and_out_again(library: Library, database: Database, text: str, title: str) -> None:

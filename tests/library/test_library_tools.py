@@ -166,9 +166,13 @@ def test_a_document_is_removed_and_restored(at: Setting) -> None:
 
 def test_a_callers_collections_bound_what_its_tools_reach(at: Setting) -> None:
     source = at.call("add_document", text="Hush.", title="Secret", collection="secret")["sourceId"]
+    gone = at.call("add_document", text="Hush!", title="Gone", collection="secret")["sourceId"]
+    at.call("remove_source", sourceId=gone)
     narrow = Scope(caller="key-1", trusted=False, collections=frozenset(["default"]))
     for name, arguments in (
         ("remove_source", {"sourceId": source}),
+        ("remove_source", {"sourceId": "Secret"}),
+        ("restore_source", {"sourceId": gone}),
         ("add_document", {"text": "x", "title": "y", "collection": "secret"}),
         ("refresh", {"collection": "secret"}),
     ):

@@ -380,28 +380,6 @@ def test_a_restored_source_whose_file_is_gone_is_kept(library: Library, database
         library.restore(source.uuid)
 
 
-def test_what_comes_back_from_a_removed_folder_stays_and_the_folder_is_watched_again_when_all_is_back(
-    library: Library, database: Database, folder: Path
-) -> None:
-    herbs = folder / "herbs"
-    for name in ("Basil", "Thyme"):
-        write(herbs / f"{name.lower()}.md", f"# {name}\n\nGrows in pots.\n")
-    library.add_paths([folder])
-    library.remove([str(herbs)])
-    library.restore("Basil")
-    write(herbs / "mint.md", "# Mint\n\nGrows everywhere.\n")
-    assert library.refresh().removed == 0
-    assert {"Basil", "Thyme", "Mint"} & set(titles(database)) == {"Basil"}
-
-    write(herbs / "basil.md", "# Basil\n\nGrows on the sill.\n")
-    assert library.refresh().updated == 1
-
-    library.restore("Thyme")
-    library.refresh()
-    assert {"Basil", "Thyme", "Mint"} <= set(titles(database))
-    assert str(folder) in [root.path for root in library.roots()]
-
-
 def test_a_file_that_was_added_alone_is_watched_again_with_its_options_when_it_is_restored(
     library: Library, database: Database, folder: Path
 ) -> None:
@@ -420,20 +398,26 @@ def test_a_file_that_was_added_alone_is_watched_again_with_its_options_when_it_i
     assert titles(database) == []
 
 
-def test_a_folder_is_watched_again_when_it_is_restored_and_until_then_its_files_alone(
-    library: Library, database: Database, folder: Path
+@pytest.mark.parametrize("is_inside", [False, True], ids=["watched", "in one that is watched"])
+def test_a_removed_folder_is_watched_again_when_all_of_it_is_restored_and_until_then_its_files_alone(
+    library: Library, database: Database, folder: Path, is_inside: bool
 ) -> None:
-    library.add_paths([folder], metadata={"shelf": 3})
-    library.remove([str(folder)])
-    library.restore("Bees")
-    write(folder / "new.md", "# New\n\nAdded later.\n")
-    write(folder / "bees.md", "# Bees\n\nThey dance.\n")
-    assert (library.refresh().updated, titles(database)) == (1, ["Bees"])
+    herbs = folder / "herbs"
+    for name in ("Basil", "Thyme"):
+        write(herbs / f"{name.lower()}.md", f"# {name}\n\nGrows in pots.\n")
+    library.add_paths([folder if is_inside else herbs], metadata={"shelf": 3})
+    library.remove([str(herbs)])
+    library.restore("Basil")
+    write(herbs / "mint.md", "# Mint\n\nGrows everywhere.\n")
+    write(herbs / "basil.md", "# Basil\n\nGrows on the sill.\n")
+    report = library.refresh()
+    assert (report.updated, report.removed) == (1, 0)
+    assert {"Basil", "Thyme", "Mint"} & set(titles(database)) == {"Basil"}
 
-    library.restore(str(folder))
+    library.restore("Thyme" if is_inside else str(herbs))
     library.refresh()
-    assert "New" in titles(database)
-    assert str(folder) in [root.path for root in library.roots()]
+    assert {"Basil", "Thyme", "Mint"} <= set(titles(database))
+    assert str(folder if is_inside else herbs) in [root.path for root in library.roots()]
     assert set(column(database, "select metadata ->> '$.shelf' from sources")) == {3}
 
 
@@ -466,15 +450,3 @@ def test_a_clock_that_jumps_ahead_does_not_empty_the_trash(library: Library, dat
         connection.execute("update sources set created_at = ? where title like 'Written%'", (utc_now(2 * DAY),))
     library.refresh()
     assert library.trashed() == []
-
-
-def test_nobody_removes_or_restores_what_they_may_not_see(library: Library, database: Database, folder: Path) -> None:
-    library.add_paths([folder], collection="secret")
-    source = ids(database)["bees.md"]
-    with use_scope(Scope(collections=frozenset(["default"]))):
-        for target in (source, "Bees", str(folder)):
-            with pytest.raises(NotFound):
-                library.remove([target])
-    library.remove([source])
-    with use_scope(Scope(collections=frozenset(["default"]))), pytest.raises(NotFound):
-        library.restore(source)

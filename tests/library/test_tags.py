@@ -74,7 +74,5 @@ def test_tags_are_set_and_listed_from_the_command_line(
     assert "Boiler: house, garage" in capsys.readouterr().err
     assert run_here("tags") == 0
     assert "garage" in capsys.readouterr().out
-    assert run_here("search", "bleed", "--tag", "garage") == 0
-    assert "Bleed it" in capsys.readouterr().out
     assert run_here("tag", "boiler.md", "garage") == 2
     assert "neither +TAG nor -TAG" in capsys.readouterr().err

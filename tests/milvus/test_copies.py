@@ -113,22 +113,6 @@ def test_a_copy_that_somebody_damaged_is_put_right_by_the_next_push(workspace: W
     assert_same(workspace, milvus)
 
 
-def test_a_push_that_stops_anywhere_is_completed_by_the_next(
-    workspace: Workspace, milvus: Milvus, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(copies, "BATCH", 10)
-    add_many(workspace, 35)
-
-    def stop(done: int, total: int) -> None:
-        if done >= 20:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        workspace.milvus_copies.push("many", progress=stop)
-    assert workspace.milvus_copies.push("many")["sent"] == 15
-    assert_same(workspace, milvus, "many")
-
-
 def test_the_tools_push_and_pull_what_the_caller_may_see(workspace: Workspace) -> None:
     call = workspace.registry.call
     pushed = call("push_collection", {"collection": "default", "name": "garden"}).value

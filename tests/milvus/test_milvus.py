@@ -328,14 +328,6 @@ def test_a_server_that_falls_silent_later_ends_the_call_too_and_is_found_when_it
         hasty.close()
 
 
-@needs_lite
-def test_nobody_at_the_address_is_told_at_once() -> None:
-    backend = Milvus("http://127.0.0.1:1", timeout=30)
-    with pytest.raises(Unavailable, match="cannot be reached.*Check that the server runs"):
-        backend.names()
-    backend.close()
-
-
 def test_refused_credentials_are_told_apart_from_a_server_that_is_not_there() -> None:
     class Refused(Exception):
         message = "auth check failure, please check username and password are correct"
