@@ -43,8 +43,7 @@ from localmcp.library.jobs import Report
 from localmcp.library.ledger import SOURCE_TYPES, Entry, entries_below
 from localmcp.library.library_tools import LibraryTools
 from localmcp.library.lists import KnowledgeBase
-from localmcp.library.names import is_uuid
-from localmcp.library.search import PassageSearch
+from localmcp.library.search import PassageSearch, is_uuid
 from localmcp.readers.document import HEAD, decode_text, looks_like_text
 from localmcp.schemas import Json, camel_case
 from localmcp.visible_text import visible

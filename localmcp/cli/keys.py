@@ -14,7 +14,7 @@ from localmcp.cli.options import FORM, collection_option, parse_time
 from localmcp.cli.session import Session, group, pass_session
 from localmcp.errors import NotFound
 from localmcp.humanize import choices
-from localmcp.library.names import is_uuid
+from localmcp.library.search import is_uuid
 from localmcp.schemas import Json, did_you_mean
 from localmcp.tools.base import RIGHTS
 

@@ -31,8 +31,8 @@ from localmcp.index.vector_queue import Lease, waiting, work_off
 from localmcp.library import ledger, trash
 from localmcp.library.jobs import SCAN_SECONDS, SCANS, Progress, ProgressCallback, Report, begin_run, end_run
 from localmcp.library.ledger import Root, check_options, find_targets, keep_own_tags, owner_of
-from localmcp.library.names import SourceRow
 from localmcp.library.reading import Task, draft_source, read_groups, window_for
+from localmcp.library.search import SourceRow
 from localmcp.library.storing import Plan, Store, follow_moved_roots, plan_adding, plan_refresh, set_aside
 from localmcp.library.walk import File, stat_file
 from localmcp.models import Embedder, LazyEmbedder

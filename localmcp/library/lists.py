@@ -27,9 +27,8 @@ from localmcp.index.search import Index
 from localmcp.index.vector_queue import waiting, word_only_passages
 from localmcp.library.answers import lean_sources
 from localmcp.library.ledger import range_below, waiting_pages
-from localmcp.library.names import explain_empty_filter, sources_named, spelled
 from localmcp.library.read import SELECT_ITEM, DocumentReader, source_item
-from localmcp.library.search import NO_DOCUMENTS, parse_collection
+from localmcp.library.search import NO_DOCUMENTS, explain_empty_filter, parse_collection, sources_named, spelled
 from localmcp.storage.database import Database, fetch_all, fetch_column, fetch_one
 from localmcp.tools import MOST_INTEGER, Json, Param, current_scope, integer_or_string, tool, without_none
 from localmcp.wording.normalize import fold, index_text

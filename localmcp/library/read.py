@@ -21,8 +21,9 @@ from localmcp.index.passages import Passage, find_passage, passages_of_source, r
 from localmcp.index.search import Index, SearchRequest
 from localmcp.library.answers import SHEETS, cite, count_line_ends, lean_context, lean_document, lean_verification
 from localmcp.library.ledger import documents_in
-from localmcp.library.names import (
+from localmcp.library.search import (
     Ambiguous,
+    PassageSearch,
     find_source,
     is_uuid,
     nearest_hint,
@@ -30,7 +31,6 @@ from localmcp.library.names import (
     resolve_source,
     split_mount,
 )
-from localmcp.library.search import PassageSearch
 from localmcp.readers.outline import BEGINNING, definitions_in, headings_in, signals
 from localmcp.schemas import one_or_more, without_surrogates
 from localmcp.storage.database import fetch_one

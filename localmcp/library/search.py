@@ -1,28 +1,35 @@
-"""The tool `search` (S3-4): passages that answer, with their scores, their place and why they were found."""
+"""The tool `search` (S3-4): passages that answer, with their scores and why. And what a name of a document means."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import uuid
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import accumulate
+from pathlib import PurePath
 from typing import Annotated, Any, Literal
+from unicodedata import normalize
+from urllib.parse import unquote, urlsplit
 
-from localmcp.errors import InvalidInput
+import apsw
+
+from localmcp.errors import InvalidInput, NotFound
 from localmcp.files import check_freshness
+from localmcp.humanize import choices, counted, quoted
 from localmcp.index.collections import visible_collections, visible_ids
-from localmcp.index.federation import Federation, shown_name
-from localmcp.index.filters import Filters, parse_range
+from localmcp.index.federation import Federation, Wanted, shown_name
+from localmcp.index.filters import SOURCE_DATE, Filters, parse_range, path_condition, type_condition
 from localmcp.index.fusion import ARM_DEPTH, has_digit, unmentioned
 from localmcp.index.keyword import inverse_frequency
 from localmcp.index.search import Hit, Index, SearchOutcome, SearchRequest
 from localmcp.library.answers import cite, excerpt_around, excerpts, lean_search
-from localmcp.library.names import explain_empty_filter, resolve_source, spelled
 from localmcp.readers.outline import signals
-from localmcp.storage.database import fetch_one
-from localmcp.tables.documents import tables_among
+from localmcp.schemas import did_you_mean, nearest, one_or_more, without_surrogates
+from localmcp.storage.database import fetch_all, fetch_column, fetch_one
 from localmcp.tools import Json, Param, current_scope, integer_or_string, tool, without_none
 from localmcp.wording.normalize import fold, stop_words
 
@@ -137,9 +144,15 @@ class PassageSearch:
     def _answer(self, request: SearchRequest, outcome: SearchOutcome, explain: bool) -> Json:
         own = [hit.passage.source_uuid for hit in outcome.hits if hit.origin is None]
         notices = list(outcome.notices)
-        if own:
-            with self.database.read() as connection:
-                notices += filter(None, [tables_among(connection, own[:5])])
+        # A search cannot count the rows of long tables; of shorter ones it shows them.
+        sql = "select title, tables from sources where tables is not null and uuid in (select value from carray(?))"
+        long = list[str]()
+        with self.database.read() as connection:
+            for title, tables in fetch_all(connection, sql, (apsw.carray(tuple(own[:5])),)) if own else ():
+                if rows := [counted(table["rows"], "row") for table in json.loads(tables) if table["rows"] >= 20]:
+                    long.append(f"{quoted(title)} ({', '.join(rows[:3])})")
+        if long:
+            notices.append(f"Tables: {', '.join(long)}. To count or add up their rows: list_tables, query_table.")
         shown = request.offset + len(outcome.hits)
         repairs = outcome.query.repairs if outcome.query else ()
         replacements = {repair.word: repair.replacement for repair in repairs}
@@ -326,3 +339,233 @@ def _search_hit(hit: Hit, explain: bool, adopted: bool) -> Json:
         "explain": explanation,
     }
     return without_none(fields)
+
+
+# ---------------------------------------------------------------- names of documents and passages
+
+Id = tuple[uuid.UUID, str | None]
+"""An id as a tool takes it, and the mounted file that it belongs to, if the caller says so."""
+DOCUMENT_URI = "localmcp://document/"
+"""Begins the address of a document as a resource."""
+_SHORT = re.compile(r"[0-9a-f]{8}[0-9a-f-]{0,27}", re.IGNORECASE)
+
+
+def is_uuid(text: str) -> bool:
+    """Return whether a text is a whole UUID, in any of its spellings."""
+    try:
+        uuid.UUID(text)
+    except ValueError:
+        return False
+    return True
+
+
+def spelled(path: str) -> str:
+    """Return an absolute path as the disk spells it, which may write accents in another form of Unicode."""
+    # To look at a path on another host would contact it.
+    if path.isascii() or "\0" in path or not os.path.isabs(path) or path[:2] in ("\\\\", "//") or os.path.lexists(path):
+        return path
+    first, *parts = PurePath(path).parts
+    for part in parts:
+        forms = [os.path.join(first, form) for form in (part, normalize("NFC", part), normalize("NFD", part))]
+        first = next(filter(os.path.lexists, forms), forms[0])
+    return first
+
+
+def without_scheme(name: str) -> str:
+    """Return the id in the address of a resource, the path in a file's; any other name as it is."""
+    if name.startswith(DOCUMENT_URI):
+        return unquote(urlsplit(name).path.lstrip("/"))
+    if not name.startswith("file:///"):
+        return name
+    path = unquote(urlsplit(name).path)
+    # Windows: "/C:/notes" is C:\notes.
+    return str(PurePath(path[1:] if path[2:3] == ":" else path))
+
+
+class Ambiguous(InvalidInput):
+    """A name that several documents have."""
+
+    code = "ambiguous"
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRow:
+    """A document, as far as it is named, removed or restored."""
+
+    id: int
+    uuid: str
+    collection_id: int
+    title: str
+    uri: str | None
+
+
+SELECT_ROW = "select id, uuid, collection_id, title, uri from sources"
+"""The columns of a `SourceRow`."""
+
+
+def split_mount(name: str) -> tuple[str | None, str]:
+    """Return (mounted file, rest) of `team:1f94484f` or `team:<uuid>`; (None, name) for anything else."""
+    head, _, local_name = without_scheme(name.strip()).rpartition(":")
+    is_id = head and head.lower() != "urn:uuid" and (_SHORT.fullmatch(local_name) or is_uuid(local_name))
+    return (head, local_name) if is_id else (None, name)
+
+
+def sources_named(
+    connection: apsw.Connection, name: str, *, trashed: bool = False, collection: str | None = None
+) -> list[SourceRow]:
+    """Return at most 100 visible documents of that id, or else path, title, or end of a path with or without ending.
+
+    Those that are live or in the trash, in that or any collection, the newest first.
+    """
+    text = without_scheme(name.strip())
+    if not text.strip("./\\"):
+        return []
+    path = os.path.expanduser(text)
+    tail = os.sep + text.lstrip("./\\").replace("/", os.sep)
+    tests = [
+        ("uuid = :name", text.lower()),
+        ("uri = :name", path),
+        ("title = :name collate nocase", text) if text.isascii() else ("folded(title) = :name", fold(text)),
+        ("substr(uri, -length(:name)) = :name", tail),
+        # The end of a path without the ending of the file's name.
+        (f"instr(substr(uri, nullif(instr(uri, :name || '.'), 0) + length(:name)), '{os.sep}') = 0", tail),
+    ]
+    if _SHORT.fullmatch(text):
+        tests.insert(1, ("uuid >= :name and uuid < :name || 'g'", text.lower()))
+    if not text.isascii():
+        # The disk may write accents in another form of Unicode.
+        tests += [("folded(uri) = :name", fold(path)), ("substr(folded(uri), -length(:name)) = :name", fold(tail))]
+    where = (
+        f"trashed_at is {'not ' if trashed else ''}null and collection_id in ({visible_ids(connection, collection)})"
+    )
+    for test, value in tests:
+        sql = f"{SELECT_ROW} where {test} and {where} order by id desc limit 100"
+        if rows := fetch_all(connection, sql, {"name": value}):
+            return [SourceRow(*row) for row in rows]
+    return []
+
+
+def find_source(
+    connection: apsw.Connection, name: str, *, trashed: bool = False, collection: str | None = None
+) -> SourceRow | None:
+    """Return the document that `sources_named` finds; Ambiguous if they are several, with a list of them."""
+    rows = sources_named(connection, name, trashed=trashed, collection=collection)
+    # One file that is in two collections, or was removed twice, is one document.
+    if len({row.uri or row.id for row in rows}) > 1:
+        places = ", ".join(row.uri or row.uuid[:8] for row in rows[:9])
+        more = f" and {len(rows) - 9} more" if len(rows) > 9 else ""
+        message = f"'{without_scheme(name.strip())}' fits {len(rows)} documents: {places}{more}."
+        raise Ambiguous(message, hint="Give one of these paths.")
+    return rows[0] if rows else None
+
+
+def nearest_source(connection: apsw.Connection, name: str) -> str | None:
+    """Return the path or title that is most like `name`, if one is much like it."""
+    sql = f"select title, uri from sources where trashed_at is null and collection_id in ({visible_ids(connection)})"
+    by_name: dict[str, str] = {}
+    for title, uri in fetch_all(connection, f"{sql} order by id desc limit 20000"):
+        by_name[title] = by_name[os.path.basename(uri or title)] = uri or title
+    best = nearest(os.path.basename(name.strip()) or name, by_name, least=75)
+    return by_name[best] if best else None
+
+
+def nearest_hint(connection: apsw.Connection, name: str) -> str:
+    """Return what to do where no document has a name."""
+    near = nearest_source(connection, name)
+    return f"The nearest is '{near}'." if near else "Use list_sources to see what there is."
+
+
+def resolve_source(
+    federation: Federation, field: str, name: str, origin: str | None = None, collection: str | None = None
+) -> Id:
+    """Return the id that an argument names, with the mounted file it is in; in that file or collection alone.
+
+    NotFound if no document has that name, with the nearest; Ambiguous if several have it.
+    """
+    text = without_surrogates(name)
+    mount, bare = split_mount(text)
+
+    def look(index: Index, mounted: str | None) -> Id | None:
+        with index.database.read() as connection:
+            source = find_source(connection, bare, collection=collection)
+        return (uuid.UUID(source.uuid), mounted) if source else None
+
+    for identity in federation.look(look, mount or origin, Wanted(document=bare)):
+        return identity
+    inside = f" in the collection '{collection}'" if collection else ""
+    with federation.own.database.read() as connection:
+        raise NotFound(f"{field}: no document '{name}'{inside}.", hint=nearest_hint(connection, text))
+
+
+def resolve_chunk(federation: Federation, field: str, name: str) -> Id | None:
+    """Return the id of the passage whose id is, or begins with, `name`; None if there is none.
+
+    InvalidInput if it is no beginning of an id; Ambiguous if several ids begin so.
+    """
+    origin, bare = split_mount(name.strip())
+    text = bare.removeprefix("urn:uuid:").strip("{}").replace("-", "").lower()
+    if not re.fullmatch(r"[0-9a-f]{8,32}", text):
+        message = f"{field}: {name!r} is not an id; ids are UUIDs, or their first 8 characters, as search returns them."
+        raise InvalidInput(message, hint="A document by its path or title is read with get_document.")
+    first, last = bytes.fromhex(text.ljust(32, "0")), bytes.fromhex(text.ljust(32, "f"))
+    sql = """
+        select chunks.uuid, collection_id from chunks join sources on sources.id = source_id
+        where chunks.uuid between ? and ? and trashed_at is null limit 2
+    """
+
+    def look(index: Index, mounted: str | None) -> Id | None:
+        with index.database.read() as connection:
+            visible = {collection.id for collection in visible_collections(connection)}
+            rows: list[Any] = [row for row in fetch_all(connection, sql, (first, last)) if row[1] in visible]
+        if len(rows) > 1:
+            raise Ambiguous(f"'{name}' begins the ids of several passages.", hint="Give the whole id.")
+        return (uuid.UUID(bytes=rows[0][0]), mounted) if rows else None
+
+    return next(federation.look(look, origin, Wanted(chunk=text)), None)
+
+
+def explain_empty_filter(connection: apsw.Connection, filters: Filters) -> list[str]:
+    """Return a sentence for each filter that fits no document, with the nearest valid value."""
+    where = f"trashed_at is null and sources.collection_id in ({visible_ids(connection)})"
+
+    def values(sql: str, *bindings: Any) -> list[Any]:
+        return fetch_column(connection, f"select distinct {sql} where {where}", bindings)
+
+    def unknown(field: str, value: str, valid: list[str]) -> None:
+        if value not in valid:
+            names = sorted(valid)[:20] + (["…"] if len(valid) > 20 else [])
+            guess = did_you_mean(value, valid)
+            remarks.append(f"No {field} '{quoted(value)}'. {choices(names)}{guess and f' {guess}'}")
+
+    remarks: list[str] = []
+    for kind in filters.source_types:
+        condition, bindings = type_condition([kind])
+        if not fetch_one(connection, f"select 1 from sources where {where} and {condition} limit 1", bindings):
+            unknown("type", kind, [*values("source_type from sources"), *values("format from sources")])
+    for partition in filters.partitions:
+        unknown("partition", partition, values("name from partitions join sources on partition_id = partitions.id"))
+    if filters.path_prefix:
+        prefix = os.path.expanduser(filters.path_prefix)
+        condition, bindings = path_condition(prefix)
+        if not fetch_one(connection, f"select 1 from sources where {where} and {condition} limit 1", bindings):
+            paths = values("uri from sources")[:50_000]
+            above = {path for uri in paths if uri for path in map(str, PurePath(uri).parents)}
+            # A relative folder may be anywhere in a path.
+            depth = 0 if os.path.isabs(prefix) else prefix.rstrip(os.sep).count(os.sep) + 1
+            near = nearest(prefix.rstrip(os.sep), {os.sep.join(folder.split(os.sep)[-depth:]) for folder in above})
+            remarks.append(f"Nothing is below '{quoted(prefix)}'." + (f" The nearest is '{near}'." if near else ""))
+    entries = "json_each(iif(json_valid(metadata), metadata, '{}'))"
+    items = "json_each(case entry.type when 'array' then entry.value else '[]' end)"
+    for field, value in filters.metadata.items():
+        fields, wanted = values(f"key from sources, {entries}"), one_or_more(value)
+        sql = f"coalesce(item.atom, entry.atom) from sources join {entries} as entry on entry.key = ? left join {items}"
+        valid = values(f"{sql} as item", field)
+        unknown("metadata field", field, fields)
+        if field in fields and wanted and not any(item in valid for item in wanted):
+            unknown(field, str(wanted[0]), [str(item) for item in valid if item is not None])
+    if filters.since or filters.until:
+        dated = [day for day in values(f"{SOURCE_DATE} from sources") if day]
+        after, before = filters.since or "", filters.until
+        if dated and not any(after <= day and (before is None or day < before) for day in dated):
+            remarks.append(f"No document is dated so: they are from {min(dated)[:10]} to {max(dated)[:10]}.")
+    return remarks

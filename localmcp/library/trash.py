@@ -16,7 +16,7 @@ from localmcp.index import sources as stored
 from localmcp.index.collections import Collection, visible_ids
 from localmcp.library import ledger
 from localmcp.library.ledger import Status
-from localmcp.library.names import SELECT_ROW, SourceRow, find_source, is_uuid, nearest_source, sources_named, spelled
+from localmcp.library.search import SELECT_ROW, SourceRow, find_source, is_uuid, nearest_source, sources_named, spelled
 from localmcp.library.walk import below
 from localmcp.schemas import nearest
 from localmcp.storage.database import (

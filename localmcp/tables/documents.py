@@ -22,7 +22,7 @@ import apsw
 import rapidfuzz.process
 
 from localmcp.errors import InvalidInput, LocalMCPError
-from localmcp.humanize import counted, quoted
+from localmcp.humanize import counted
 from localmcp.storage.connections import quote_name, read_rows, reading_only, register_levenshtein
 from localmcp.wording.normalize import words
 
@@ -97,17 +97,6 @@ def describe_tables(name: str, text: str, read: Callable[[], bytes] | None) -> s
         for table in _find_tables(name, text, read or bytes)
     ]
     return json.dumps(described, ensure_ascii=False) if described else None
-
-
-def tables_among(connection: apsw.Connection, uuids: Sequence[str]) -> str:
-    """Return a sentence on long tables of those documents, which a search cannot count; "" without any."""
-    sql = "select title, tables from sources where tables is not null and uuid in (select value from json_each(?))"
-    long: list[str] = []
-    for title, tables in connection.execute(sql, (json.dumps(uuids),)):
-        # A search shows the rows of shorter ones.
-        if rows := [counted(table["rows"], "row") for table in json.loads(tables) if table["rows"] >= 20]:
-            long.append(f"{quoted(title)} ({', '.join(rows[:3])})")
-    return f"Tables: {', '.join(long)}. To count or add up their rows: list_tables, query_table." if long else ""
 
 
 def read_tables(path: str, text: str | None) -> list[Table]:

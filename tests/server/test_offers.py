@@ -14,7 +14,7 @@ import pytest
 from mcp import Client, MCPError
 
 import localmcp
-from localmcp.library.names import DOCUMENT_URI
+from localmcp.library.search import DOCUMENT_URI
 from localmcp.server.mcp import DOCUMENT_TEMPLATE, RULES_PROMPT, ToolServer
 from localmcp.tools import Scope
 from localmcp.workspace import Workspace
