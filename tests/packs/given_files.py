@@ -142,6 +142,14 @@ def make_pack(path: Path, texts: dict[str, str], *, model: str = "hash", collect
     return path
 
 
+def change(path: Path, *statements: str) -> None:
+    """Run statements on a file, as a stranger would."""
+    with closing(apsw.Connection(str(path))) as connection:
+        connection.pragma("foreign_keys", False)
+        for statement in statements:
+            connection.execute(statement)
+
+
 def make_base(folder: Path) -> Path:
     """Write a pack with documents, rules and a quick start."""
     target = folder / "base.localmcp"

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import shutil
 import uuid
 from pathlib import Path
 from typing import Any
 
-import apsw
 import pytest
 from command_line import run_here as cli
 from consistency import disagreements
-from given_files import HIVES, make_pack
+from given_files import change, make_pack
 
 from localmcp.config import Settings
 from localmcp.errors import FileUnavailable, InvalidInput, ModelUnavailable, NotFound
@@ -29,23 +27,6 @@ PERSON = Scope(caller="cli")
 GUIDE = {"metadata": {"name": "bees"}, "spec": {"displayName": "Keep bees", "description": "Honey", "tasks": []}}
 
 
-@pytest.fixture(scope="module")
-def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_pack(tmp_path_factory.mktemp("packed") / "bees.localmcp", HIVES)
-
-
-@pytest.fixture
-def bees(packed: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copy(packed, tmp_path / "bees.localmcp"))
-
-
-@pytest.fixture
-def ours(tmp_path: Path):
-    with Workspace(Settings(database=tmp_path / "own.localmcp", model="hash")) as workspace:
-        workspace.library.add_text("Our garden has a hive.", "Garden")
-        yield workspace
-
-
 def merge(workspace: Workspace, path: Path, *collections: str, **options: Any) -> MergeReport:
     merging = workspace.merging(lambda name, given: workspace.registry.call(name, given, PERSON))
     return merging.run(path, collections or None, **options)
@@ -59,21 +40,16 @@ def titles(workspace: Workspace) -> list[str]:
 # ---------------------------------------------------------------- documents
 
 
-def test_documents_come_in_with_their_vectors(ours: Workspace, bees: Path) -> None:
+def test_documents_come_in_once_with_their_vectors(ours: Workspace, bees: Path) -> None:
     report = merge(ours, bees)
     assert (report.added, report.known, report.vectors_made, report.vectors_missing) == (3, 0, 0, 0)
     assert report.vectors_reused == report.chunks > 0
+    again = merge(ours, bees)
+    assert (again.added, again.known, again.conflicts) == (0, 3, [])
     assert titles(ours) == ["Garden", "Hives", "Honey", "Wax"]
     hit = ours.registry.call("search", {"query": "hive queen", "mode": "semantic"}).value["results"][0]
     assert (hit["sourceTitle"], hit["metadata"]) == ("Hives", {"year": 2024})
     assert disagreements(ours.database) == []
-
-
-def test_merging_again_adds_nothing(ours: Workspace, bees: Path) -> None:
-    merge(ours, bees)
-    report = merge(ours, bees)
-    assert (report.added, report.known, report.conflicts) == (0, 3, [])
-    assert titles(ours) == ["Garden", "Hives", "Honey", "Wax"]
 
 
 def test_a_dry_run_says_the_same_and_changes_nothing(ours: Workspace, bees: Path) -> None:
@@ -135,7 +111,7 @@ def test_without_a_model_documents_come_in_and_wait_for_their_vectors(tmp_path: 
 
 
 @pytest.mark.parametrize(
-    "change",
+    "statement",
     [
         "update vectors set embedding = zeroblob(3)",
         "update vectors set embedding = cast(x'0000c07f' || substr(embedding, 5) as blob)",
@@ -143,10 +119,8 @@ def test_without_a_model_documents_come_in_and_wait_for_their_vectors(tmp_path: 
         "delete from vectors",
     ],
 )
-def test_vectors_that_are_none_are_made_again(ours: Workspace, bees: Path, change: str) -> None:
-    connection = apsw.Connection(str(bees))
-    connection.execute(change)
-    connection.close()
+def test_vectors_that_are_none_are_made_again(ours: Workspace, bees: Path, statement: str) -> None:
+    change(bees, statement)
     report = merge(ours, bees)
     assert report.vectors_reused == 0 and report.vectors_made == report.chunks
     assert disagreements(ours.database) == []
@@ -156,20 +130,19 @@ def test_vectors_that_are_none_are_made_again(ours: Workspace, bees: Path, chang
 
 
 def test_documents_that_do_not_add_up_are_left_out_and_told(ours: Workspace, bees: Path) -> None:
-    connection = apsw.Connection(str(bees))
-    connection.execute("update sources set sha256 = 'none' where title = 'Honey'")
-    connection.close()
+    change(bees, "update sources set sha256 = 'none' where title = 'Honey'")
     report = merge(ours, bees)
     assert report.added == 2 and len(report.skipped) == 1
     assert titles(ours) == ["Garden", "Hives", "Wax"]
 
 
 def test_spans_and_words_are_counted_here_and_not_believed(ours: Workspace, bees: Path) -> None:
-    connection = apsw.Connection(str(bees))
-    connection.execute("update chunks set start = 7, stop = -1, words = 99, position = position * 5, headings = '{'")
-    connection.execute("update groups set language = 'klingon'")
-    connection.execute("update terms set chunks = 5000")
-    connection.close()
+    change(
+        bees,
+        "update chunks set start = 7, stop = -1, words = 99, position = position * 5, headings = '{'",
+        "update groups set language = 'klingon'",
+        "update terms set chunks = 5000",
+    )
     merge(ours, bees)
     assert disagreements(ours.database) == []
 
@@ -181,9 +154,7 @@ def test_a_merged_document_that_calls_itself_the_root_folder_takes_no_watched_fo
     watched.mkdir()
     (watched / "a.md").write_text("Mine.", encoding="utf-8")
     ours.library.add_paths([watched])
-    with apsw.Connection(str(bees)) as connection:
-        connection.execute("update sources set uri = '/' where title = 'Honey'")
-    connection.close()
+    change(bees, "update sources set uri = '/' where title = 'Honey'")
     merge(ours, bees)
     with ours.database.read() as connection:
         identifier = fetch_one(connection, "select uuid from sources where uri = '/'")
@@ -223,13 +194,10 @@ def guides(tmp_path: Path) -> Path:
     """A pack of quick starts and rules."""
     path = tmp_path / "guides.localmcp"
     with Workspace(Settings(database=tmp_path / "guides.source", model="hash")) as workspace:
-        call = workspace.registry.call
-        call("importQuickstarts", {"text": json.dumps(GUIDE), "format": "json"}, PERSON)
-        call(
-            "importQuickstarts", {"text": json.dumps({**GUIDE, "metadata": {"name": "wax"}}), "format": "json"}, PERSON
-        )
+        both = [GUIDE, {**GUIDE, "metadata": {"name": "wax"}}]
+        workspace.registry.call("importQuickstarts", {"text": json.dumps(both), "format": "json"}, PERSON)
         rules = "# Rules\n\n## testing\n\n- Name tests as sentences.\n- Test the valve first.\n"
-        call("importRules", {"text": rules}, PERSON)
+        workspace.registry.call("importRules", {"text": rules}, PERSON)
         write_pack(workspace.database, path, PackOptions())
     return path
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import apsw
 import pytest
+from given_files import change
 
 from localmcp.config import Settings
 from localmcp.errors import AccessDenied, NotFound
@@ -60,13 +60,6 @@ def names(answer: Any) -> list[str]:
 
 def ask(workspace: Workspace, task: str = TASK, scope: Scope | None = None, **arguments: Any) -> Any:
     return call(workspace, "getRelevantRules", scope, taskDescription=task, **arguments)
-
-
-def change(path: Path, *statements: str) -> None:
-    connection = apsw.Connection(str(path))
-    for each in statements:
-        connection.execute(each)
-    connection.close()
 
 
 @pytest.fixture(scope="module")

@@ -7,29 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from given_files import HIVES, make_pack
+from given_files import HIVES, change, make_pack
 
 from localmcp.config import Settings
 from localmcp.errors import InvalidInput, NotFound, NotOurFile
 from localmcp.tools import Scope
 from localmcp.workspace import Workspace
-
-
-@pytest.fixture(scope="module")
-def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_pack(tmp_path_factory.mktemp("packed") / "bees.localmcp", HIVES)
-
-
-@pytest.fixture
-def bees(packed: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copy(packed, tmp_path / "bees.localmcp"))
-
-
-@pytest.fixture
-def ours(tmp_path: Path):
-    with Workspace(Settings(database=tmp_path / "own.localmcp", model="hash")) as workspace:
-        workspace.library.add_text("Our garden has a hive behind the roses.", "Garden")
-        yield workspace
 
 
 def call(workspace: Workspace, name: str, scope: Scope | None = None, **arguments: Any) -> Any:
@@ -185,21 +168,13 @@ def test_a_file_of_another_model_is_searched_with_that_model(ours: Workspace, tm
 
 def test_a_file_whose_model_is_not_here_is_searched_by_word_and_says_so(ours: Workspace, tmp_path: Path) -> None:
     other = make_pack(tmp_path / "other.localmcp", {"Sea": "The harbour lies at the sea."}, model="hash:64")
-    _rename_model(other)
+    change(other, "update models set name = 'nobody/knows-it', fingerprint = 'ffffffffffffffff'")
     ours.mounts.mount(other)
     result = call(ours, "search", query="harbour sea hive")
     hit = next(each for each in result["results"] if each.get("origin") == "other")
     assert hit["matchType"] == "keyword_only" and hit["combinedScore"] > 0
     assert any("other (mounted)" in notice and "nobody/knows-it" in notice for notice in result["notices"])
     assert origins(search(ours, "harbour sea", mode="semantic")) == {None}
-
-
-def _rename_model(path: Path) -> None:
-    import apsw
-
-    connection = apsw.Connection(str(path))
-    connection.execute("update models set name = 'nobody/knows-it', fingerprint = 'ffffffffffffffff'")
-    connection.close()
 
 
 # ---------------------------------------------------------------- files that go wrong
@@ -236,20 +211,14 @@ def test_a_file_that_was_replaced_is_read_anew(ours: Workspace, bees: Path) -> N
     assert search(ours, "paper nests", collection="mount:bees")[0]["sourceTitle"] == "Wasps"
 
 
-def test_a_mounted_file_is_never_changed(ours: Workspace, bees: Path) -> None:
-    before, beside = bees.read_bytes(), set(bees.parent.iterdir())
-    ours.mounts.mount(bees)
-    search(ours, "hive")
-    call(ours, "list_sources")
-    assert bees.read_bytes() == before
-    assert {path for path in set(bees.parent.iterdir()) - beside if path.name.startswith("bees")} == set()
-
-
 # ---------------------------------------------------------------- what is remembered
 
 
-def test_what_is_mounted_is_remembered_on_this_machine_and_not_in_the_file(ours: Workspace, bees: Path) -> None:
+def test_a_mounted_file_is_remembered_on_this_machine_and_never_changed(ours: Workspace, bees: Path) -> None:
+    before, beside = bees.read_bytes(), set(bees.parent.glob("bees*"))
     ours.mounts.mount(bees)
+    search(ours, "hive")
+    assert bees.read_bytes() == before and set(bees.parent.glob("bees*")) == beside
     assert b"bees.localmcp" not in Path(ours.database.path).read_bytes()
     with Workspace(Settings(database=ours.database.path, model="hash")) as again:
         assert origins(search(again, "hive queen")) == {None, "bees"}
@@ -294,15 +263,11 @@ def test_a_mounted_file_contacts_nobody_and_looks_at_no_path(ours: Workspace, tm
     secret = tmp_path / "secret.md"
     secret.write_text("x")
     other = make_pack(tmp_path / "other.localmcp", {"Sea": "The harbour lies at the sea."})
-    import apsw
-
-    connection = apsw.Connection(str(other))
-    connection.execute("update sources set uri = ?, mtime_ns = 1, size = 1", (str(secret),))
-    connection.execute("update models set name = 'http://127.0.0.1:9/v1#m', fingerprint = 'f'")
-    connection.close()
+    change(
+        other,
+        f"update sources set uri = '{secret}', mtime_ns = 1, size = 1",
+        "update models set name = 'http://127.0.0.1:9/v1#m', fingerprint = 'f'",
+    )
     ours.mounts.mount(other)
     hit = search(ours, "harbour")[0]
     assert hit["freshness"] == "unverifiable"
-
-
-# ---------------------------------------------------------------- the command line

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
-import textwrap
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -16,7 +13,7 @@ import pytest
 from command_line import run_here as cli
 
 from localmcp.config import Settings, state_directory
-from localmcp.errors import InvalidInput
+from localmcp.files import scratch_folder
 from localmcp.packs.pack import OF_COLLECTIONS, OF_THE_FILE, VECTORS, PackOptions, verify, write_pack
 from localmcp.storage.connections import connect
 from localmcp.storage.database import Database, fetch_all, fetch_one
@@ -57,13 +54,11 @@ def lived_in(folder: Path) -> Path:
         workspace.library.remove([str(folder / "gone.md")])
         workspace.registry.call("search", {"query": "plantedquery"}, PERSON)
         workspace.api_keys.create(name="plantedsecret", scopes=("read",))
-        guide = {
-            "metadata": {"name": "keep"},
-            "spec": {"displayName": "Keep bees", "description": "Honey", "tasks": []},
-        }
-        gone = {"metadata": {"name": "old"}, "spec": {"displayName": "plantedguide", "description": "", "tasks": []}}
-        guides = "\n".join(json.dumps(each) for each in (guide, gone))
-        workspace.registry.call("importQuickstarts", {"text": guides, "format": "jsonl"}, PERSON)
+        guides = [
+            {"metadata": {"name": name}, "spec": {"displayName": title, "description": "Honey", "tasks": []}}
+            for name, title in (("keep", "Keep bees"), ("old", "plantedguide"))
+        ]
+        workspace.registry.call("importQuickstarts", {"text": json.dumps(guides), "format": "json"}, PERSON)
         workspace.registry.call("removeQuickstart", {"names": ["old"]}, PERSON)
         for text in ("Name tests as sentences.", "Forget the plantedretired."):
             workspace.registry.call("addRule", {"rule_text": text, "category": "testing"}, PERSON)
@@ -171,35 +166,14 @@ def test_the_manifest_says_what_is_in_it(full: Path, tmp_path: Path) -> None:
 # ---------------------------------------------------------------- refusals
 
 
-def test_a_pack_is_never_written_over_a_file_without_being_told(full: Path, tmp_path: Path) -> None:
-    target = tmp_path / "out.localmcp"
-    target.write_text("mine")
-    with pytest.raises(InvalidInput, match="there already"):
-        pack(full, target)
-    assert target.read_text() == "mine"
-    assert verify(pack(full, target, overwrite=True)).sound
-
-
 def test_what_a_killed_run_left_is_cleared_away(full: Path, tmp_path: Path) -> None:
-    script = f"""
-        import sys
-        from pathlib import Path
-        from localmcp.files import scratch_folder
-        with scratch_folder(Path({str(tmp_path)!r})) as scratch:
-            print(scratch, flush=True)
-            sys.stdin.read()
-    """
-    command = [sys.executable, "-c", textwrap.dedent(script)]
-    killed = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    running = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert killed.stdout and running.stdout
-    folders = [Path(process.stdout.readline().strip()) for process in (killed, running)]
-    killed.kill()
-    killed.communicate()
-    pack(full, tmp_path / "out.localmcp")
-    assert [folder.exists() for folder in folders] == [False, True]
-    running.communicate("")
-    assert not folders[1].exists()
+    with scratch_folder(tmp_path) as busy:
+        left = tmp_path / f"{busy.name}-left"
+        left.mkdir()
+        # Its lock is held by nobody.
+        (left / "lock").touch()
+        pack(full, tmp_path / "out.localmcp")
+        assert busy.exists() and not left.exists()
 
 
 def test_a_pack_that_is_killed_leaves_no_private_rows_on_the_disk(full: Path, tmp_path: Path) -> None:
@@ -236,6 +210,7 @@ def test_a_pack_opens_on_another_machine_without_embedding_anything(
 
 def test_an_adopted_pack_is_an_ordinary_file(full: Path, tmp_path: Path) -> None:
     packed = pack(full, tmp_path / "out.localmcp")
+    assert verify(packed).problems == verify(full).problems == []
     assert cli("adopt", str(packed)) == 0
     with Workspace(Settings(database=packed, model="hash")) as workspace:
         workspace.library.add_text("More about wasps.", "Wasps")
@@ -244,12 +219,6 @@ def test_an_adopted_pack_is_an_ordinary_file(full: Path, tmp_path: Path) -> None
 
 
 # ---------------------------------------------------------------- verify
-
-
-def test_a_pack_is_sound_and_so_is_a_lived_in_file(full: Path, tmp_path: Path) -> None:
-    assert verify(pack(full, tmp_path / "out.localmcp")).problems == []
-    found = verify(full)
-    assert found.problems == [] and found.manifest is None and found.notes
 
 
 @pytest.mark.parametrize(

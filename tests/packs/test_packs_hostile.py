@@ -8,6 +8,7 @@ from pathlib import Path
 
 import apsw
 import pytest
+from given_files import change
 
 from localmcp.config import Settings
 from localmcp.errors import FileUnavailable, LocalMCPError
@@ -49,24 +50,11 @@ def base(mutations, tmp_path: Path) -> Path:
     return mutations.make_base(tmp_path / "base")
 
 
-def change(path: Path, *statements: str) -> None:
-    connection = apsw.Connection(str(path))
-    connection.pragma("foreign_keys", False)
-    for each in statements:
-        connection.execute(each)
-    connection.close()
-
-
-def test_rows_that_are_not_ours_do_no_harm(base: Path) -> None:
-    change(base, "update models set calibration = '[1, 2'", "update quickstarts set content = '[[['")
+def test_values_that_are_no_json_are_read_as_empty(base: Path) -> None:
+    columns = ("models set calibration", "quickstarts set content", "sources set metadata", "chunks set headings")
+    change(base, *(f"update {column} = '[[{{'" for column in columns))
     with Workspace(Settings(database=base, model="hash"), read_only=True) as workspace:
-        assert workspace.registry.call("search", {"query": "hive queen"}).value["count"]
         assert workspace.registry.call("list_sources").value["total"] == 41
-
-
-def test_metadata_and_headings_that_are_no_json_are_read_as_empty(base: Path) -> None:
-    change(base, "update sources set metadata = '{'", "update chunks set headings = 'x'")
-    with Workspace(Settings(database=base, model="hash"), read_only=True) as workspace:
         hits = workspace.registry.call("search", {"query": "hive queen"}, Scope(caller="cli")).value["results"]
         assert hits and all(hit["metadata"] == {} for hit in hits)
 
