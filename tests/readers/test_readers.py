@@ -14,7 +14,7 @@ import pptx
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from made_files import PACKAGE, make_bookmarks, make_epub, make_pdf, make_zip, saved
+from made_files import PACKAGE, make_bookmarks, make_epub, make_odp, make_ods, make_odt, make_pdf, make_zip, saved
 from pptx.util import Inches
 
 from localmcp.errors import ScannedDocument, UnreadableDocument
@@ -587,7 +587,7 @@ def test_damaged_files_give_a_document_or_a_refusal(name: str, data: st.DataObje
     assert_document_or_refusal(bytes(whole), name)
 
 
-@pytest.mark.parametrize("name", ["a.docx", "a.pptx", "a.xlsx", "a.epub"])
+@pytest.mark.parametrize("name", ["a.docx", "a.pptx", "a.xlsx", "a.epub", "a.odt", "a.ods", "a.odp"])
 def test_packages_with_damaged_parts_give_a_document_or_a_refusal(name: str) -> None:
     with zipfile.ZipFile(io.BytesIO(SAMPLES[name]())) as package:
         parts = {part: package.read(part) for part in package.namelist()}
@@ -602,6 +602,9 @@ SAMPLES = {
     "a.pptx": make_pptx,
     "a.xlsx": make_xlsx,
     "a.epub": make_epub,
+    "a.odt": make_odt,
+    "a.ods": make_ods,
+    "a.odp": make_odp,
     "a.ipynb": lambda: json.dumps({"cells": [{"cell_type": "code", "source": "x"}]}).encode(),
     "a.md.gz": lambda: gzip.compress(b"# Hello\n", mtime=0),
 }
