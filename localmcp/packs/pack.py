@@ -15,7 +15,7 @@ from typing import Any, cast
 
 import apsw
 
-from localmcp import __version__, files
+from localmcp import files
 from localmcp.errors import FileUnavailable, InvalidInput, LocalMCPError, NotFound
 from localmcp.index.collections import choose_collections
 from localmcp.index.multilingual import UNUSED_WORDS
@@ -32,6 +32,7 @@ from localmcp.storage.database import (
     fetch_one,
 )
 from localmcp.storage.schema import create_schema, foreign_objects, utc_now
+from localmcp.version import __version__
 
 OF_COLLECTIONS = {
     "state": "true",

@@ -47,18 +47,16 @@ def read_html(data: bytes, name: str, charset: str | None = None) -> Document:
     """Return a page; `charset`: what was said about its encoding when it was sent."""
     text, metadata = decode_text(data, page_encoding(charset or "") or declared_encoding(data))
     tree = parse_html(text)
-    title_node, author, site = (tree.css_first(query) for query in ("title", "meta[name=author]", "h1"))
+    title_node, author = (tree.css_first(query) for query in ("title", "meta[name=author]"))
     title = one_line(title_node.text()) if title_node else ""
     if author and author.attributes.get("content"):
         metadata["author"] = one_line(author.attributes["content"] or "")
-    # Outside of the text, a heading names the site.
-    named_by_site = _nested(site, " ") if site and not title else ""
     markdown, root = page_text(tree)
     headings = [heading for node in (root.css("h1") if root else []) if (heading := one_line(_nested(node, " ")))]
     # The only heading of the first level, unless that names the site; or that of several which the title holds.
     is_section = any(one_line(node.text()) == title for node in (root.css("h2") if root else []))
     held = [heading for heading in headings if heading in title or (len(headings) == 1 and not is_section)]
-    title = next(iter(held), title or next(iter(headings), named_by_site))
+    title = next(iter(held), title or next(iter(headings), ""))
     return make_document(name, markdown, "html", "markdown", "website", title=title, metadata=metadata)
 
 

@@ -11,6 +11,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime, time, timedelta
 from functools import lru_cache, partial
@@ -97,24 +98,6 @@ def describe_tables(name: str, text: str, read: Callable[[], bytes] | None) -> s
         for table in _find_tables(name, text, read or bytes)
     ]
     return json.dumps(described, ensure_ascii=False) if described else None
-
-
-def read_tables(path: str, text: str | None) -> list[Table]:
-    """Return the tables of a file as it is now, or of a text.
-
-    Raises:
-        OSError: the file cannot be read.
-    """
-    if text is not None:
-        return _find_tables(path, text, bytes)
-    from localmcp.readers.readers import read_bytes
-
-    data = Path(path).read_bytes()
-    try:
-        text = "" if PurePath(path).suffix.lower() in SHEETS else read_bytes(data, PurePath(path).name).text
-    except LocalMCPError:
-        return []
-    return _find_tables(path, text, lambda: data)
 
 
 def _find_tables(name: str, text: str, read: Callable[[], bytes]) -> list[Table]:
@@ -549,11 +532,13 @@ def answer(task: tuple[str, Sequence[TableSource]]) -> Iterator[Outcome]:
 
 @lru_cache(maxsize=1)
 def _load(sources: tuple[tuple[TableSource, Signature], ...]) -> tuple[apsw.Connection, dict[str, Table]]:
-    """Return a SQLite in memory that holds these tables, and the tables by name.
+    """Return a SQLite in memory that holds these tables, and the tables by name; OSError if a file cannot be read.
 
     The last one is kept: several questions in a row mostly ask the same tables (50,000 rows on a busy machine: 93 ms ->
     15 ms).
     """
+    from localmcp.readers.readers import read_bytes
+
     memory = apsw.Connection(":memory:")
     # A wrong column in double quotes is an error, not a text.
     memory.config(apsw.SQLITE_DBCONFIG_DQS_DML, 0)
@@ -566,7 +551,12 @@ def _load(sources: tuple[tuple[TableSource, Signature], ...]) -> tuple[apsw.Conn
     documents: dict[str, list[Table]] = {}
     for source, _ in sources:
         if source.path not in documents:
-            documents[source.path] = read_tables(source.path, source.text)
+            data, text = (Path(source.path).read_bytes(), "") if source.text is None else (b"", source.text)
+            # What can no longer be read holds no tables; a workbook is not read for its text.
+            with suppress(LocalMCPError):
+                if source.text is None and Path(source.path).suffix.lower() not in SHEETS:
+                    text = read_bytes(data, Path(source.path).name).text
+            documents[source.path] = _find_tables(source.path, text, partial(bytes, data))
         for table in [table for table in documents[source.path] if table.title == source.title][:1]:
             tables[source.name] = table
             name = quote_name(source.name)
