@@ -23,11 +23,6 @@ def matches(pattern: str, text: str) -> bool | None:
     return None if compiled is None else compiled.isinstance_python(text)
 
 
-def may_match(pattern: str, text: str) -> bool:
-    """Return whether the pattern is in the text, or may be, because this engine does not support it."""
-    return matches(pattern, text) is not False
-
-
 def path_matcher(pattern: re.Pattern[str]) -> Callable[[str], Any]:
     """Return what tells whether a pattern is in a path.
 

@@ -40,7 +40,7 @@ _PASSWORD_IN_URL = re.compile(r"(://[^\s/:@]*:)[^\s/@]+(?=@)")
 _URL = re.compile(
     r"(?P<scheme>[a-z][a-z0-9+.-]{0,20}://)(?:[^\s/?#]*@)?(?P<place>[^\s?#\"']*)(?:[?#][^\s\"']*)?", re.IGNORECASE
 )
-_TOKEN_IN_PATH = re.compile(r"(?<=/)(?=[^/]*\d)(?=[^/]*[A-Za-z])[\w.~=-]{20,}(?=/|$)")
+TOKEN_IN_PATH = re.compile(r"(?<=/)(?=[^/]*\d)(?=[^/]*[A-Za-z])[\w.~=-]{20,}(?=/|$)")
 """A segment that no person would write; links to hosted servers have their key there."""
 _ASSIGNED = re.compile(
     r"""
@@ -88,12 +88,7 @@ def mask_secrets(value: Any, name: str = "") -> Any:
 
 def mask_urls(text: str) -> str:
     """Return the text with URLs that only say where they lead: no user, no query, no key as a part of the path."""
-    return _URL.sub(lambda match: match["scheme"] + _TOKEN_IN_PATH.sub(MASK, match["place"]), text)
-
-
-def keys_in_path(path: str) -> list[str]:
-    """Return the parts of a URL's path that `mask_urls` replaces."""
-    return _TOKEN_IN_PATH.findall(path)
+    return _URL.sub(lambda match: match["scheme"] + TOKEN_IN_PATH.sub(MASK, match["place"]), text)
 
 
 def mask_arguments(arguments: Iterable[str]) -> list[str]:

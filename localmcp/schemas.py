@@ -12,7 +12,7 @@ from types import UnionType
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args, get_origin
 
 from localmcp.errors import InvalidInput, Unavailable
-from localmcp.linear_patterns import may_match
+from localmcp.linear_patterns import matches
 
 if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError
@@ -217,7 +217,10 @@ def describe_kind(schema: Any, root: Json, *, nested: bool = False) -> str:
     """
     spec = followed(schema, root)
     if "const" in spec or isinstance(spec.get("enum"), list):
-        return _describe_choices(spec["enum"] if "enum" in spec else [spec["const"]])
+        choices = spec["enum"] if "enum" in spec else [spec["const"]]
+        texts = [choice if isinstance(choice, str) else shorten_value(choice) for choice in choices[:MOST_SHOWN]]
+        more = f"|… ({len(choices)} in all)" if len(choices) > MOST_SHOWN else ""
+        return "|".join(text[:LONGEST_SHOWN] for text in texts) + more
     kind = "object" if "properties" in spec or "required" in spec else "any"
     if "type" in spec:
         kinds = [str(name) for name in one_or_more(spec["type"])]
@@ -240,12 +243,6 @@ def followed(schema: Any, root: Json) -> Json:
         for key in reference[2:].split("/"):
             schema = mapping_of(schema).get(key.replace("~1", "/").replace("~0", "~"))
     return mapping_of(schema)
-
-
-def _describe_choices(choices: list[Any]) -> str:
-    texts = [choice if isinstance(choice, str) else shorten_value(choice) for choice in choices[:MOST_SHOWN]]
-    more = f"|… ({len(choices)} in all)" if len(choices) > MOST_SHOWN else ""
-    return "|".join(text[:LONGEST_SHOWN] for text in texts) + more
 
 
 # ---------------------------------------------------------------- arguments that mean what the schema says
@@ -343,14 +340,15 @@ def _schema_errors(name: str, schema: Json, arguments: Json, deadline: float) ->
         return check
 
     def check_pattern(validator: Any, pattern: Any, instance: Any, _inner: Any) -> Iterator[ValidationError]:
-        if validator.is_type(instance, "string") and not may_match(pattern, instance):
+        # None: this engine does not support the pattern.
+        if validator.is_type(instance, "string") and matches(pattern, instance) is False:
             yield ValidationError(f"{shorten_value(instance)} does not match {shorten_value(pattern)}")
 
-    checks = {key: follow(dialect.VALIDATORS[key]) for key in dialect.VALIDATORS if key.lower().endswith("ref")}
+    checks: Json = {key: follow(dialect.VALIDATORS[key]) for key in dialect.VALIDATORS if key.lower().endswith("ref")}
     checks["pattern"] = check_pattern
     if "patternProperties" in json.dumps(schema, default=str):
-        # The library would match these patterns with backtracking.
-        checks |= dict.fromkeys(("patternProperties", "additionalProperties", "unevaluatedProperties"), _check_nothing)
+        # The library would match these patterns with backtracking; it skips what has no check.
+        checks |= dict.fromkeys(("patternProperties", "additionalProperties", "unevaluatedProperties"))
     try:
         # Not by `check_schema`: a pattern that only JavaScript understands is no reason to check nothing.
         for error in dialect(dialect.META_SCHEMA).iter_errors(schema):
@@ -363,10 +361,6 @@ def _schema_errors(name: str, schema: Json, arguments: Json, deadline: float) ->
         log.warning("the schema of %s cannot be used, so its arguments are not checked: %s", name, error)
         return []
     return sorted(errors, key=lambda error: [str(part) for part in error.absolute_path])
-
-
-def _check_nothing(*_: Any) -> Iterator[ValidationError]:
-    yield from ()
 
 
 def _describe_problem(error: ValidationError, schema: Json) -> list[str]:

@@ -158,11 +158,11 @@ class Workspace:
         more = f"{self.discovery.introduction()} {self.mcp_servers.introduction()}".strip()
         return f"{self.knowledge.instructions()[: 1490 - len(more)]} {more}".rstrip()
 
-    def on_lists_changed(self, listener: Callable[[str, str], None]) -> None:
+    def on_lists_changed(self, listener: Callable[[str], None]) -> None:
         """Call `listener` with `tools`, `resources` or `prompts` and the provider when that list of a connected server
         has changed, from another thread; when the person's own tools have, from the thread that lists or calls next."""
         self.mcp_servers.listeners.append(listener)
-        self.own_tools.listeners.append(partial(listener, "tools", ""))
+        self.own_tools.listeners.append(partial(listener, "tools"))
 
     def start_background(self) -> None:
         """Begin loading the model, so that no search waits for it, and looking at the added folders when idle."""

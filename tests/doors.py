@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from localmcp.server.http.app import Address, HttpApp, HttpServer, listen, uvicorn_config
+from localmcp.server.http.app import HttpApp, HttpServer, listen
 from localmcp.server.program import OpenOnce
 from localmcp.workspace import Workspace, open_workspace
 
@@ -113,9 +113,9 @@ def open_door(file: Path, **settings: Any) -> Iterator[OpenDoor]:
     workspace = open_workspace(file, **{"model": "hash", **settings})
     once = OpenOnce(lambda: workspace)
     door = HttpApp(once, workspace.settings, "127.0.0.1")
-    sock = listen(Address(port=0))
+    sock = listen("127.0.0.1", 0)
     port = sock.getsockname()[1]
-    server = WatchedDoor(uvicorn_config(door), door, Address(port=port), once)
+    server = WatchedDoor(door)
     thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[sock])), daemon=True)
     thread.start()
     # Before that, the lines it logs at its beginning mingle with those of the first requests.

@@ -215,7 +215,7 @@ def serve_http(session: Session, port: int | None, host: str | None, allow_remot
         UsageError: an address that other machines can reach, without --allow-remote.
         Unavailable: the address cannot be listened on.
     """
-    from localmcp.server.http.app import Address, is_loopback, run, set_up_logging
+    from localmcp.server.http.app import is_loopback, run, set_up_logging
     from localmcp.workspace import Workspace
 
     settings = session.settings
@@ -224,7 +224,7 @@ def serve_http(session: Session, port: int | None, host: str | None, allow_remot
         raise click.UsageError(f"--host {address} can be reached from other machines; add --allow-remote to mean it.")
     set_up_logging(session.log_level, quiet=session.quiet)
     chosen = settings.http_port if port is None else port
-    run(Address(address, chosen), settings, lambda: Workspace(settings))
+    run(address, chosen, settings, lambda: Workspace(settings))
 
 
 # ---------------------------------------------------------------- tui

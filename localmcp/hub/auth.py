@@ -24,7 +24,7 @@ from mcp.shared.auth import (
 from pydantic import AnyUrl, ValidationError
 
 from localmcp.config import state_directory
-from localmcp.errors import ConfigurationError, InvalidInput, LocalMCPError, Unavailable
+from localmcp.errors import InvalidInput, Unavailable
 from localmcp.files import read_json_object, write_atomically
 from localmcp.http import LOOPBACK
 from localmcp.hub.entries import LoginNeeded, ServerEntry, SessionLost, prepare
@@ -143,16 +143,6 @@ def forget_login(entry: ServerEntry) -> bool:
     return existed
 
 
-def login_needed(entry: ServerEntry) -> LocalMCPError:
-    """Return the error for a 401: the keys in `headers` are wrong, or the person has to sign in."""
-    if not entry.headers:
-        return LoginNeeded(entry.name)
-    return ConfigurationError(
-        f"The MCP server '{entry.name}' refuses the keys in its `headers` (HTTP 401).",
-        hint=f"Check them in mcp.json; or remove them and run: localmcp servers login {entry.name}",
-    )
-
-
 # ---------------------------------------------------------------- signing in
 
 
@@ -238,8 +228,14 @@ class _Browser:
             if is_ours:
                 done = "The sign-in was refused." if "error" in values else "You are signed in."
                 status, text = "200 OK", f"{done} You can close this window."
-                if not self._result.done():
-                    self._take(values)
+                if self._result.done():
+                    pass
+                elif "error" in values:
+                    why = values.get("error_description") or values["error"]
+                    self._result.set_exception(OAuthFlowError(f"{values['error']}: {why}"))
+                else:
+                    code, issuer = values.get("code", ""), values.get("iss")
+                    self._result.set_result(AuthorizationCodeResult(code=code, state=self._state, iss=issuer))
             lines = f"HTTP/1.1 {status}\r\ncontent-type: text/plain\r\ncontent-length: {len(text)}\r\n"
             writer.write(f"{lines}connection: close\r\n\r\n{text}".encode())
             await writer.drain()
@@ -247,11 +243,3 @@ class _Browser:
             logging.getLogger(__name__).debug("no request of a browser: %r", error)
         finally:
             writer.close()
-
-    def _take(self, values: dict[str, str]) -> None:
-        if "error" in values:
-            why = values.get("error_description") or values["error"]
-            self._result.set_exception(OAuthFlowError(f"{values['error']}: {why}"))
-        else:
-            code = AuthorizationCodeResult(code=values.get("code", ""), state=self._state, iss=values.get("iss"))
-            self._result.set_result(code)

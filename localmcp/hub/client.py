@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import AsyncExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple, TextIO, cast
+from typing import Any, TextIO, cast
 from urllib.parse import urlsplit
 
 import anyio
@@ -28,11 +28,11 @@ from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from localmcp.errors import InvalidInput, LocalMCPError, MissingCapability, Unavailable
+from localmcp.errors import ConfigurationError, InvalidInput, LocalMCPError, MissingCapability, Unavailable
 from localmcp.files import make_private_folder, open_private
 from localmcp.http import LOOPBACK
-from localmcp.hub.auth import kept_login, login_needed
-from localmcp.hub.entries import Launch, ServerEntry, SessionLost, prepare
+from localmcp.hub.auth import kept_login
+from localmcp.hub.entries import LoginNeeded, ServerEntry, SessionLost, prepare
 from localmcp.humanize import cut_to
 from localmcp.schemas import Json, compact_json, list_of, mapping_of, without_surrogates
 from localmcp.tools import AskPerson, ReportProgress, client_call, current_scope
@@ -54,9 +54,6 @@ LISTS = {
     "prompts": "prompts/list",
 }
 """What a server offers: key of the answer -> request."""
-CHANGES = (
-    types.ToolListChangedNotification, types.ResourceListChangedNotification, types.PromptListChangedNotification,
-)  # fmt: skip
 MOST_PAGES, MOST_ROUNDS = 100, 10
 """Pages of a list, and how often one call may ask the person."""
 MOST_TIMEOUTS = 2
@@ -174,15 +171,6 @@ class _Dispatcher(JSONRPCDispatcher[Any]):
         return result
 
 
-class _RunningCall(NamedTuple):
-    """A call that waits for the server."""
-
-    clock: asyncio.Timeout
-    seconds: float
-    ask: AskPerson | None
-    caller: str
-
-
 class Connection:
     """One session with a server: opened once, used by many calls at a time, closed once. Lives in one event loop."""
 
@@ -192,7 +180,8 @@ class Connection:
         self._log_path = log_path
         self._log: ServerLog
         self._on_change = on_change
-        self._calls: list[_RunningCall] = []
+        self._calls: list[tuple[asyncio.Timeout, float, AskPerson | None, str]] = []
+        """Of each that waits for the server: its clock and seconds, how its client asks the person, and its caller."""
         self._session: ClientSession
         self._status = 0
         """Of the last answer over HTTP."""
@@ -245,7 +234,7 @@ class Connection:
         # More than the SDK's own steps take together (6.5 s): cut short, they would leave the server.
         await asyncio.wait({self._life}, timeout=8.0)
 
-    async def _live(self, launch: Launch) -> None:
+    async def _live(self, launch: ServerEntry) -> None:
         try:
             with self._life_scope:
                 async with AsyncExitStack() as stack:
@@ -263,14 +252,14 @@ class Connection:
             # Mark the exception as retrieved: maybe nobody waits for it any more.
             self._opened.exception()
 
-    async def _enter(self, stack: AsyncExitStack, launch: Launch) -> None:
+    async def _enter(self, stack: AsyncExitStack, launch: ServerEntry) -> None:
         if launch.url:
 
             async def remember_status(response: httpx2.Response) -> None:
                 self._status = response.status_code
 
             http_client = httpx2.AsyncClient(
-                headers=dict(launch.headers),
+                headers=launch.headers,
                 timeout=httpx2.Timeout(self.entry.startTimeout, read=300.0),
                 auth=kept_login(self.entry, launch.url, self._note_refusal),
                 event_hooks={"response": [remember_status]},
@@ -283,9 +272,9 @@ class Connection:
         else:
             program = stdio.StdioServerParameters(
                 command=launch.command,
-                args=list(launch.args),
+                args=launch.args,
                 env=child_environment(launch.env),
-                cwd=launch.cwd,
+                cwd=launch.cwd or None,
                 encoding_error_handler="replace",
             )
             with self._log.pipe() as errors:
@@ -321,7 +310,7 @@ class Connection:
     # ------------------------------------------------------------ what the server says unasked
 
     async def _take_message(self, message: IncomingMessage) -> None:
-        if isinstance(message, CHANGES):
+        if str(getattr(message, "method", "")).endswith("/list_changed"):
             self._on_change()
         elif isinstance(message, ValidationError):
             line = str(message.errors()[0]["input"])
@@ -411,7 +400,7 @@ class Connection:
         request = types.client_request_adapter.validate_python({"method": method, "params": params})
         # The SDK's time-out begins when the request is written, and a server that does not read can prevent that.
         async with asyncio.timeout(seconds) as clock:
-            call = _RunningCall(clock, seconds, client_call().ask_person, current_scope().caller)
+            call = (clock, seconds, client_call().ask_person, current_scope().caller)
             self._calls.append(call)
             try:
                 result = await self._session.send_request(request, _Whole, progress_callback=watch)
@@ -429,20 +418,20 @@ class Connection:
 
         The question does not say which call it belongs to, so all running calls must be of one caller.
         """
-        call = self._calls[-1] if len({running.caller for running in self._calls}) == 1 else None
-        if call is None or call.ask is None:
+        ask = self._calls[-1][2] if len({caller for *_, caller in self._calls}) == 1 else None
+        if ask is None:
             return types.ErrorData(code=types.INVALID_REQUEST, message="There is no client that could ask the person.")
-        for running in self._calls:
-            running.clock.reschedule(None)
+        for clock, *_ in self._calls:
+            clock.reschedule(None)
         try:
             question = params.model_dump(by_alias=True, mode="json", exclude_none=True)
-            return types.ElicitResult.model_validate(await asyncio.wrap_future(call.ask(question)))
+            return types.ElicitResult.model_validate(await asyncio.wrap_future(ask(question)))
         except (LocalMCPError, MCPError, ValidationError) as error:
             log.info("a question to the person failed: %s", error)
             return types.ErrorData(code=types.INVALID_REQUEST, message=str(error))
         finally:
-            for running in self._calls:
-                running.clock.reschedule(asyncio.get_running_loop().time() + running.seconds)
+            for clock, seconds, *_ in self._calls:
+                clock.reschedule(asyncio.get_running_loop().time() + seconds)
 
     # ------------------------------------------------------------ failures in words
 
@@ -450,8 +439,13 @@ class Connection:
         """Return why a request, or the start, failed."""
         while isinstance(error, BaseExceptionGroup):
             error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
-        if self._refusal is not None or self._status == 401:
-            return self._refusal or login_needed(self.entry)
+        if self._refusal is not None or self._status == 401 and not self.entry.headers:
+            return self._refusal or LoginNeeded(self.entry.name)
+        if self._status == 401:
+            return ConfigurationError(
+                f"The MCP server '{self.entry.name}' refuses the keys in its `headers` (HTTP 401).",
+                hint=f"Check them in mcp.json; or remove them and run: localmcp servers login {self.entry.name}",
+            )
         if isinstance(error, LocalMCPError):
             return error
         if isinstance(error, TimeoutError):

@@ -7,7 +7,6 @@ import json
 import os
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import pairwise
 from pathlib import Path
@@ -21,7 +20,7 @@ from localmcp.errors import ConfigurationError, InvalidInput, Unavailable
 from localmcp.files import PRIVATE_FILE, write_atomically
 from localmcp.hub.client_configuration import MCP_SERVERS, TABLES, is_localmcp, read_document, servers_in
 from localmcp.humanize import choices
-from localmcp.masking import keys_in_path, mask_arguments, mask_urls, names_secret
+from localmcp.masking import TOKEN_IN_PATH, mask_arguments, mask_urls, names_secret
 from localmcp.schemas import Json, did_you_mean
 
 _HTTP = ("http", "streamable-http", "streamable_http", "streamablehttp")
@@ -136,6 +135,22 @@ class ServerEntry(_Part):
         """The program's arguments without what may be secret in them."""
         return mask_arguments(self.args)
 
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """Values that no message may repeat, the longest first; of an entry whose variables are filled in."""
+        parts = urlsplit(self.url)
+        values = {*self.env.values(), *self.headers.values()}
+        values |= {header.partition(" ")[2] for header in self.headers.values()}
+        named = [pair.partition("=")[::2] for pair in parts.query.split("&")]
+        for argument, following in pairwise((*self.args, "")):
+            name, assigned, value = argument.partition("=")
+            if name.startswith("-"):
+                named.append((name, value if assigned or following.startswith("-") else following))
+        quoted = [value for name, value in named if names_secret(name)]
+        quoted += [parts.username or "", parts.password or "", *TOKEN_IN_PATH.findall(parts.path)]
+        values |= {form for value in quoted for form in (value, unquote(value))}
+        return tuple(sorted((value for value in values if len(value) >= 6), key=len, reverse=True))
+
     def offers(self, tool: str) -> bool:
         """Return whether the filters let this tool of the server through."""
         included = not self.tools.include or any(fnmatchcase(tool, pattern) for pattern in self.tools.include)
@@ -185,39 +200,10 @@ def entry_of(command: Sequence[str]) -> Json:
     return {"command": command[0], "args": list(command[1:]), **({"cwd": os.getcwd()} if is_from_here else {})}
 
 
-# ---------------------------------------------------------------- ready to start
+def prepare(entry: ServerEntry) -> ServerEntry:
+    """Return the entry with `${VAR}`, `${env:VAR}` and `${VAR:-default}` filled in from the environment.
 
-
-@dataclass(frozen=True, slots=True)
-class Launch:
-    """An entry with its variables filled in. Holds secrets: it is never logged or shown."""
-
-    command: str
-    args: tuple[str, ...]
-    env: Mapping[str, str]
-    cwd: str | None
-    url: str
-    headers: Mapping[str, str]
-
-    @property
-    def secrets(self) -> tuple[str, ...]:
-        """Values that no message may repeat, the longest first."""
-        parts = urlsplit(self.url)
-        values = {*self.env.values(), *self.headers.values()}
-        values |= {header.partition(" ")[2] for header in self.headers.values()}
-        named = [pair.partition("=")[::2] for pair in parts.query.split("&")]
-        for argument, following in pairwise((*self.args, "")):
-            name, assigned, value = argument.partition("=")
-            if name.startswith("-"):
-                named.append((name, value if assigned or following.startswith("-") else following))
-        quoted = [value for name, value in named if names_secret(name)]
-        quoted += [parts.username or "", parts.password or "", *keys_in_path(parts.path)]
-        values |= {form for value in quoted for form in (value, unquote(value))}
-        return tuple(sorted((value for value in values if len(value) >= 6), key=len, reverse=True))
-
-
-def prepare(entry: ServerEntry) -> Launch:
-    """Fill in `${VAR}`, `${env:VAR}` and `${VAR:-default}` from the environment.
+    It holds secrets, and is never logged or shown.
 
     Raises ConfigurationError, naming the place, for a variable without a default that is not set, or a bad url.
     """
@@ -237,21 +223,21 @@ def prepare(entry: ServerEntry) -> Launch:
 
         return re.sub(r"\$\{(?:env:)?([^}]*?)(?::-([^}]*))?\}", value_of, text)
 
-    launch = Launch(
-        command=os.path.expanduser(filled("command", entry.command)),
-        args=tuple(filled("args", argument) for argument in entry.args),
-        env={name: filled(f"env.{name}", value) for name, value in entry.env.items()},
-        cwd=os.path.expanduser(filled("cwd", entry.cwd)) or None,
-        url=filled("url", entry.url),
-        headers={name: filled(f"headers.{name}", value) for name, value in entry.headers.items()},
-    )
+    values: Json = {
+        "command": os.path.expanduser(filled("command", entry.command)),
+        "args": [filled("args", argument) for argument in entry.args],
+        "env": {name: filled(f"env.{name}", value) for name, value in entry.env.items()},
+        "cwd": os.path.expanduser(filled("cwd", entry.cwd)),
+        "url": filled("url", entry.url),
+        "headers": {name: filled(f"headers.{name}", value) for name, value in entry.headers.items()},
+    }
     try:
-        urlsplit(launch.url)
+        urlsplit(values["url"])
     except ValueError as error:
         raise ConfigurationError(
             f"The url of the MCP server '{entry.name}' is no address: {error}.", hint=f"Correct it in {servers_file()}."
         ) from error
-    return launch
+    return entry.model_copy(update=values)
 
 
 # ---------------------------------------------------------------- the file

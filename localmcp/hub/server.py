@@ -352,7 +352,7 @@ class McpServer:
             self.listed.set()
         for shown in {"resources" if kind == "resourceTemplates" else kind for kind in changed}:
             for listener in self._hub.listeners:
-                listener(shown, self.name)
+                listener(shown)
 
     def _name_tools(self) -> None:
         """Name the tools that pass the filters, and note those that are not as the person approved them.

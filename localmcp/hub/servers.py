@@ -57,9 +57,9 @@ class McpServers:
         self.folders = cache, state.parent / "approved-tools"
         """Of what servers offered last, and of the tools that the person approved: what only saves time may be deleted.
         Processes may share them."""
-        self.listeners: list[Callable[[str, str], None]] = []
-        """Called with `tools`, `resources` or `prompts` and the provider when that list of a server has changed; from
-        another thread, so they must be quick."""
+        self.listeners: list[Callable[[str], None]] = []
+        """Called with `tools`, `resources` or `prompts` when that list of a server has changed; from another thread, so
+        they must be quick."""
         self.problem: ConfigurationError | None = None
         """Why the file cannot be used at all; the servers that it had before stay."""
         self._logs = state

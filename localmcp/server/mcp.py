@@ -8,7 +8,7 @@ import re
 import secrets
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
@@ -18,6 +18,7 @@ import anyio
 import anyio.to_thread
 import mcp.types as types
 from mcp import MCPError
+from mcp.server import MCPServer
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.lowlevel.server import Server
 from mcp.server.session import ServerSession
@@ -26,7 +27,6 @@ from mcp.server.subscriptions import (
     ListenHandler,
     PromptsListChanged,
     ResourcesListChanged,
-    ServerEvent,
     ToolsListChanged,
 )
 from mcp.shared.message import ServerMessageMetadata
@@ -38,18 +38,19 @@ from localmcp.errors import InvalidInput, LocalMCPError, MissingCapability, NotF
 from localmcp.humanize import quoted
 from localmcp.library.search import DOCUMENT_URI, without_scheme
 from localmcp.masking import mask_text
-from localmcp.schemas import shorten_value, without_surrogates
+from localmcp.schemas import Json, mapping_of, shorten_value, without_surrogates
 from localmcp.server.program import INSTRUCTIONS
+from localmcp.tool_search.discovery import EXECUTE_TOOL, TOOL_SEARCH, Discovery
 from localmcp.tools import (
     Answer,
     CallCancellation,
     ClientCall,
-    Json,
     MethodTool,
     Registry,
     Scope,
     Tool,
     compact_json,
+    tools_of,
     use_client_call,
     use_scope,
 )
@@ -90,25 +91,7 @@ DOCUMENT_TEMPLATE: Json = {
 Context = ServerRequestContext[Any]
 Paging = types.PaginatedRequestParams | None
 Result = TypeVar("Result")
-
-
-class _ScopedBus(InMemorySubscriptionBus):
-    """Subscribers hear only of lists that their own scope, that of the request which subscribes, may see."""
-
-    def __init__(self, scope: Callable[[], Scope]) -> None:
-        super().__init__()
-        self._scope = scope
-        self.provider = ""
-        """Whose list has changed."""
-
-    def subscribe(self, listener: Callable[[ServerEvent], None]) -> Callable[[], None]:
-        scope = self._scope()
-        return super().subscribe(lambda event: listener(event) if _may_hear(scope, self.provider) else None)
-
-
-def _may_hear(scope: Scope, provider: str) -> bool:
-    """Return whether a caller hears that a list of this provider has changed; one that is bound to tools hears none."""
-    return scope.tools is None and (scope.provider_names is None or provider in scope.provider_names)
+Model = TypeVar("Model", bound=types.Result)
 
 
 class ToolServer(Server[Any]):
@@ -132,7 +115,7 @@ class ToolServer(Server[Any]):
         self._scope = scope if callable(scope) else lambda: scope
         self._calls = anyio.CapacityLimiter(PARALLEL_CALLS)
         self._remote_calls = anyio.CapacityLimiter(PARALLEL_REMOTE_CALLS)
-        self._bus = _ScopedBus(self._scope)
+        self._bus = InMemorySubscriptionBus()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._session: ServerSession | None = None
         """The client of the handshake era that is told of changes; over HTTP a session ends with its request."""
@@ -143,13 +126,13 @@ class ToolServer(Server[Any]):
             on_list_tools=self._on_list_tools,
             on_call_tool=self._on_call_tool,
             on_subscriptions_listen=ListenHandler(self._bus),
-            on_list_resources=self._on_list_resources,
-            on_list_resource_templates=self._on_list_templates,
+            on_list_resources=self._lister("resources", types.ListResourcesResult),
+            on_list_resource_templates=self._lister("resourceTemplates", types.ListResourceTemplatesResult),
             on_read_resource=self._on_read_resource,
-            on_list_prompts=self._on_list_prompts,
+            on_list_prompts=self._lister("prompts", types.ListPromptsResult),
             on_get_prompt=self._on_get_prompt,
             on_completion=self._on_complete,
-            get_tool_input_schema=self._input_schema,
+            get_tool_input_schema=lambda name: tool.input_schema if (tool := self._find(name)) else None,
         )
         self.middleware.append(self._greet)
 
@@ -174,22 +157,18 @@ class ToolServer(Server[Any]):
     def watch(self, workspace: Workspace) -> None:
         """Tell clients of changes, but not of changes of tools that tools/list does not show."""
 
-        def pass_on(kind: str, provider: str) -> None:
+        def pass_on(kind: str) -> None:
             if kind != "tools" or workspace.registry.show_all:
-                self.publish_change(kind, provider)
+                self.publish_change(kind)
 
         workspace.on_lists_changed(pass_on)
 
-    def publish_change(self, changed: str, provider: str = "") -> None:
-        """Tell the clients that may use the provider that a list (`tools`, `prompts` or `resources`) has changed.
-
-        May be called from any thread.
-        """
+    def publish_change(self, changed: str) -> None:
+        """Tell the clients that a list (`tools`, `prompts` or `resources`) has changed; from any thread."""
 
         async def publish() -> None:
-            self._bus.provider = provider
             await self._bus.publish(LISTS[changed])
-            if self._session is not None and _may_hear(self._scope(), provider):
+            if self._session is not None:
                 await self._session.send_notification(event_to_notification(LISTS[changed], {}))
 
         if self._loop is not None and not self._loop.is_closed():
@@ -252,29 +231,18 @@ class ToolServer(Server[Any]):
         with use_scope(self._scope()):
             return self._open_workspace().registry.find(name)
 
-    def _input_schema(self, name: str) -> Json | None:
-        tool = self._find(name)
-        return tool.input_schema if tool else None
-
     # ------------------------------------------------------------ resources and prompts
 
-    async def _on_list_resources(self, ctx: Context, params: Paging) -> types.ListResourcesResult:
-        page = await self._answer("resources/list", lambda: self._page("resources", params))
-        return types.ListResourcesResult.model_validate(page)
+    def _lister(self, kind: str, model: type[Model]) -> Callable[[Context, Paging], Awaitable[Model]]:
+        async def on_list(ctx: Context, params: Paging) -> Model:
+            return model.model_validate(await self._answer(ctx.method, lambda: self._page(kind, params)))
 
-    async def _on_list_templates(self, ctx: Context, params: Paging) -> types.ListResourceTemplatesResult:
-        page = await self._answer("resources/templates/list", lambda: self._page("resourceTemplates", params))
-        return types.ListResourceTemplatesResult.model_validate(page)
-
-    async def _on_list_prompts(self, ctx: Context, params: Paging) -> types.ListPromptsResult:
-        page = await self._answer("prompts/list", lambda: self._page("prompts", params))
-        return types.ListPromptsResult.model_validate(page)
+        return on_list
 
     async def _on_read_resource(
         self, ctx: Context, params: types.ReadResourceRequestParams
     ) -> types.ReadResourceResult | types.InputRequiredResult:
-        with use_client_call(questions(ctx, params)):
-            result = await self._answer("resources/read", lambda: self._first(lambda offer: offer.read(params.uri)))
+        result = await self._first(ctx, params, lambda offer: offer.read(params.uri))
         if result is None:
             raise MCPError(types.INVALID_PARAMS, f"Resource not found: {params.uri}", {"uri": params.uri})
         model = types.InputRequiredResult if "inputRequests" in result else types.ReadResourceResult
@@ -283,10 +251,7 @@ class ToolServer(Server[Any]):
     async def _on_get_prompt(
         self, ctx: Context, params: types.GetPromptRequestParams
     ) -> types.GetPromptResult | types.InputRequiredResult:
-        arguments = dict(params.arguments or {})
-        ask = partial(self._first, lambda offer: offer.prompt(params.name, arguments))
-        with use_client_call(questions(ctx, params)):
-            result = await self._answer("prompts/get", ask)
+        result = await self._first(ctx, params, lambda offer: offer.prompt(params.name, params.arguments or {}))
         if result is None:
             raise MCPError(types.INVALID_PARAMS, f"Unknown prompt: {quoted(params.name)}")
         model = types.InputRequiredResult if "inputRequests" in result else types.GetPromptResult
@@ -294,8 +259,8 @@ class ToolServer(Server[Any]):
 
     async def _on_complete(self, ctx: Context, params: types.CompleteRequestParams) -> types.CompleteResult:
         ref, asked = params.ref.model_dump(by_alias=True, exclude_none=True), params.argument
-        work = partial(self._first, lambda offer: offer.complete(ref, asked.name, asked.value))
-        completion = types.Completion.model_validate(await self._answer("completion/complete", work) or {"values": []})
+        proposed = await self._first(ctx, params, lambda offer: offer.complete(ref, asked.name, asked.value))
+        completion = types.Completion.model_validate(proposed or {"values": []})
         # As many as the protocol allows.
         del completion.values[100:]
         return types.CompleteResult(completion=completion)
@@ -304,8 +269,14 @@ class ToolServer(Server[Any]):
         registry = self._open_workspace().registry
         return [OwnOffer(registry), *registry.offers]
 
-    def _first(self, ask: Callable[[Offer], Result | None]) -> Result | None:
-        return next((answer for offer in self._offers() if (answer := ask(offer)) is not None), None)
+    async def _first(
+        self, ctx: Context, params: types.RequestParams, ask: Callable[[Offer], Json | None]
+    ) -> Json | None:
+        """Return what the first offer says that knows what is asked for; it may ask the person."""
+        with use_client_call(questions(ctx, params)):
+            return await self._answer(
+                ctx.method, lambda: next((found for offer in self._offers() if (found := ask(offer)) is not None), None)
+            )
 
     def _page(self, kind: str, params: Paging) -> Json:
         """Return a page: the offers from the cursor on, up to one that has more; a cursor is `OFFER:OFFSET`."""
@@ -590,3 +561,78 @@ def protocol_error(error: LocalMCPError) -> MCPError:
         data: Json = {"requiredCapabilities": {error.capability: {}}}
         return MCPError(types.MISSING_REQUIRED_CLIENT_CAPABILITY, message_of(error), data)
     return MCPError(types.INVALID_PARAMS, message_of(error))
+
+
+# ---------------------------------------------------------------- attached to another server
+
+OURS = {
+    TOOL_SEARCH: "Find tools that are not listed here, by what they should do. Returns name, description, score and "
+    "input schema of each; run one with execute_tool.",
+    EXECUTE_TOOL: "Run a tool that tool_search found and return its own answer.",
+}
+"""The two tools, with descriptions that do not mention localmcp's documents."""
+
+
+def attach(hidden: Registry, discovery: Discovery, server: object) -> None:
+    """Add the two tools of `discovery` to `server`, and answer calls of the hidden tools by name.
+
+    Raises InvalidInput if it is no server of the `mcp` package, or another registry is attached to it.
+    """
+    if not isinstance(server, MCPServer | Server):
+        raise InvalidInput(f"{type(server).__name__} is no server of the mcp package.")
+    attached = cast("MCPServer[Any] | Server[Any]", server)
+    for part in attached.middleware:
+        if isinstance(part, _HiddenTools):
+            if part.hidden is hidden:
+                return
+            hint = "Add the one to the other as a provider: registry.add_provider(other)."
+            raise InvalidInput("Another registry is attached to this server.", hint=hint)
+    attached.middleware.append(_HiddenTools(hidden, discovery))
+
+
+class _HiddenTools:
+    """Middleware: the two tools after the server's own, and hidden tools by name where the server has no such tool."""
+
+    def __init__(self, hidden: Registry, discovery: Discovery) -> None:
+        self.hidden = hidden
+        self._tools = {tool.name: tool for tool in tools_of(discovery) if tool.name in OURS}
+        for name, tool in self._tools.items():
+            tool.description = OURS[name]
+        described = [tool for tool in map(describe_tool, self._tools.values()) if tool is not None]
+        self._described = [tool.model_dump(by_alias=True, mode="json", exclude_none=True) for tool in described]
+
+    async def __call__(self, ctx: Context, call_next: CallNext) -> HandlerResult:
+        if ctx.method == "tools/list":
+            listed = cast(Json, await call_next(ctx))
+            return listed if listed.get("nextCursor") else {**listed, "tools": [*listed["tools"], *self._described]}
+        params, in_thread = mapping_of(ctx.params), anyio.to_thread.run_sync
+        name: Any = params.get("name")
+        arguments: Any = params.get("arguments") or {}
+        if ctx.method != "tools/call" or not isinstance(name, str) or not isinstance(arguments, dict):
+            return await call_next(ctx)
+        if name in OURS:
+            return await in_thread(self._run, name, cast(Json, arguments))
+        try:
+            is_hidden = await in_thread(self.hidden.find, name) is not None
+        except Exception:
+            # A provider could not say: the call asks it again, and reports the error.
+            is_hidden = True
+        if is_hidden:
+            # The server's own tool of that name comes first.
+            about = {key: value for key, value in params.items() if key == "_meta"}
+            theirs = cast(Json, await call_next(replace(ctx, method="tools/list", params=about)))
+            if name not in {tool["name"] for tool in theirs["tools"]}:
+                return await in_thread(self._run, EXECUTE_TOOL, Json(name=name, arguments=arguments))
+        return await call_next(ctx)
+
+    def _run(self, name: str, arguments: Json) -> types.CallToolResult:
+        """Return the answer for the wire. The client gets what a hidden tool raises: it is the developer's own tool."""
+        try:
+            result = tool_result(name, self._tools[name].call(arguments))
+        except MCPError:
+            raise
+        except Exception as error:
+            if not isinstance(error, LocalMCPError):
+                log.exception("a tool failed that %s ran", name)
+            result = failed_result(str(error) or type(error).__name__)
+        return types.CallToolResult.model_validate(result)

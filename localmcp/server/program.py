@@ -186,13 +186,6 @@ def _discover(params: dict[str, Any], instructions: str) -> dict[str, Any] | Non
 # ---------------------------------------------------------------- the program
 
 
-def close_within(seconds: float, close: Callable[[], object]) -> None:
-    """Run `close`, and wait at most that long for it: abandoned calls may still use the workspace."""
-    closing = threading.Thread(target=close, daemon=True)
-    closing.start()
-    closing.join(seconds)
-
-
 class OpenOnce:
     """Opens the workspace when it is first needed; after a failure the next call tries again."""
 
@@ -206,6 +199,13 @@ class OpenOnce:
             if self.opened is None:
                 self.opened = self._open()
             return self.opened
+
+    def close_within(self, seconds: float) -> None:
+        """Close it if it is open, and wait at most that long: abandoned calls may still use it."""
+        if self.opened is not None:
+            closing = threading.Thread(target=self.opened.close, daemon=True)
+            closing.start()
+            closing.join(seconds)
 
     def prepare(self) -> None:
         """Open it before the first call; why it cannot be opened is logged, and told by each call."""

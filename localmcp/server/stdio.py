@@ -21,7 +21,7 @@ from mcp.shared.message import SessionMessage
 
 from localmcp.errors import ConfigurationError
 from localmcp.server.mcp import ToolServer
-from localmcp.server.program import OpenOnce, Wire, close_within
+from localmcp.server.program import OpenOnce, Wire
 from localmcp.tools import CallRecord, Scope
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class Session:
         Neither a thread that waits for input nor one of an abandoned call can be stopped in any other way.
         """
         if self._ending.acquire(blocking=False):
-            close_within(2.0, self._close)
+            self._workspace.close_within(2.0)
             sys.stderr.flush()
             os._exit(code)
 
@@ -98,10 +98,6 @@ class Session:
         workspace.registry.refusal = self._refusal or workspace.registry.refusal
         self._server.watch(workspace)
         return workspace
-
-    def _close(self) -> None:
-        if self._workspace.opened is not None:
-            self._workspace.opened.close()
 
     # ------------------------------------------------------------ messages
 

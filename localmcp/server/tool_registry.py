@@ -217,7 +217,7 @@ class ToolRegistry(Registry):
         A client that calls one of the hidden tools by its own name is answered too. Raises InvalidInput if it is no
         such server, or another registry is attached to it.
         """
-        from localmcp.server.attachment import attach
+        from localmcp.server.mcp import attach
 
         attach(self, self.discovery, server)
         if self.embedder is not None:

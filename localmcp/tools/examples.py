@@ -10,22 +10,12 @@ from __future__ import annotations
 from operator import itemgetter
 from typing import Annotated, Any, Literal, get_args
 
-from typing_extensions import TypedDict
-
 from localmcp.errors import InvalidInput
 from localmcp.tools import Param, hidden_tool
 
 CountType = Literal["words", "characters", "lines"]
-
-
-class Said(TypedDict):
-    """The structured answer. An assistant reads `message` as text: `text=` makes the text block from the answer."""
-
-    message: str
-
-
 message_of = itemgetter("message")
-"""Makes the text block of an answer."""
+"""Makes the text block, which an assistant reads, from the structured answer."""
 
 
 def check_count_type(_name: str, value: Any) -> Any:
@@ -45,7 +35,7 @@ class Examples:
         examples=("greet {name}", "say hello|hi to {name}", "send greetings to {name}"),
         text=message_of,
     )
-    def greet_user(self, name: Annotated[str, Param("Name of the person to greet")]) -> Said:
+    def greet_user(self, name: Annotated[str, Param("Name of the person to greet")]) -> dict[str, str]:
         """Greets users by their given name"""
         return {"message": f"Hello, {name}!"}
 
@@ -58,7 +48,7 @@ class Examples:
     )
     def add_numbers(
         self, a: Annotated[float, Param("First number")], b: Annotated[float, Param("Second number")]
-    ) -> Said:
+    ) -> dict[str, str]:
         """Adds two numbers together"""
         return {"message": f"{a:.2f} + {b:.2f} = {a + b:.2f}"}
 
@@ -69,7 +59,7 @@ class Examples:
         examples=("reverse the text|word|string {text}", "spell|write {text} backwards"),
         text=message_of,
     )
-    def reverse_string(self, text: Annotated[str, Param("Text to reverse")]) -> Said:
+    def reverse_string(self, text: Annotated[str, Param("Text to reverse")]) -> dict[str, str]:
         """Reverses a text, character by character"""
         return {"message": f"Reversed '{text}' to '{text[::-1]}'"}
 
@@ -87,7 +77,7 @@ class Examples:
     )
     def analyze_text(
         self, text: Annotated[str, Param("Text to analyze")], count_type: Annotated[CountType, Param("What to count")]
-    ) -> Said:
+    ) -> dict[str, str]:
         """Counts the words, characters or lines of a text"""
         count = {"words": len(text.split()), "characters": len(text), "lines": len(text.split("\n"))}[count_type]
         return {"message": f"Text analysis: {count} {count_type}"}

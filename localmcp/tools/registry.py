@@ -95,18 +95,6 @@ def canonical_names(arguments: Mapping[str, Any], parameters: Collection[str]) -
     return meant
 
 
-def _with_values_cut(message: str, value: Any) -> str:
-    """Return a message that repeats only the beginning of long arguments: who reads it has sent them."""
-    if isinstance(value, str) and len(value) > MOST_QUOTED:
-        return message.replace(value, quoted(value))
-    if isinstance(value, Mapping):
-        value = [part for item in cast("Mapping[Any, Any]", value).items() for part in item]
-    if isinstance(value, list | tuple) and len(message) > MOST_QUOTED:
-        for item in cast("list[Any]", value):
-            message = _with_values_cut(message, item)
-    return message
-
-
 _ARGUMENT = "argument_"
 
 
@@ -173,7 +161,10 @@ class MethodTool(Tool):
             which = ", ".join(large) or "a number"
             raise InvalidInput(f"{self.name}: {which} is too large; whole numbers end at 2^63 - 1.") from error
         except LocalMCPError as error:
-            error.message = _with_values_cut(error.message, arguments)
+            for text in (*arguments, *arguments.values()):
+                if isinstance(text, str) and len(text) > MOST_QUOTED:
+                    # Who reads it has sent it.
+                    error.message = error.message.replace(text, quoted(text))
             if self.mark.on_error is None:
                 raise
             return replace(self._answer(self.mark.on_error(error)), is_error=True)

@@ -23,7 +23,6 @@ from localmcp.cli.session import Session
 from localmcp.cli.start import list_subjects, read_page
 from localmcp.config import Settings, config_directory, describe_settings
 from localmcp.tools import Param, Registry, Scope, tool
-from localmcp.tools.examples import Said
 from localmcp.workspace import Workspace
 
 ROOT = Path(__file__).parents[2]
@@ -293,6 +292,6 @@ def test_the_python_block_finds_the_passage(shell: Shell, capsys: pytest.Capture
 def test_the_tool_block_makes_a_tool() -> None:
     (example,) = (each for each in blocks("python") if "@tool(" in each)
     registry = Registry()
-    given = {"tool": tool, "Annotated": Annotated, "Param": Param, "Said": Said}
+    given = {"tool": tool, "Annotated": Annotated, "Param": Param}
     exec(compile(example, "README.md", "exec"), {**given, "workspace": SimpleNamespace(registry=registry)})
     assert registry.call("greetUser", {"name": "Ada"}, Scope()).value == {"message": "Hello, Ada!"}

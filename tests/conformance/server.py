@@ -22,7 +22,7 @@ from mcp import MCPError
 from mcp.types import INVALID_PARAMS
 
 from localmcp.errors import MissingCapability
-from localmcp.server.http.app import Address, HttpApp, HttpServer, listen, uvicorn_config
+from localmcp.server.http.app import HttpApp, HttpServer, listen
 from localmcp.server.program import OpenOnce
 from localmcp.tools import Answer, Json, Tool, ToolMark, client_call
 from localmcp.workspace import open_workspace
@@ -292,10 +292,9 @@ def main() -> None:
 
         workspace.registry.add(Fixture("test_trigger_tool_change", change_tools))
         workspace.registry.add(Fixture("test_trigger_prompt_change", lambda: door.server.publish_change("prompts")))
-        sock = listen(Address(port=0))
-        config = uvicorn_config(door)
-        config.app = WithKey(door, workspace.api_keys.create(name="conformance").key)
-        server = HttpServer(config, door, Address(port=sock.getsockname()[1]), once)
+        sock = listen("127.0.0.1", 0)
+        server = HttpServer(door)
+        server.config.app = WithKey(door, workspace.api_keys.create(name="conformance").key)
         print(f"http://127.0.0.1:{sock.getsockname()[1]}/mcp", flush=True)
         threading.Thread(target=lambda: (sys.stdin.read(), setattr(server, "should_exit", True)), daemon=True).start()
         asyncio.run(server.serve(sockets=[sock]))

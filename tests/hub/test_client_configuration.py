@@ -225,10 +225,10 @@ PLAIN = str(Path(__file__).parents[1] / "servers" / "plain.py")
 def test_a_server_is_added_started_listed_and_removed(tmp_path: Path, run: Run) -> None:
     folder = f"PLAIN_FOLDER={tmp_path}"
     code, told = run("add", "shop", "--env", folder, "--", sys.executable, PLAIN, "--noisy")
-    assert (code, told["name"], told["tools"]) == (0, "shop", 18)
+    assert (code, told["name"], told["tools"]) == (0, "shop", 12)
     code, told = run("list")
     (shop,) = told["servers"]
-    assert (shop["name"], shop["type"], shop["tools"], shop["env"]) == ("shop", "stdio", 18, ["PLAIN_FOLDER"])
+    assert (shop["name"], shop["type"], shop["tools"], shop["env"]) == ("shop", "stdio", 12, ["PLAIN_FOLDER"])
     assert str(tmp_path) not in json.dumps(shop["env"])
     assert run("add", "shop", "--no-start", "--", "x")[0] == 2
     code, told = run("remove", "shop")

@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -30,8 +29,8 @@ SECRET = "the treasure is below the oak"
 class Signed:
     """The running server."""
 
-    def __init__(self, lifetime: int, *options: str) -> None:
-        command = [sys.executable, str(SERVERS / "signed.py"), str(lifetime), *options]
+    def __init__(self, lifetime: int) -> None:
+        command = [sys.executable, str(SERVERS / "signed.py"), str(lifetime)]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self.process.stdout is not None
         self.base = f"http://127.0.0.1:{int(self.process.stdout.readline())}"
@@ -54,13 +53,6 @@ def lasting() -> Iterator[Signed]:
     server = Signed(3600)
     yield server
     server.close()
-
-
-@pytest.fixture
-def farm(tmp_path: Path) -> Iterator[Farm]:
-    farm = Farm(tmp_path)
-    yield farm
-    farm.close()
 
 
 def browser(change: Callable[[str], str] = lambda url: url) -> Callable[[str], None]:

@@ -34,14 +34,16 @@ class Wired:
     registry: Registry
 
 
+def entry(server: str, *options: str) -> dict[str, Any]:
+    return {"command": sys.executable, "args": [str(SERVERS / server), *options]}
+
+
 @pytest.fixture
-def registry(tmp_path: Path) -> Iterator[Registry]:
-    farm = Farm(tmp_path)
-    farm.write(sdk={"command": sys.executable, "args": [str(SERVERS / "sdk.py")]})
+def registry(farm: Farm) -> Registry:
+    farm.write(sdk=entry("sdk.py"))
     registry, opened = farm.open()
-    assert opened.refresh(["sdk"]) == {"sdk": 5}
-    yield registry
-    farm.close()
+    assert opened.refresh(["sdk"]) == {"sdk": 4}
+    return registry
 
 
 @pytest.mark.parametrize("era", ERAS)
@@ -100,17 +102,14 @@ async def paint(registry: Registry, era: Any, callback: Any) -> Any:
 
 
 @pytest.fixture
-def questions(tmp_path: Path) -> Iterator[Callable[..., Registry]]:
+def questions(farm: Farm) -> Callable[..., Registry]:
     """Opens a server that asks, of the generation that `--new` chooses."""
-    farm = Farm(tmp_path)
 
     def open_server(*options: str, **more: Any) -> Registry:
-        entry = {"command": sys.executable, "args": [str(SERVERS / "questions.py"), *options], **more}
-        farm.write(questions=entry)
+        farm.write(questions={**entry("questions.py", *options), **more})
         return farm.open()[0]
 
-    yield open_server
-    farm.close()
+    return open_server
 
 
 @pytest.mark.parametrize(("era", "options"), [("legacy", ()), ("legacy", ("--new",)), ("auto", ("--new",))])
@@ -159,10 +158,9 @@ async def test_the_time_that_a_person_takes_does_not_count_against_the_server(
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_resources_and_prompts_of_a_connected_server_come_under_its_namespace(tmp_path: Path, era: Any) -> None:
-    farm = Farm(tmp_path)
-    farm.write(sdk={"command": sys.executable, "args": [str(SERVERS / "sdk.py")]})
-    farm.open()[1].refresh(["sdk"])
+async def test_resources_and_prompts_of_a_connected_server_come_under_its_namespace(
+    farm: Farm, registry: Registry, tmp_path: Path, era: Any
+) -> None:
     with localmcp.open(tmp_path / "own.db", model="hash") as opened:
         workspace = opened.workspace
         workspace.library.add_text("Flour and water.", "Bread")
@@ -177,18 +175,14 @@ async def test_resources_and_prompts_of_a_connected_server_come_under_its_namesp
         assert workspace.mcp_servers.servers["sdk"].condition == "running"
     assert getattr(content, "text", "") == "water the plants" and str(content.uri) == str(resource.uri)
     assert "sdk__greet" in prompts and "Say hello to Ada." in str(prompt.messages[0].content)
-    farm.close()
 
 
 @pytest.fixture(params=["old server", "new server"])
-def notes(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Workspace]:
-    farm = Farm(tmp_path)
-    options = ["--new"] if request.param == "new server" else []
-    farm.write(notes={"command": sys.executable, "args": [str(SERVERS / "notes.py"), *options]})
+def notes(request: pytest.FixtureRequest, farm: Farm, tmp_path: Path) -> Iterator[Workspace]:
+    farm.write(notes=entry("notes.py", *(["--new"] if request.param == "new server" else [])))
     farm.open()[1].refresh(["notes"])
     with localmcp.open(tmp_path / "own.db", model="hash") as opened:
         yield opened.workspace
-    farm.close()
 
 
 NOTE_B = "localmcp://server/notes/note%3A%2F%2Fb"
@@ -223,7 +217,7 @@ async def test_changed_lists_of_a_connected_server_are_told_to_our_clients(notes
             note("resources" if isinstance(message, types.ResourceListChangedNotification) else "prompts")
 
     server = ToolServer(lambda: notes, Scope())
-    notes.on_lists_changed(lambda kind, provider: server.publish_change(kind, provider) if kind != "tools" else None)
+    server.watch(notes)
     async with Client(server, mode=era, message_handler=receive) as client, anyio.create_task_group() as group:
         await client.list_tools()
         if era != "legacy":
@@ -238,18 +232,6 @@ async def test_changed_lists_of_a_connected_server_are_told_to_our_clients(notes
     assert notes.registry.find("notes__post") is not None and notes.registry.find("notes__research") is None
 
 
-async def test_a_caller_hears_only_of_lists_of_the_providers_that_it_may_use(registry: Registry) -> None:
-    server = ToolServer(lambda: Wired(registry), Scope(provider_names=frozenset({"mcp:mine"})))
-    async with (
-        Client(server, mode="auto") as client,
-        client.listen(prompts_list_changed=True, resources_list_changed=True) as events,
-    ):
-        server.publish_change("prompts", "mcp:theirs")
-        server.publish_change("resources", "mcp:mine")
-        with anyio.fail_after(PATIENCE):
-            assert isinstance(await anext(aiter(events)), ResourcesListChanged)
-
-
 async def listen_to_lists(client: Client, note: Callable[[str], None], *, task_status: TaskStatus[None]) -> None:
     names = {ResourcesListChanged: "resources", PromptsListChanged: "prompts"}
     async with client.listen(resources_list_changed=True, prompts_list_changed=True) as events:
@@ -258,14 +240,9 @@ async def listen_to_lists(client: Client, note: Callable[[str], None], *, task_s
             note(names[type(event)])
 
 
-def test_who_is_bound_to_some_tools_sees_no_resources_of_other_servers(tmp_path: Path) -> None:
-    farm = Farm(tmp_path)
-    farm.write(sdk={"command": sys.executable, "args": [str(SERVERS / "sdk.py")]})
-    registry, opened = farm.open()
-    opened.refresh(["sdk"])
+def test_who_is_bound_to_some_tools_sees_no_resources_of_other_servers(registry: Registry) -> None:
     (offers,) = registry.offers
     assert offers.page("resources", 0)[0] and offers.page("prompts", 0)[0]
     with use_scope(Scope(tools=frozenset({"search"}))):
         assert offers.page("resources", 0) == ([], None)
         assert offers.read("localmcp://server/sdk/note%3A%2F%2Ftoday") is None
-    farm.close()

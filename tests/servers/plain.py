@@ -25,49 +25,32 @@ TOOLS: dict[str, dict[str, Any]] = {
     },
     "wait": {"description": "Answer once a file is there."},
     "stall": {"description": "Answer nothing any more."},
-    "meet": {"description": "Answer once so many calls have come."},
     "crash": {"description": "End in the middle."},
     "rich": {"description": "An image, text, a link and structured content."},
     "fail": {"description": "An error as a result."},
     "refuse": {"description": "An error of the protocol."},
-    "decline": {"description": "An error of the protocol, with the code that most servers use."},
     "malformed": {"description": "An answer that is no result."},
-    "list": {"description": "Structured content that is no object."},
-    "unknown": {"description": "A block of a kind that the protocol does not have."},
-    "values": {"description": "Structured content and no other."},
     "surrogate": {"description": "Text that no UTF-8 can carry."},
     "big": {"description": "Five million letters."},
     "environment": {"description": "The variables it sees."},
     "grow": {"description": "Offer one more tool, and say so."},
-    "ask": {"description": "Ask the client for something."},
 }
 
-if "--deep" in OPTIONS:
-    for _ in range(200):
-        TOOLS["echo"]["inputSchema"]["properties"] = {"text": {**TOOLS["echo"]["inputSchema"]}}
 if "--careless" in OPTIONS:
     TOOLS["bare"] = {"description": "It has no schema.", "inputSchema": None}
     TOOLS["odd"] = {"description": ["It is described by a list."]}
-if "--wrong" in OPTIONS and not (FOLDER / "corrected").exists():
+if "--wrong" in OPTIONS:
     TOOLS["rows"] = {"description": "It takes a list.", "inputSchema": {"type": "array"}}
     TOOLS["late"] = {"inputSchema": {"properties": {"a": {"type": "string"}}}}
     TOOLS["nameless"] = {"name": None, "inputSchema": OBJECT}
     TOOLS["long"] = {"name": "lo\x1b[2Jng" * 500, "inputSchema": "none"}
-if "--choices" in OPTIONS:
-    TOOLS["echo"]["inputSchema"]["properties"]["tone"] = {"enum": [f"tone {number}" for number in range(1000)]}
 if (FOLDER / "description").exists():
     TOOLS["echo"]["description"] = (FOLDER / "description").read_text()
     TOOLS["echo"]["inputSchema"]["properties"]["text"]["description"] = "Words\U000e0042"
     TOOLS["echo"]["title"] = "Ec\u202eho"
 
-if (FOLDER / "harmless").exists():
-    TOOLS["fail"]["annotations"] = {"readOnlyHint": True}
-
 _writing = threading.Lock()
-_arrived = threading.Condition()
-_calls = 0
 _stalled = threading.Event()
-_asked: dict[str, Any] = {}
 
 
 def send(message: dict[str, Any]) -> None:
@@ -88,7 +71,6 @@ def text(said: str) -> dict[str, Any]:
 
 
 def call(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
-    global _calls
     if name == "echo":
         return text(arguments["text"])
     if name == "wait":
@@ -99,12 +81,6 @@ def call(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
     if name == "stall":
         _stalled.set()
         threading.Event().wait()
-    if name == "meet":
-        with _arrived:
-            _calls += 1
-            _arrived.notify_all()
-            _arrived.wait_for(lambda: _calls >= arguments["number"])
-        return text(arguments["who"])
     if name == "crash":
         print(f"\x1b[31mtoken {os.environ.get('PLAIN_TOKEN')} broke it", file=sys.stderr, flush=True)
         os._exit(3)
@@ -116,14 +92,6 @@ def call(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
         return {**text("there is no such thing"), "isError": True}
     if name == "refuse":
         raise ValueError("that is \x1b[2Jnot allowed" + "!" * 5000)
-    if name == "decline":
-        raise PermissionError("only on weekdays")
-    if name == "list":
-        return {"content": arguments.get("content", []), "structuredContent": [1, 2]}
-    if name == "unknown":
-        return {"content": [{"type": "hologram", "data": "a"}, *text("and text")["content"]]}
-    if name == "values":
-        return {"structuredContent": {"answer": 42}}
     if name == "malformed":
         return {"content": "not a list"}
     if name == "surrogate":
@@ -136,11 +104,6 @@ def call(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
         TOOLS["grown"] = {"description": "It was not there before."}
         send({"method": "notifications/tools/list_changed"})
         return text("grown")
-    if name == "ask":
-        send({"id": "ours", "method": arguments["method"], "params": arguments["params"]})
-        with _arrived:
-            _arrived.wait_for(lambda: _asked)
-        return {**text("asked"), "structuredContent": _asked["reply"]}
     return text(f"{name} was called")
 
 
@@ -155,8 +118,6 @@ def answer(message: dict[str, Any]) -> None:
             "capabilities": {"tools": {"listChanged": True}},
             "serverInfo": {"name": "plain", "version": "1"},
         }
-        if "--garbled" in OPTIONS:
-            result["capabilities"] = "many"
         send({"id": request, "result": result})
     elif method == "tools/list":
         tools = [{"name": name, "inputSchema": OBJECT, **each} for name, each in TOOLS.items()]
@@ -166,8 +127,6 @@ def answer(message: dict[str, Any]) -> None:
             send({"id": request, "result": call(params["name"], params.get("arguments") or {})})
         except ValueError as error:
             send({"id": request, "error": {"code": -32602, "message": str(error)}})
-        except PermissionError as error:
-            send({"id": request, "error": {"code": -32000, "message": str(error), "data": {"day": "Sunday"}}})
     elif method == "ping":
         send({"id": request, "result": {}})
     else:
@@ -189,11 +148,7 @@ def main() -> None:
             file.write(f"{child.pid}\n")
     for line in sys.stdin:
         message = json.loads(line)
-        if "method" not in message:
-            with _arrived:
-                _asked["reply"] = {key: message[key] for key in ("result", "error") if key in message}
-                _arrived.notify_all()
-        elif "id" in message and not _stalled.is_set():
+        if "id" in message and not _stalled.is_set():
             threading.Thread(target=answer, args=(message,), daemon=True).start()
     if "--stubborn" in OPTIONS:
         threading.Event().wait()

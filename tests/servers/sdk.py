@@ -10,7 +10,7 @@ from pathlib import Path
 import anyio
 import uvicorn
 from mcp.server import MCPServer
-from mcp.server.mcpserver import Context, Image
+from mcp.server.mcpserver import Context
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 
@@ -21,12 +21,6 @@ server = MCPServer("sdk", version="1")
 async def whoami(ctx: Context) -> str:
     """The process, and the header that came with the call."""
     return f"{os.getpid()} {(ctx.headers or {}).get('x-word', 'none')}"
-
-
-@server.tool(structured_output=False)
-def picture() -> list[object]:
-    """An image and words about it."""
-    return ["a dot", Image(data=b"hello", format="png")]
 
 
 @server.tool()

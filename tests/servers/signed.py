@@ -1,8 +1,8 @@
 """A remote MCP server that wants a login, and its authorization server in the same process, over HTTP.
 
-Run as: python signed.py LIFETIME (seconds, as clients are told them). It prints its port. With `--open` it wants no
-login; with `--once` it takes the first token for one request, and no other token at all. `POST /person?answer=deny`
-makes the person refuse, `/expire` ends every access token, `/forget` every refresh token; `GET /counts` counts.
+Run as: python signed.py LIFETIME (seconds, as clients are told them). It prints its port. `POST
+/person?answer=deny` makes the person refuse, `/expire` ends every access token, `/forget` every refresh token; `GET
+/counts` counts.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from pydantic import AnyHttpUrl
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
-LIFETIME, OPTIONS = int(sys.argv[1]), sys.argv[2:]
+LIFETIME = int(sys.argv[1])
 
 
 class Logins:
@@ -78,7 +78,7 @@ class Logins:
         return self._tokens(client.client_id, authorization_code.scopes)
 
     async def load_refresh_token(self, client: Any, refresh_token: str) -> RefreshToken | None:
-        return None if "--once" in OPTIONS else self.refreshing.get(refresh_token)
+        return self.refreshing.get(refresh_token)
 
     async def exchange_refresh_token(self, client: Any, refresh_token: RefreshToken, scopes: list[str]) -> OAuthToken:
         self.counts["refreshed"] += 1
@@ -87,7 +87,7 @@ class Logins:
         return self._tokens(client.client_id, scopes)
 
     async def load_access_token(self, token: str) -> AccessToken | None:
-        return self.access.pop(token, None) if "--once" in OPTIONS else self.access.get(token)
+        return self.access.get(token)
 
     async def revoke_token(self, token: Any) -> None:
         self.access.pop(token.token, None)
@@ -112,9 +112,7 @@ def main() -> None:
         client_registration_options=ClientRegistrationOptions(enabled=True),
         validate_token_resource=False,
     )
-    server = MCPServer("signed", version="1")
-    if "--open" not in OPTIONS:
-        server = MCPServer("signed", version="1", auth=auth, auth_server_provider=logins)
+    server = MCPServer("signed", version="1", auth=auth, auth_server_provider=logins)
 
     @server.tool()
     def secret() -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
 import signal
 import socket
 import sys
@@ -12,7 +13,6 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from ipaddress import ip_address
 from types import FrameType
@@ -26,8 +26,8 @@ from mcp.server.transport_security import TransportSecurityMiddleware, Transport
 from mcp.types import INTERNAL_ERROR
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
 from starlette.routing import Route, Router
 from starlette.types import Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -47,7 +47,6 @@ from localmcp.server.http.endpoints import (
     SERVER_ERROR,
     Endpoints,
     Refused,
-    has_many_values,
     log,
     refusal_reply,
     refused_for,
@@ -56,7 +55,7 @@ from localmcp.server.http.endpoints import (
 )
 from localmcp.server.http.mcp import McpEndpoints, replayed
 from localmcp.server.mcp import log_incident
-from localmcp.server.program import OpenOnce, close_within
+from localmcp.server.program import OpenOnce
 from localmcp.visible_text import VisibleFormatter
 from localmcp.workspace import Workspace
 
@@ -65,6 +64,7 @@ MOST_BODY, SMALL_BODY = 1 << 20, 1 << 16
 """Bytes of a request: while one is parsed, no other is answered."""
 MOST_VALUES = 20_000
 """Of a request's JSON: one MB of text is parsed at once, one of numbers takes half a second."""
+TEXTS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?', re.DOTALL)
 PARALLEL_CHECKS = 2
 """A key that was verified before costs a read of some microseconds. The first check of a key, and every check of a
 wrong one, costs a bcrypt (60 ms of one core)."""
@@ -90,8 +90,17 @@ class HttpApp:
 
     def __init__(self, open_workspace: OpenOnce, settings: Settings, host: str) -> None:
         """`host`: the address it listens on."""
-        self._security = TransportSecurityMiddleware(own_names(settings, host))
-        self._open_workspace = open_workspace
+        names = own_names(settings, host)
+        self._security = TransportSecurityMiddleware(names)
+        origins = "|".join(re.escape(origin).replace(r":\*", ":.*") for origin in names.allowed_origins)
+        self.for_pages = CORSMiddleware(
+            self,
+            allow_origin_regex=origins if names.enable_dns_rebinding_protection else ".*",
+            allow_methods=("GET", "POST", "DELETE"),
+            allow_headers=("Authorization", "Content-Type", "Accept", "MCP-Protocol-Version", "Mcp-Method", "Mcp-Name"),
+        )
+        """The application behind what tells web pages of this machine that they may call."""
+        self.open_workspace = open_workspace
         self._checks = anyio.CapacityLimiter(PARALLEL_CHECKS)
         self._first_checks = anyio.CapacityLimiter(PARALLEL_CHECKS)
         self._guesses = anyio.CapacityLimiter(1)
@@ -137,16 +146,11 @@ class HttpApp:
                 status = message["status"]
                 headers = MutableHeaders(raw=[*message.get("headers", ())])
                 headers.update(SECURITY_HEADERS)
-                if origin := scope["state"].get("origin"):
-                    headers["access-control-allow-origin"] = origin
-                    headers["vary"] = "Origin"
                 message = {**message, "headers": headers.raw}
             await send(message)
 
         try:
-            if (answer := await self._admit(request, path)) is not None:
-                await answer(scope, receive, reply)
-                return
+            await self._admit(request, path)
             body = await self._read_body(request) if request.method in ("POST", "DELETE") else b""
             await self._router(scope, replayed(body, receive), reply)
         except ClientDisconnect:
@@ -170,30 +174,15 @@ class HttpApp:
                 milliseconds = round((time.perf_counter() - started) * 1000, 1)
                 say(f"HTTP Transport response: {label}", status=status, ms=milliseconds)
 
-    async def _admit(self, request: Request, path: str) -> Response | None:
-        """Check where a request comes from and its key; return the answer of a preflight, None for the others.
-
-        Raises Refused if any check failed.
-        """
+    async def _admit(self, request: Request, path: str) -> None:
+        """Check where a request comes from, and its key; raises Refused."""
         # Web pages under another host name (DNS rebinding), and of other origins.
         foreign = await self._security.validate_request(request)
         if foreign is not None or len(request.headers.getlist("origin")) > 1:
             status, words = (foreign.status_code, bytes(foreign.body).decode()) if foreign else (403, "Two origins")
             raise Refused(status, words, code=SERVER_ERROR, details="Use 127.0.0.1 or localhost")
-        # Each reply tells a page of this machine that it may read it.
-        request.state.origin = request.headers.get("origin")
-        if request.method == "OPTIONS" and "access-control-request-method" in request.headers:
-            # A browser asks what a page may send; it shows no key yet.
-            allowed = "Authorization, Content-Type, Accept, MCP-Protocol-Version, Mcp-Method, Mcp-Name"
-            return Response(
-                status_code=204,
-                headers={
-                    "access-control-allow-methods": "GET, POST, DELETE",
-                    "access-control-allow-headers": allowed,
-                },
-            )
         if path == HEALTH:
-            return None
+            return
         say("HTTP Transport request received", method=request.method, path=path)
         key = await self._authenticate(request)
         request.state.key = key
@@ -206,7 +195,6 @@ class HttpApp:
             # S3-12: what the key was bound to has been dropped or renamed.
             gone = "RAG configuration is incomplete: the collection of this API key no longer exists"
             raise Refused(400, gone, code=SERVER_ERROR)
-        return None
 
     async def _authenticate(self, request: Request) -> KeyInfo:
         """Return the key in the one Authorization header; from here on `request_scope` is its scope.
@@ -223,7 +211,7 @@ class HttpApp:
             raise _unauthorized(request, "Invalid API key")
         in_thread = anyio.to_thread.run_sync
         try:
-            keys = (await in_thread(self._open_workspace, limiter=self._checks)).api_keys
+            keys = (await in_thread(self.open_workspace, limiter=self._checks)).api_keys
             limiter = self._checks
             if not keys.has_verified(key):
                 begins_like_ours = await in_thread(keys.has_beginning_of, key, limiter=self._checks)
@@ -259,7 +247,7 @@ class HttpApp:
                 body += part
                 if len(body) > MOST_BODY:
                     raise too_large
-            if is_large and await anyio.to_thread.run_sync(has_many_values, bytes(body), MOST_VALUES):
+            if is_large and TEXTS.sub(b"", body).count(b",") > MOST_VALUES:
                 raise Refused(413, f"Request body too large: at most {MOST_VALUES:,} values are accepted")
         finally:
             if is_large:
@@ -304,19 +292,6 @@ FINISHING_SECONDS = 20
 """How long requests in flight may take to finish once the server is told to close."""
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
-    """Where the server listens."""
-
-    host: str = "127.0.0.1"
-    port: int = 8080
-    """0 = any that is free."""
-
-    @property
-    def url(self) -> str:
-        return f"http://[{self.host}]:{self.port}" if ":" in self.host else f"http://{self.host}:{self.port}"
-
-
 def set_up_logging(level: str, *, quiet: bool = False) -> None:
     """Send every log line of the process to stderr; `level` does not apply to the server's own lines."""
     handler = logging.StreamHandler(sys.stderr)
@@ -327,9 +302,9 @@ def set_up_logging(level: str, *, quiet: bool = False) -> None:
     log.setLevel("ERROR" if quiet else min(logging.INFO, logging.getLevelNamesMapping()[level.upper()]))
 
 
-def run(address: Address, settings: Settings, open_workspace: Callable[[], Workspace]) -> NoReturn:
+def run(host: str, port: int, settings: Settings, open_workspace: Callable[[], Workspace]) -> NoReturn:
     """Serve until SIGINT or SIGTERM; ends the process. Raises as `listen`."""
-    sock = listen(address)
+    sock = listen(host, port)
     limit_heaps()
     if sys.platform != "win32":
         import resource
@@ -345,25 +320,26 @@ def run(address: Address, settings: Settings, open_workspace: Callable[[], Works
         return opened
 
     workspace = OpenOnce(open_and_watch)
-    app = HttpApp(workspace, settings, address.host)
-    server = HttpServer(uvicorn_config(app), app, Address(address.host, sock.getsockname()[1]), workspace)
+    app = HttpApp(workspace, settings, host)
     closed = threading.Event()
     keep_returning(closed)
-    asyncio.run(server.serve(sockets=[sock]))
+    asyncio.run(HttpServer(app).serve(sockets=[sock]))
     closed.set()
-    if workspace.opened is not None:
-        close_within(3.0, workspace.opened.close)
+    workspace.close_within(3.0)
     sys.stdout.flush()
     sys.stderr.flush()
     # Threads of abandoned calls and of native libraries would hold up an ordinary exit.
     os._exit(0)
 
 
-def listen(address: Address) -> socket.socket:
-    """Return a listening socket; raises Unavailable for an address that is taken, or not one of this machine."""
+def listen(host: str, port: int) -> socket.socket:
+    """Return a listening socket, for port 0 at any that is free.
+
+    Raises Unavailable for an address that is taken, or not one of this machine.
+    """
     sock = None
     try:
-        family, _, _, _, socket_address = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)[0]
+        family, _, _, _, socket_address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         # asyncio turns Nagle's algorithm off (40 ms a reply) only for sockets that name their protocol.
         sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         if sys.platform != "win32":
@@ -377,50 +353,45 @@ def listen(address: Address) -> socket.socket:
         # A name such as `a..b` is none that can be looked up.
         why = getattr(error, "strerror", None) or error
         hint = "Choose another with --port or --host."
-        raise Unavailable(f"Cannot listen on {address.url}: {why}.", hint=hint) from error
+        raise Unavailable(f"Cannot listen on {host}, port {port}: {why}.", hint=hint) from error
     return sock
-
-
-def uvicorn_config(app: HttpApp) -> uvicorn.Config:
-    """Return the settings of uvicorn."""
-    return uvicorn.Config(
-        app,
-        http=TimeoutProtocol,
-        ws="none",
-        lifespan="on",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
-        timeout_keep_alive=30,
-        timeout_graceful_shutdown=FINISHING_SECONDS,
-        h11_max_incomplete_event_size=32 * 1024,
-    )
 
 
 class HttpServer(uvicorn.Server):
     """uvicorn's server, which says where it listens and ends streams before it waits for requests."""
 
-    def __init__(self, config: uvicorn.Config, app: HttpApp, address: Address, workspace: OpenOnce) -> None:
-        super().__init__(config)
+    def __init__(self, app: HttpApp) -> None:
         self._app = app
-        self._address = address
-        self._workspace = workspace
+        config = uvicorn.Config(
+            app.for_pages,
+            http=TimeoutProtocol,
+            ws="none",
+            lifespan="on",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_keep_alive=30,
+            timeout_graceful_shutdown=FINISHING_SECONDS,
+            h11_max_incomplete_event_size=32 * 1024,
+        )
+        super().__init__(config)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        await asyncio.to_thread(self._announce)
+        for sock in sockets or ():
+            await asyncio.to_thread(self._announce, *sock.getsockname()[:2])
 
-    def _announce(self) -> None:
-        address = self._address
-        say(f"Listening on {address.url}", mcp=f"{address.url}/mcp", pid=os.getpid())
-        if not is_loopback(address.host):
+    def _announce(self, host: str, port: int) -> None:
+        url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        say(f"Listening on {url}", mcp=f"{url}/mcp", pid=os.getpid())
+        if not is_loopback(host):
             log.warning(
                 "Other machines can reach this server, and what they send and get is not encrypted. "
                 "Put a proxy with TLS before it, or leave out --allow-remote."
             )
         try:
-            workspace = self._workspace()
+            workspace = self._app.open_workspace()
             names = [tool.name for tool in workspace.registry.tools()]
             say(f"Registered {len(names)} tools: {names}")
             if not workspace.api_keys.list():

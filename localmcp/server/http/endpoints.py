@@ -128,23 +128,6 @@ def parse_json(body: bytes) -> Any:
         raise Refused(400, "Parse error: Invalid JSON", code=PARSE_ERROR, details=str(error)[:200]) from error
 
 
-def has_many_values(body: bytes, most: int) -> bool:
-    """Return whether the JSON of a body holds more values than `most`; what is no JSON is refused elsewhere."""
-    try:
-        values: list[Any] = [from_json(body)]
-    except ValueError:
-        return False
-    count = 0
-    while values and count <= most:
-        value = values.pop()
-        count += 1
-        if isinstance(value, dict):
-            values.extend(cast(Json, value).values())
-        elif isinstance(value, list):
-            values.extend(cast("list[Any]", value))
-    return count > most
-
-
 def parse_object(body: bytes) -> Json:
     """Return the JSON object of a body; raises Refused (400) for anything else."""
     value = parse_json(body)

@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import anyio
 import anyio.to_thread
+import httpx2
 import mcp.types as types
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
@@ -68,6 +69,13 @@ class McpEndpoints:
         self.server.middleware.append(_add_top_level_keys)
         self._json = StreamableHTTPSessionManager(self.server, json_response=True, stateless=True)
         self._events = StreamableHTTPSessionManager(self.server, stateless=True)
+        self._asking = httpx2.AsyncClient(
+            transport=httpx2.ASGITransport(self._json.handle_request),
+            base_url="http://localhost",
+            headers={"accept": "application/json", "content-type": "application/json"},
+            trust_env=False,
+        )
+        """Asks the SDK in this process, where its whole reply is looked at."""
         self._streams = SseServerTransport(ORIGINAL_PATH)
         self.closing = anyio.Event()
         """Set when the server closes, to end the streams that would stay open."""
@@ -109,10 +117,10 @@ class McpEndpoints:
     async def _answer_original(self, request: Request, message: Json, body: bytes) -> Response:
         """Answer a client that reads failures in `error` and in the status, and a tool's answer in `result` itself."""
         if message["method"] != "tools/call":
-            reply = await _ask(_with_body(self._json.handle_request, body), request.scope)
-            answer: Json = parse_json(bytes(reply.body)) if reply.body else {}
+            reply = await self._asking.post(ORIGINAL_PATH, content=body)
+            answer: Json = parse_json(reply.content) if reply.content else {}
             if "error" not in answer:
-                return reply
+                return Response(reply.content, reply.status_code, media_type=reply.headers.get("content-type"))
             failure: Json = answer["error"]
             if failure["code"] == METHOD_NOT_FOUND:
                 failure["message"] = f"Method not found: {message['method'][:LONGEST]}"
@@ -183,7 +191,7 @@ class McpEndpoints:
     def _lasting(self, request: Request, app: ASGIApp) -> ASGIApp:
         """Return the app; its reply, which stays open, ends with the server, or when its key opens less than before.
 
-        To the app this looks as if the client had left. Refused with 503 while the server is closing.
+        Refused with 503 while the server is closing.
         """
         if self.closing.is_set():
             raise Refused(503, "The server is closing", code=SERVER_ERROR)
@@ -197,34 +205,24 @@ class McpEndpoints:
                 is_open = message["type"] == "http.response.start" or bool(message.get("more_body"))
                 await send(message)
 
-            async def receive_until_end() -> Message:
-                message: Message = {"type": "http.disconnect"}
-
-                async def take() -> None:
-                    nonlocal message
-                    message = await receive()
-                    group.cancel_scope.cancel()
-
-                async with anyio.create_task_group() as group:
-                    group.start_soon(take)
-                    await self._wait_for_end(key)
-                    group.cancel_scope.cancel()
-                return message
-
-            await app(scope, receive_until_end, watched)
+            async with anyio.create_task_group() as group:
+                group.start_soon(self._end_with, key, group.cancel_scope)
+                await app(scope, receive, watched)
+                group.cancel_scope.cancel()
             if is_open:
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
 
         return serve
 
-    async def _wait_for_end(self, key: KeyInfo) -> None:
-        """Return when the server closes, or when the key opens less than before."""
+    async def _end_with(self, key: KeyInfo, reply: anyio.CancelScope) -> None:
+        """Cancel a reply when the server closes, or when the key opens less than before."""
         while not self.closing.is_set():
             if not await anyio.to_thread.run_sync(self._calls.still_opens, key):
                 say("The key of a stream is no longer active", key=key.id)
-                return
+                break
             with anyio.move_on_after(KEY_SECONDS):
                 await self.closing.wait()
+        reply.cancel()
 
 
 # ---------------------------------------------------------------- messages
@@ -288,25 +286,6 @@ def _for_owner(scope: Scope) -> Scope:
     """Return the request with its key as the SDK's user, to whom alone the stream belongs."""
     key: KeyInfo = scope["state"]["key"]
     return {**scope, "user": AuthenticatedUser(AccessToken(token="", client_id=key.id, scopes=[]))}
-
-
-async def _ask(app: ASGIApp, scope: Scope) -> Response:
-    """Return the app's reply as a whole."""
-    status, headers, parts = 500, MutableHeaders(), list[bytes]()
-
-    async def send(message: Message) -> None:
-        nonlocal status, headers
-        if message["type"] == "http.response.start":
-            status, headers = message["status"], MutableHeaders(raw=message.get("headers", []))
-        else:
-            parts.append(message.get("body", b""))
-
-    async def never() -> Message:
-        await anyio.sleep_forever()
-        raise AssertionError("never")
-
-    await app(scope, never, send)
-    return Response(b"".join(parts), status, media_type=headers.get("content-type"))
 
 
 def replayed(body: bytes, receive: Receive) -> Receive:
