@@ -344,11 +344,14 @@ def _schema_errors(name: str, schema: Json, arguments: Json, deadline: float) ->
         if validator.is_type(instance, "string") and matches(pattern, instance) is False:
             yield ValidationError(f"{shorten_value(instance)} does not match {shorten_value(pattern)}")
 
-    checks: Json = {key: follow(dialect.VALIDATORS[key]) for key in dialect.VALIDATORS if key.lower().endswith("ref")}
+    def check_nothing(*_: Any) -> tuple[()]:
+        return ()
+
+    checks = {key: follow(dialect.VALIDATORS[key]) for key in dialect.VALIDATORS if key.lower().endswith("ref")}
     checks["pattern"] = check_pattern
     if "patternProperties" in json.dumps(schema, default=str):
-        # The library would match these patterns with backtracking; it skips what has no check.
-        checks |= dict.fromkeys(("patternProperties", "additionalProperties", "unevaluatedProperties"))
+        # The library would match these patterns with backtracking.
+        checks |= dict.fromkeys(("patternProperties", "additionalProperties", "unevaluatedProperties"), check_nothing)
     try:
         # Not by `check_schema`: a pattern that only JavaScript understands is no reason to check nothing.
         for error in dialect(dialect.META_SCHEMA).iter_errors(schema):

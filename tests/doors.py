@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from localmcp.server.http.app import HttpApp, HttpServer, listen
 from localmcp.server.program import OpenOnce
 from localmcp.workspace import Workspace, open_workspace
@@ -105,6 +107,17 @@ class WatchedDoor(HttpServer):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self.closing.set()
         await super().shutdown(sockets)
+
+
+@contextmanager
+def lasting_door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenDoor]:
+    """A door for the tests of a module, with directories that last as long."""
+    with pytest.MonkeyPatch.context() as patch:
+        home = tmp_path_factory.mktemp("home")
+        for name in ("STATE", "CONFIG", "DATA", "CACHE"):
+            patch.setenv(f"LOCALMCP_{name}_DIR", str(home / name.lower()))
+        with open_door(home / "door.localmcp") as opened:
+            yield opened
 
 
 @contextmanager

@@ -185,13 +185,16 @@ def test_a_plan_never_overwrites_unless_it_is_told_to(home: Path) -> None:
         take_over({home: theirs}, ["othr"])
 
 
-def test_one_command_imports_the_servers_of_a_client(home: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_command_imports_the_servers_of_a_client_and_keeps_what_is_there(
+    home: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     on("linux", monkeypatch)
+    write(servers_file(), {"mcpServers": {"mine": TIME}, "note": "keep me"})
     theirs = {"mcpServers": {"time": TIME, "us": {"command": "localmcp"}, "gh": {**TIME, "env": {"T": "${GH}"}}}}
     source = write(home / ".config/Claude/claude_desktop_config.json", theirs)
     before = source.read_bytes()
     code, told = run("import", "claude-desktop", "--dry-run")
-    assert (code, told["dryRun"], told["changed"], servers_file().exists()) == (0, True, 2, False)
+    assert (code, told["dryRun"], told["changed"], len(read_entries())) == (0, True, 2, 1)
     code, told = run("import", "claude-desktop")
     assert code == 0
     assert [(each["name"], each["action"]) for each in told["servers"]] == [
@@ -199,22 +202,11 @@ def test_one_command_imports_the_servers_of_a_client(home: Path, run: Run, monke
         ("time", "added"),
         ("us", "skipped"),
     ]
-    assert [each.name for each in read_entries()] == ["gh", "time"]
-    assert run("import", "claude-desktop")[1]["changed"] == 0
+    assert [each.name for each in read_entries()] == ["gh", "mine", "time"]
+    assert json.loads(servers_file().read_text(encoding="utf-8"))["note"] == "keep me"
+    assert os.name != "posix" or stat.S_IMODE(servers_file().stat().st_mode) == 0o600
+    assert run("import", str(source))[1]["changed"] == 0
     assert source.read_bytes() == before
-
-
-def test_an_import_keeps_what_is_there_and_the_file_to_its_owner(home: Path, run: Run) -> None:
-    write(servers_file(), {"mcpServers": {"time": {"command": "mine"}}, "note": "keep me"})
-    source = write(home / "theirs.json", {"mcpServers": {"time": TIME, "new": TIME}})
-    _, told = run("import", str(source))
-    assert [(each["name"], each["action"]) for each in told["servers"]] == [("new", "added"), ("time", "kept")]
-    document = json.loads(servers_file().read_text(encoding="utf-8"))
-    assert document == {"mcpServers": {"time": {"command": "mine"}, "new": TIME}, "note": "keep me"}
-    if os.name == "posix":
-        assert stat.S_IMODE(servers_file().stat().st_mode) == 0o600
-    _, told = run("import", str(source), "time", "--replace")
-    assert told["servers"] == [{"name": "time", "action": "replaced", "why": "yours was another"}]
 
 
 # ---------------------------------------------------------------- the other commands

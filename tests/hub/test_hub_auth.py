@@ -108,7 +108,7 @@ async def test_a_person_who_refuses_is_not_signed_in(lasting: Signed, farm: Farm
 async def test_an_answer_with_another_state_is_ignored_until_time_is_up(lasting: Signed) -> None:
     forged = browser(lambda url: url.partition("state=")[0] + "state=forged")
     with pytest.raises(Unavailable, match="Nobody signed in"):
-        await login(lasting, forged, seconds=3)
+        await login(lasting, forged, seconds=1.5)
 
 
 @asynccontextmanager

@@ -505,6 +505,7 @@ def test_a_server_over_http_that_was_started_again_gets_a_new_session(
         assert wait_until(lambda: 1 in Forgetful.listed)
         monkeypatch.setattr(Forgetful, "session", 2)
         assert registry.call("bell__ring").text == "it rings"
+        assert wait_until(lambda: 2 in Forgetful.listed)
         monkeypatch.setattr(Forgetful, "session", 3)
         assert opened.servers["bell"].ask("prompts/get", {"name": "greet"}) == {"messages": []}
         farm.close()

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import httpx2
 import pytest
-from doors import OpenDoor, open_door
+from doors import OpenDoor, lasting_door, open_door
 from federation import wait_until
 from library import Library
 from mcp import Client, MCPError
@@ -72,20 +72,16 @@ class Odd:
 
 @pytest.fixture(scope="module")
 def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenDoor]:
-    with pytest.MonkeyPatch.context() as patch:
-        home = tmp_path_factory.mktemp("home")
-        for name in ("STATE", "CONFIG", "DATA", "CACHE"):
-            patch.setenv(f"LOCALMCP_{name}_DIR", str(home / name.lower()))
-        with open_door(home / "door.localmcp") as opened:
-            library = Library(opened.workspace.database, opened.workspace.embedder.get())
-            library.put("A hive has one queen. Bees dance to tell the others.", title="Bees")
-            library.put("Fondo pensione Byblos: l'iscrizione è volontaria.", title="Regolamento Byblos")
-            library.put("Nothing of this is for everybody.", title="Minutes", collection="private")
-            opened.workspace.registry.add_service(Odd())
-            # The log is opened while this file counts as ours: each test has a state directory of its own.
-            opened.call("greetUser", {"name": "Bo"})
-            opened.workspace.activity.flush()
-            yield opened
+    with lasting_door(tmp_path_factory) as opened:
+        library = Library(opened.workspace.database, opened.workspace.embedder.get())
+        library.put("A hive has one queen. Bees dance to tell the others.", title="Bees")
+        library.put("Fondo pensione Byblos: l'iscrizione è volontaria.", title="Regolamento Byblos")
+        library.put("Nothing of this is for everybody.", title="Minutes", collection="private")
+        opened.workspace.registry.add_service(Odd())
+        # The log is opened while this file counts as ours: each test has a state directory of its own.
+        opened.call("greetUser", {"name": "Bo"})
+        opened.workspace.activity.flush()
+        yield opened
 
 
 # ---------------------------------------------------------------- JSON-RPC on /api/mcp

@@ -13,7 +13,7 @@ from typing import Any
 
 import httpx2
 import pytest
-from doors import OpenDoor, open_door
+from doors import OpenDoor, lasting_door
 from library import Library
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
@@ -187,17 +187,13 @@ needs_curl = pytest.mark.skipif(shutil.which("curl") is None or sys.platform == 
 
 @pytest.fixture(scope="module")
 def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenDoor]:
-    with pytest.MonkeyPatch.context() as patch:
-        home = tmp_path_factory.mktemp("home")
-        for name in ("STATE", "CONFIG", "DATA", "CACHE"):
-            patch.setenv(f"LOCALMCP_{name}_DIR", str(home / name.lower()))
-        with open_door(home / "door.localmcp") as opened:
-            library = Library(opened.workspace.database, opened.workspace.embedder.get())
-            library.put("Il Fondo Byblos è un fondo pensione. L'iscrizione è volontaria.", title="Regolamento Byblos")
-            for text in ("Artificial intelligence is a field of computer science.", "Machine learning algorithms."):
-                library.put(text, title=text[:20], collection="xmidas", partition="documents")
-            opened.workspace.registry.call("importQuickstarts", {"text": QUICKSTARTS, "format": "yaml"}, Scope())
-            yield opened
+    with lasting_door(tmp_path_factory) as opened:
+        library = Library(opened.workspace.database, opened.workspace.embedder.get())
+        library.put("Il Fondo Byblos è un fondo pensione. L'iscrizione è volontaria.", title="Regolamento Byblos")
+        for text in ("Artificial intelligence is a field of computer science.", "Machine learning algorithms."):
+            library.put(text, title=text[:20], collection="xmidas", partition="documents")
+        opened.workspace.registry.call("importQuickstarts", {"text": QUICKSTARTS, "format": "yaml"}, Scope())
+        yield opened
 
 
 def adapted(example: str, door: OpenDoor) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from doors import OpenDoor, open_door
+from doors import OpenDoor, lasting_door, open_door
 from folders import write
 
 from localmcp.library.search import DOCUMENT_URI
@@ -235,18 +235,18 @@ def normal(reply: str) -> str:
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoFiles]:
-    with pytest.MonkeyPatch.context() as patch:
-        home = tmp_path_factory.mktemp("home")
-        for name in ("STATE", "CONFIG", "DATA", "CACHE"):
-            patch.setenv(f"LOCALMCP_{name}_DIR", str(home / name.lower()))
+    folder = tmp_path_factory.mktemp("files").resolve()
+    write(folder / "open" / "bees.md", "# Bees\n\nA hive has one queen. This report is about bees.\n")
+    write(folder / "vault" / "zeppelin.md", "# The Zeppelin Report\n\nThe zeppelin is moored in hangar seven.\n")
+    write(folder / "vault" / "more.md", "# Wages\n\nThe captain earns more than anybody knows.\n")
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        lasting_door(tmp_path_factory) as alone,
+        open_door(folder / "both.localmcp") as both,
+    ):
         # Both files' tools are compared by meaning, however long their vectors take.
         patch.setattr(discovery.Discovery._rank, "__defaults__", ("best", 0, 60.0, ()))
-        folder = tmp_path_factory.mktemp("files").resolve()
-        write(folder / "open" / "bees.md", "# Bees\n\nA hive has one queen. This report is about bees.\n")
-        write(folder / "vault" / "zeppelin.md", "# The Zeppelin Report\n\nThe zeppelin is moored in hangar seven.\n")
-        write(folder / "vault" / "more.md", "# Wages\n\nThe captain earns more than anybody knows.\n")
-        with open_door(home / "alone.localmcp") as alone, open_door(home / "both.localmcp") as both:
-            yield TwoFiles(alone, both, folder)
+        yield TwoFiles(alone, both, folder)
 
 
 def test_every_tool_has_its_calls_listed(files: TwoFiles) -> None:

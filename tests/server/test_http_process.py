@@ -19,6 +19,8 @@ import pytest
 from doors import OpenDoor, open_door
 from typing_extensions import TypedDict
 
+from localmcp.cli.program import execute
+from localmcp.cli.session import Session
 from localmcp.errors import Unavailable
 from localmcp.server.http import app
 from localmcp.server.http import mcp as http_mcp
@@ -173,14 +175,9 @@ def _program(*words: str) -> list[str]:
     return [sys.executable, "-m", "localmcp", *words]
 
 
-def _run(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(_program(*words), capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
-
-
-def test_an_address_that_others_can_reach_needs_to_be_meant(tmp_path: Path) -> None:
-    done = _run("serve", "--http", "--host", "0.0.0.0", "--db", str(tmp_path / "x.localmcp"))
-    assert done.returncode == 2
-    assert "--allow-remote" in done.stderr
+def test_an_address_that_others_can_reach_needs_to_be_meant(capsys: pytest.CaptureFixture[str]) -> None:
+    assert execute(Session(), ["serve", "--http", "--host", "0.0.0.0"]) == 2
+    assert "--allow-remote" in capsys.readouterr().err
 
 
 def test_a_port_that_is_taken_is_told_with_the_way_out() -> None:

@@ -191,7 +191,7 @@ class McpEndpoints:
     def _lasting(self, request: Request, app: ASGIApp) -> ASGIApp:
         """Return the app; its reply, which stays open, ends with the server, or when its key opens less than before.
 
-        Refused with 503 while the server is closing.
+        To the app this looks as if the client had left. Refused with 503 while the server is closing.
         """
         if self.closing.is_set():
             raise Refused(503, "The server is closing", code=SERVER_ERROR)
@@ -205,24 +205,34 @@ class McpEndpoints:
                 is_open = message["type"] == "http.response.start" or bool(message.get("more_body"))
                 await send(message)
 
-            async with anyio.create_task_group() as group:
-                group.start_soon(self._end_with, key, group.cancel_scope)
-                await app(scope, receive, watched)
-                group.cancel_scope.cancel()
+            async def receive_until_end() -> Message:
+                message: Message = {"type": "http.disconnect"}
+
+                async def take() -> None:
+                    nonlocal message
+                    message = await receive()
+                    group.cancel_scope.cancel()
+
+                async with anyio.create_task_group() as group:
+                    group.start_soon(take)
+                    await self._wait_for_end(key)
+                    group.cancel_scope.cancel()
+                return message
+
+            await app(scope, receive_until_end, watched)
             if is_open:
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
 
         return serve
 
-    async def _end_with(self, key: KeyInfo, reply: anyio.CancelScope) -> None:
-        """Cancel a reply when the server closes, or when the key opens less than before."""
+    async def _wait_for_end(self, key: KeyInfo) -> None:
+        """Return when the server closes, or when the key opens less than before."""
         while not self.closing.is_set():
             if not await anyio.to_thread.run_sync(self._calls.still_opens, key):
                 say("The key of a stream is no longer active", key=key.id)
-                break
+                return
             with anyio.move_on_after(KEY_SECONDS):
                 await self.closing.wait()
-        reply.cancel()
 
 
 # ---------------------------------------------------------------- messages
