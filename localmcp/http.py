@@ -186,7 +186,10 @@ class JsonEndpoint:
             raise ConfigurationError(f"The model's URL is '{url}', but must begin with http:// or https://.")
         self.url = url
         self._words = words
-        self._key = usable_key(api_key)
+        self._key = (api_key or "").strip()
+        if not self._key.isascii() or not self._key.isprintable() or " " in self._key:
+            # The key is not repeated in the message.
+            raise ConfigurationError("The API key holds characters that no key has.", hint="Copy it again.")
         self._timeout = timeout
         self._retry_delay = retry_delay
         if self._key and urlsplit(url).scheme == "http" and urlsplit(url).hostname not in LOOPBACK:
@@ -261,16 +264,3 @@ class JsonEndpoint:
             usual = "The service limits requests; try again later." if status == 429 else "Try again later."
         message = f"{self.where} failed with HTTP {status}{f': {detail}' if detail else ''}."
         return ModelUnavailable(message, hint=self._words.hints.get(status, usual))
-
-
-def usable_key(api_key: str | None) -> str:
-    """Return the key without surrounding spaces; empty for none.
-
-    Raises:
-        ConfigurationError: it cannot be sent in a header.
-    """
-    key = (api_key or "").strip()
-    if not key.isascii() or not key.isprintable() or " " in key:
-        # The key is not repeated in the message.
-        raise ConfigurationError("The API key holds characters that no key has.", hint="Copy it again.")
-    return key

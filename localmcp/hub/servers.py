@@ -282,11 +282,11 @@ class McpServers:
         future = self._open_portal().start_task_soon(function, *arguments)
         cancellation = client_call().cancellation
         if cancellation is not None:
-            cancellation.on_cancel(future.cancel)
+            cancellation.add_done_callback(lambda _: future.cancel())
         try:
             return future.result()
         except CancelledError as error:
-            if cancellation is not None and cancellation.cancelled:
+            if cancellation is not None and cancellation.cancelled():
                 raise CallGivenUp("The client has given the call up.") from error
             raise Unavailable("localmcp is closing.") from error
         except BaseException:

@@ -217,7 +217,8 @@ class RunningPrograms:
         try:
             if cancellation is not None:
                 # Ending takes a second, and whoever gives a call up must not wait for it.
-                cancellation.on_cancel(threading.Thread(target=end_groups, args=([process],), daemon=True).start)
+                ending = threading.Thread(target=end_groups, args=([process],), daemon=True)
+                cancellation.add_done_callback(lambda _: ending.start())
             pipes.append(_Pipe(process.stdout, most))
             pipes.append(_Pipe(process.stderr, 4 * MOST_ERROR))
             with suppress(subprocess.TimeoutExpired):
@@ -235,7 +236,7 @@ class RunningPrograms:
             raise
         finally:
             self._processes.discard(process)
-        if cancellation is not None and cancellation.cancelled:
+        if cancellation is not None and cancellation.cancelled():
             raise CallGivenUp("The client has given the call up.")
         return code, pipes[0], pipes[1]
 

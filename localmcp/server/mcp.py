@@ -9,6 +9,7 @@ import secrets
 import threading
 import time
 from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
@@ -43,7 +44,6 @@ from localmcp.server.program import INSTRUCTIONS
 from localmcp.tool_search.discovery import EXECUTE_TOOL, TOOL_SEARCH, Discovery
 from localmcp.tools import (
     Answer,
-    CallCancellation,
     ClientCall,
     MethodTool,
     Registry,
@@ -189,7 +189,7 @@ class ToolServer(Server[Any]):
             call_origin.set(replace(origin, client=without_surrogates(info.title or info.name)[:100]))
         name = params.name if params.name != "execute_tool" else str(arguments.get("name"))
         limiter = self._remote_calls if "__" in name else self._calls
-        progress, cancellation = Progress(ctx.session), CallCancellation()
+        progress, cancellation = Progress(ctx.session), Future[None]()
         work = partial(self._call, ctx, params.name, arguments, client.client_info.name if client else "")
         try:
             with use_client_call(replace(questions(ctx, params), progress=progress, cancellation=cancellation)):

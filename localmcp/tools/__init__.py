@@ -11,7 +11,6 @@ from localmcp.tools.base import EVERYTHING as EVERYTHING
 from localmcp.tools.base import MOST_INTEGER as MOST_INTEGER
 from localmcp.tools.base import Answer as Answer
 from localmcp.tools.base import AskPerson as AskPerson
-from localmcp.tools.base import CallCancellation as CallCancellation
 from localmcp.tools.base import ClientCall as ClientCall
 from localmcp.tools.base import Provider as Provider
 from localmcp.tools.base import ReportProgress as ReportProgress

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import tomllib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Mapping
@@ -231,37 +230,13 @@ The future gets the client's result, or an error if the client cannot show this 
 """
 
 
-class CallCancellation:
-    """Whether the client has given up a call, and what to do then. Thread-safe."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._callbacks: list[Callable[[], object]] = []
-        self.cancelled = False
-
-    def on_cancel(self, callback: Callable[[], object]) -> None:
-        """Call `callback` when the call is given up, at once if it already is; it must be quick."""
-        with self._lock:
-            if not self.cancelled:
-                self._callbacks.append(callback)
-                return
-        callback()
-
-    def cancel(self) -> None:
-        """Give the call up."""
-        with self._lock:
-            callbacks, self._callbacks, self.cancelled = self._callbacks, [], True
-        for callback in callbacks:
-            callback()
-
-
 @dataclass(frozen=True, slots=True)
 class ClientCall:
     """What the client of the running call lets it do; a thread that works for the call needs it passed on."""
 
     progress: ReportProgress = lambda _done, _total, _message: None
-    cancellation: CallCancellation | None = None
-    """None where nobody can give the call up."""
+    cancellation: Future[None] | None = None
+    """Cancelled when the client gives the call up; None where nobody can."""
     ask_person: AskPerson | None = None
     """None where the client cannot be asked in the middle of a call."""
     input: Json | None = None

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from tool_manifests import open_workspace, problems_of, write_tool
 
 from localmcp.errors import CallGivenUp, InvalidInput, Unavailable
 from localmcp.own_tools.command import CommandManifest, find_program
-from localmcp.tools import Answer, CallCancellation, ClientCall, use_client_call
+from localmcp.tools import Answer, ClientCall, use_client_call
 from localmcp.workspace import Workspace
 
 ECHO = """
@@ -208,7 +209,7 @@ def written_pid(pid_file: Path) -> int:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="asks the process table of POSIX")
 def test_a_call_that_is_given_up_ends_its_program(workspace: Workspace, tmp_path: Path) -> None:
-    pid_file, cancellation = tmp_path / "pid", CallCancellation()
+    pid_file, cancellation = tmp_path / "pid", Future[None]()
     threading.Thread(target=lambda: (written_pid(pid_file), cancellation.cancel())).start()
     with use_client_call(ClientCall(cancellation=cancellation)), pytest.raises(CallGivenUp):
         run(workspace, python(SLEEPER.format(str(pid_file))))

@@ -6,6 +6,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from contextvars import ContextVar
 from dataclasses import replace
 from functools import partial
@@ -35,7 +36,7 @@ from localmcp.schemas import without_surrogates
 from localmcp.server.mcp import log_incident
 from localmcp.server.program import OpenOnce
 from localmcp.tool_search.ask import ERROR_STATUS, QUERY_EMPTY
-from localmcp.tools import Answer, CallCancellation, ClientCall, Json, Scope, use_client_call, use_scope
+from localmcp.tools import Answer, ClientCall, Json, Scope, use_client_call, use_scope
 from localmcp.version import __version__
 
 if TYPE_CHECKING:
@@ -192,7 +193,7 @@ class Endpoints:
         """
         say(f"Executing tool: {name[:LONGEST]}", key=request_scope.get().caller)
         work = partial(self._call, name, arguments, scope or request_scope.get())
-        cancellation = CallCancellation()
+        cancellation = Future[None]()
         with anyio.move_on_after(seconds), use_client_call(ClientCall(cancellation=cancellation)):
             return await anyio.to_thread.run_sync(work, limiter=self._limiter, abandon_on_cancel=True)
         cancellation.cancel()
