@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
@@ -144,15 +145,11 @@ class ToolServer(Server[Any]):
         result = await call_next(ctx)
         if ctx.method not in ("initialize", "server/discover") or self.instructions is not None:
             return result
-        return {**cast(Json, result), "instructions": await anyio.to_thread.run_sync(self._instructions)}
-
-    def _instructions(self) -> str:
-        try:
-            with use_scope(self._scope()):
-                return without_surrogates(self._open_workspace().instructions())
-        except Exception:
-            log.warning("what the file holds cannot be told", exc_info=True)
-            return INSTRUCTIONS
+        instructions = INSTRUCTIONS
+        with suppress(MCPError):
+            # Where the file cannot be opened, the calls tell why.
+            instructions = await self._answer(ctx.method, lambda: self._open_workspace().instructions())
+        return {**cast(Json, result), "instructions": instructions}
 
     def watch(self, workspace: Workspace) -> None:
         """Tell clients of changes, but not of changes of tools that tools/list does not show."""
