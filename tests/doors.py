@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
+from localmcp.server.handshake import OpenOnce
 from localmcp.server.http.app import HttpApp, HttpServer, listen
-from localmcp.server.program import OpenOnce
 from localmcp.workspace import Workspace, open_workspace
 
 

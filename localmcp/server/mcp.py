@@ -41,7 +41,7 @@ from localmcp.humanize import quoted
 from localmcp.library.search import DOCUMENT_URI, without_scheme
 from localmcp.masking import mask_text
 from localmcp.schemas import Json, mapping_of, shorten_value, without_surrogates
-from localmcp.server.program import INSTRUCTIONS
+from localmcp.server.handshake import INSTRUCTIONS
 from localmcp.tool_search.discovery import EXECUTE_TOOL, TOOL_SEARCH, Discovery
 from localmcp.tools import (
     Answer,

@@ -20,8 +20,8 @@ from mcp.server.stdio import stdio_server
 from mcp.shared.message import SessionMessage
 
 from localmcp.errors import ConfigurationError
+from localmcp.server.handshake import OpenOnce, Wire
 from localmcp.server.mcp import ToolServer
-from localmcp.server.program import OpenOnce, Wire
 from localmcp.tools import CallRecord, Scope
 
 if TYPE_CHECKING:

@@ -22,8 +22,8 @@ from mcp import MCPError
 from mcp.types import INVALID_PARAMS
 
 from localmcp.errors import MissingCapability
+from localmcp.server.handshake import OpenOnce
 from localmcp.server.http.app import HttpApp, HttpServer, listen
-from localmcp.server.program import OpenOnce
 from localmcp.tools import Answer, Json, Tool, ToolMark, client_call
 from localmcp.workspace import open_workspace
 

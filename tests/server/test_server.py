@@ -23,7 +23,7 @@ import localmcp
 from localmcp import __version__
 from localmcp.__main__ import plain_serve
 from localmcp.errors import ConfigurationError
-from localmcp.server import program
+from localmcp.server import handshake
 from localmcp.server.mcp import MAX_RESULT, PARALLEL_CALLS, ToolServer
 from localmcp.tool_search.discovery import COMMON_CALLS
 from localmcp.tools import Answer, Scope, Tool, ToolMark
@@ -484,10 +484,10 @@ async def test_list_changes_are_published_to_clients_of_the_handshake_era(tool_s
 # ---------------------------------------------------------------- the first reply
 
 
-@pytest.mark.parametrize("version", [*program.HANDSHAKE_VERSIONS, "1999-01-01", "2026-07-28", ""])
+@pytest.mark.parametrize("version", [*handshake.HANDSHAKE_VERSIONS, "1999-01-01", "2026-07-28", ""])
 def test_known_versions_are_echoed_and_others_answered_with_the_newest_handshake(version: str) -> None:
-    reply = program.first_reply(json.dumps(initialize(1, version)).encode(), "Hello.")
-    expected = version if version in program.HANDSHAKE_VERSIONS else "2025-11-25"
+    reply = handshake.first_reply(json.dumps(initialize(1, version)).encode(), "Hello.")
+    expected = version if version in handshake.HANDSHAKE_VERSIONS else "2025-11-25"
     assert reply is not None and reply["result"]["protocolVersion"] == expected
     assert reply["result"]["serverInfo"] == {"name": "localmcp", "version": __version__}
 
@@ -525,13 +525,13 @@ def test_the_quick_reply_is_what_the_sdk_would_say(server: Server, request_messa
     ],
 )
 def test_anything_but_a_proper_handshake_is_left_to_the_sdk(line: bytes) -> None:
-    assert program.first_reply(line, "") is None
+    assert handshake.first_reply(line, "") is None
 
 
 def test_nothing_heavy_is_imported_before_the_first_reply(tmp_path: Path) -> None:
     script = (
         "import sys, localmcp.__main__\n"
-        "from localmcp.server.program import greet\n"
+        "from localmcp.server.handshake import greet\n"
         "greet()\n"
         "sys.stderr.write(' '.join(sys.modules))\n"
     )
@@ -568,8 +568,8 @@ def test_only_a_plain_serve_takes_the_short_way(line: str, expected: tuple[str |
 
 
 def test_the_fixed_instructions_fit_and_name_the_common_calls() -> None:
-    assert len(program.INSTRUCTIONS) <= 1500
-    assert f"`execute_tool` runs without a search: {', '.join(COMMON_CALLS)}." in program.INSTRUCTIONS
+    assert len(handshake.INSTRUCTIONS) <= 1500
+    assert f"`execute_tool` runs without a search: {', '.join(COMMON_CALLS)}." in handshake.INSTRUCTIONS
 
 
 # ---------------------------------------------------------------- raw bytes

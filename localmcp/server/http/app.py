@@ -38,6 +38,7 @@ from localmcp.config import Settings
 from localmcp.errors import AccessDenied, LocalMCPError, Unavailable
 from localmcp.http import LOOPBACK
 from localmcp.malloc_trim import keep_returning, limit_heaps
+from localmcp.server.handshake import OpenOnce
 from localmcp.server.http.endpoints import (
     LONGEST,
     MANAGEMENT,
@@ -55,7 +56,6 @@ from localmcp.server.http.endpoints import (
 )
 from localmcp.server.http.mcp import McpEndpoints, replayed
 from localmcp.server.mcp import log_incident
-from localmcp.server.program import OpenOnce
 from localmcp.visible_text import VisibleFormatter
 from localmcp.workspace import Workspace
 

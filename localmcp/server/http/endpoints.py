@@ -33,8 +33,8 @@ from localmcp.errors import (
 from localmcp.index.collections import choose_collections
 from localmcp.masking import mask_text
 from localmcp.schemas import without_surrogates
+from localmcp.server.handshake import OpenOnce
 from localmcp.server.mcp import log_incident
-from localmcp.server.program import OpenOnce
 from localmcp.tool_search.ask import ERROR_STATUS, QUERY_EMPTY
 from localmcp.tools import Answer, ClientCall, Json, Scope, use_client_call, use_scope
 from localmcp.version import __version__
