@@ -401,9 +401,10 @@ class Search:
             documents = [passages[candidate.id].source_uuid for candidate in near]
             ordered[:SPREAD_OVER] = [near[place] for place in varied_order(documents)]
         judged = judge(None if self.mode == "semantic" else outcome.query)
+        shown = {candidate.id: candidate for candidate in (*ordered[start:stop], *first)}
         hits = {
-            candidate.id: self._hit(judged, candidate, [passages[row] for row in (candidate.id, *copies[candidate.id])])
-            for candidate in (*ordered[start:stop], *first)
+            row: self._hit(judged, candidate, [passages[row], *(passages[copy] for copy in copies[row])])
+            for row, candidate in shown.items()
         }
         outcome.doubtful = is_doubtful(hits[candidate.id] for candidate in first)
         outcome.hits = [hits[candidate.id] for candidate in ordered[start:stop]]
