@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import io
 import json
-import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import apsw
 import pytest
+from command_line import run
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import localmcp
 from localmcp.activity import Activity, CallOrigin, call_origin
-from localmcp.cli.program import execute
-from localmcp.cli.session import Session
 from localmcp.errors import CallGivenUp, Interrupted, InvalidInput, LocalMCPError
 from localmcp.storage.database import Database, fetch_one
 from localmcp.tools import Answer, CallRecord, Scope, use_scope
@@ -340,32 +338,16 @@ def test_the_calls_of_unbound_callers_are_logged_under_what_they_were_given(work
 # ---------------------------------------------------------------- the command line
 
 
-@pytest.fixture
-def cli(used: Workspace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
-    """Runs `localmcp` on the file of `used`; returns exit code, stdout and stderr."""
+def test_log_chooses_and_prints_json(
+    used: Workspace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     used.activity.flush()
     monkeypatch.setenv("LOCALMCP_MODEL", "hash")
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
-        session = Session()
-        try:
-            code = execute(session, ["--db", str(used.database.path), *arguments])
-        finally:
-            session.close()
-        said = capsys.readouterr()
-        return code, said.out, said.err
-
-    return run
-
-
-def test_log_chooses_and_prints_json(cli: Any) -> None:
-    value = json.loads(cli("log", "--tool", "search", "--key", "stdio", "--since", "1d", "--json")[1])
+    cli = partial(run, capsys, "--db", str(used.database.path))
+    value = cli("log", "--tool", "search", "--key", "stdio", "--since", "1d", "--json").json
     assert (value["count"], value["total"]) == (2, 2)
     assert value["calls"][0]["milliseconds"] == 30
     for since in "yesterday, today, 3 hours ago, 2 weeks, 30min, 30 minutes ago, 6m, 6 months, last week".split(", "):
         assert cli("log", "--since", since)[0] == 0
-    assert json.loads(cli("log", "--errors", "-c", "notes", "--json")[1])["calls"][0]["error"] == {
-        "class": "InvalidInput",
-        "message": "bad",
-    }
+    [failed] = cli("log", "--errors", "-c", "notes", "--json").json["calls"]
+    assert failed["error"] == {"class": "InvalidInput", "message": "bad"}

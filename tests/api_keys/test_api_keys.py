@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import bcrypt
 import pytest
+from command_line import run
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import localmcp
 from localmcp.api_keys import ApiKeys, KeyInfo, keyring
 from localmcp.api_keys.keyring import BCRYPT_COST
-from localmcp.cli.program import execute
-from localmcp.cli.session import Session
 from localmcp.errors import AccessDenied, InvalidInput, NotFound, UnknownTool
 from localmcp.storage.database import Database, fetch_one
 from localmcp.tools import Scope, use_scope
@@ -368,20 +366,9 @@ def test_a_key_for_reading_changes_nothing_and_one_for_one_tool_has_no_other(wor
 
 @pytest.fixture
 def cli(workspace: Workspace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
-    """Runs `localmcp` on the workspace's file; returns exit code, stdout and stderr."""
+    """Runs `localmcp` on the workspace's file."""
     monkeypatch.setenv("LOCALMCP_MODEL", "hash")
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
-        session = Session()
-        try:
-            code = execute(session, ["--db", str(workspace.database.path), *arguments])
-        finally:
-            session.close()
-        said = capsys.readouterr()
-        return code, said.out, said.err
-
-    return run
+    return partial(run, capsys, "--db", str(workspace.database.path))
 
 
 def test_create_prints_the_key_alone_on_stdout(workspace: Workspace, cli: Any) -> None:
@@ -403,7 +390,7 @@ def test_list_tells_what_each_key_opens_and_how_it_was_used(workspace: Workspace
         workspace.registry.call("search", {"query": 5}, scope)
     workspace.activity.flush()
     workspace.api_keys.list()
-    [key] = json.loads(cli("keys", "list", "--json")[1])["keys"]
+    [key] = cli("keys", "list", "--json").json["keys"]
     assert key.items() >= {"name": "editor", "uses": 1, "calls": 2, "errors": 1, "errorRate": 0.5}.items()
     assert "apiKey" not in key
     _, out, _ = cli("keys", "list", "--collection", "garden")
@@ -424,10 +411,6 @@ def test_revoke_and_delete_take_the_key_itself_too(workspace: Workspace, cli: An
     ("arguments", "code", "said"),
     [
         (("create", "--tools", "serch"), 2, "Did you mean 'search'"),
-        (("create", "--scope", "root"), 2, "use read, write or admin"),
-        (("create", "--expires", "soon"), 2, "--expires: 'soon' is no time"),
-        (("create", "--expires", "2020-01-01"), 2, "has passed"),
-        (("create", "-c", "gardn"), 1, "Did you mean 'garden'"),
         (("create", "--tools", ","), 2, "name at least one"),
         (("revoke", "nobody"), 1, "No API key 'nobody'"),
     ],

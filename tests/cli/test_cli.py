@@ -6,7 +6,6 @@ import re
 import subprocess
 import sys
 from datetime import date
-from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -33,17 +32,10 @@ def test_the_list_of_commands_imports_nothing_heavy_and_no_command() -> None:
 
 
 @pytest.mark.parametrize("name", modules())
-def test_the_list_says_of_a_command_what_its_own_help_says(name: str) -> None:
-    module, says = modules()[name]
-    command = getattr(import_module(f"localmcp.cli.{module}"), name)
-    assert (command.help or "").splitlines()[0].startswith(says.rstrip("."))
-
-
-def test_every_command_has_help(cli) -> None:
-    for name in modules():
-        ran = cli(name, "--help")
-        assert (ran.code, ran.err) == (0, "")
-        assert "--db FILE" in ran.out
+def test_every_command_has_help_that_begins_as_the_list_says(cli, name: str) -> None:
+    ran = cli(name, "--help")
+    assert (ran.code, ran.err, "--db FILE" in ran.out) == (0, "", True)
+    assert modules()[name][1].rstrip(".") in " ".join(ran.out.split())
 
 
 def test_errors_are_words_and_an_object_on_stderr_when_json_is_asked_for(cli) -> None:
@@ -76,13 +68,6 @@ def test_an_unexpected_error_is_one_line_and_a_traceback_only_with_v(cli, monkey
 
 
 # ---------------------------------------------------------------- files that are not there, or odd
-
-
-def test_a_file_that_is_no_database_is_a_configuration_error(cli, tmp_path: Path) -> None:
-    (tmp_path / "letter.txt").write_text("Dear Ada, this is not a database at all." * 50)
-    ran = cli("search", "x", "--db", str(tmp_path / "letter.txt"))
-    assert ran.code == 4
-    assert "Traceback" not in ran.err and "letter.txt" in ran.err
 
 
 def test_a_bad_setting_is_a_configuration_error_that_names_the_variable(cli, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,26 +48,14 @@ def test_what_was_stopped_before_it_began_does_not_begin(database: Database) -> 
         raise AssertionError("it began")
 
 
-def test_others_are_not_stopped(database: Database) -> None:
-    with Interruption() as stopped, Interruption() as mine:
-        stopped.stop()
-        with database.read() as connection:
-            assert fetch_one(connection, "select 1") == 1
-    assert not mine.stopped
-    with database.read() as connection:
-        assert fetch_one(connection, "select 1") == 1
-
-
-def test_a_connection_that_was_interrupted_serves_the_next_caller(database: Database) -> None:
-    with database.read() as connection:
+def test_others_are_not_stopped_nor_is_the_next_caller_of_the_connection(database: Database) -> None:
+    with Interruption() as stopped, database.read() as connection:
         first = connection
-    mine = Interruption()
-    with mine, database.read():
-        pass
-    mine.stop()
-    with database.read() as connection:
+    stopped.stop()
+    with Interruption() as mine, database.read() as connection:
         assert connection is first
         assert fetch_one(connection, "select 1") == 1
+    assert not mine.stopped
 
 
 def test_counters_tell_that_another_process_wrote(database: Database) -> None:

@@ -172,17 +172,6 @@ def test_an_empty_path_is_refused_and_does_not_mean_the_current_folder(filled, w
     assert filled("sources", "--json").json["total"] == 3
 
 
-def test_an_export_of_rules_replaces_a_file_only_with_force(filled, tmp_path: Path) -> None:
-    assert filled("rules", "add", "Keep functions short.").code == 0
-    place = tmp_path / "CLAUDE.md"
-    place.write_text("kept")
-    export = ("rules", "export", "--format", "claude", "--to", str(tmp_path))
-    refused = filled(*export)
-    assert refused.code == 2 and "is there already" in refused.err and place.read_text() == "kept"
-    assert filled(*export, "--force").code == 0
-    assert "Keep functions short." in place.read_text()
-
-
 @pytest.mark.parametrize(
     ("words", "says"),
     [
@@ -203,12 +192,6 @@ def test_an_export_of_rules_replaces_a_file_only_with_force(filled, tmp_path: Pa
 def test_a_mistake_is_told_in_words_of_the_command_line(filled, words: tuple[str, ...], says: str) -> None:
     ran = filled(*words)
     assert ran.code and says in ran.err and "Parameters:" not in ran.err
-
-
-def test_an_import_of_rules_is_in_the_log_of_calls(cli, tmp_path: Path) -> None:
-    (tmp_path / "mine.md").write_text("- Write a test for each fix.")
-    assert cli("rules", "import", "mine.md").code == 0
-    assert "importRules" in cli("log").out
 
 
 UNFIT = (

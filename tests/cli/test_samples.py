@@ -100,22 +100,6 @@ def test_joining_a_documents_passages_gives_back_its_text(workspace: Workspace) 
 # ---------------------------------------------------------------- the README's examples
 
 README = SAMPLES.parent / "README.md"
-ANSWERS = {
-    "boiler error E110": "Clean the siphon",
-    "bread came out flat and too acidic": "Flat and sour, tears easily",
-    "certifcate expired lockers": "certificate has expired",
-}
-
-
-def readme_searches() -> list[str]:
-    return re.findall(r'(?m)^localmcp search "([^"]+)"', README.read_text(encoding="utf-8"))
-
-
-def test_every_search_in_the_readme_is_answered_by_the_first_passage(workspace: Workspace) -> None:
-    assert set(readme_searches()) == set(ANSWERS)
-    for query in ANSWERS:
-        (hit,) = workspace.registry.call("search", {"query": query, "limit": 1}).value["results"]
-        assert ANSWERS[query] in hit["content"], query
 
 
 def test_the_readme_shows_what_is_printed(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:

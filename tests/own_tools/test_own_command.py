@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -32,12 +30,6 @@ arguments = ["-c", "import sys, json; print(json.dumps(sys.argv[1:]))", ARGUMENT
 """
 
 SLEEPER = "import os, time; open({!r}, 'w').write(str(os.getpid())); time.sleep(60)"
-
-
-@pytest.fixture
-def workspace(tmp_path: Path) -> Iterator[Workspace]:
-    with open_workspace(tmp_path) as workspace:
-        yield workspace
 
 
 def python(code: str, more: str = "") -> str:
@@ -66,13 +58,6 @@ def test_no_shell_ever_sees_an_argument(workspace: Workspace, tmp_path: Path) ->
     assert not (tmp_path / "x").exists()
 
 
-def test_a_value_cannot_become_an_option(workspace: Workspace) -> None:
-    manifest = ECHO.replace("ARGUMENTS", '"{text}"') + "[parameters.text]\nrequired = true\n"
-    for text in ("-x", "--output=/etc/passwd", "-"):
-        with pytest.raises(InvalidInput, match="would be taken for an option"):
-            run(workspace, manifest, text=text)
-
-
 @pytest.mark.parametrize(
     ("arguments", "more", "expected"),
     [
@@ -91,7 +76,7 @@ def test_a_dash_is_harmless_after_two_dashes_behind_a_name_or_where_allowed(
 def test_two_dashes_as_a_value_do_not_open_the_way_for_the_next(workspace: Workspace) -> None:
     manifest = ECHO.replace("ARGUMENTS", '"{a}", "{b}"')
     manifest += "[parameters.a]\nrequired = true\nallow_dash = true\n[parameters.b]\nrequired = true\n"
-    with pytest.raises(InvalidInput, match="b: "):
+    with pytest.raises(InvalidInput, match="b: .* would be taken for an option"):
         run(workspace, manifest, a="--", b="-x")
 
 
@@ -212,15 +197,6 @@ def test_a_call_that_is_given_up_ends_its_program(workspace: Workspace, tmp_path
     pid_file, cancellation = tmp_path / "pid", Future[None]()
     threading.Thread(target=lambda: (written_pid(pid_file), cancellation.cancel())).start()
     with use_client_call(ClientCall(cancellation=cancellation)), pytest.raises(CallGivenUp):
-        run(workspace, python(SLEEPER.format(str(pid_file))))
-    assert gone(written_pid(pid_file))
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="sends itself a signal")
-def test_a_person_who_stops_the_command_line_stops_the_program(workspace: Workspace, tmp_path: Path) -> None:
-    pid_file = tmp_path / "pid"
-    threading.Thread(target=lambda: (written_pid(pid_file), os.kill(os.getpid(), signal.SIGINT))).start()
-    with pytest.raises(KeyboardInterrupt):
         run(workspace, python(SLEEPER.format(str(pid_file))))
     assert gone(written_pid(pid_file))
 

@@ -10,14 +10,13 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tool_manifests import open_workspace, problems_of, write_tool
+from tool_manifests import problems_of, write_tool
 
 from localmcp.errors import ConfigurationError, InvalidInput, Unavailable
 from localmcp.own_tools.http import HttpManifest
@@ -104,12 +103,6 @@ def url() -> Iterator[str]:
     server.shutdown()
     thread.join()
     server.server_close()
-
-
-@pytest.fixture
-def workspace(tmp_path: Path) -> Iterator[Workspace]:
-    with open_workspace(tmp_path) as workspace:
-        yield workspace
 
 
 def ask(workspace: Workspace, url: str, more: str = "", **arguments: Any) -> Answer:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tool_manifests import open_workspace, problems_of, tool_names, write_tool
+from tool_manifests import problems_of, tool_names, write_tool
 
 from localmcp.config import config_directory
 from localmcp.errors import InvalidInput
@@ -25,12 +24,6 @@ required = true
 """
 
 
-@pytest.fixture
-def workspace(tmp_path: Path) -> Iterator[Workspace]:
-    with open_workspace(tmp_path) as workspace:
-        yield workspace
-
-
 def test_a_manifest_is_a_hidden_tool_named_after_its_file(workspace: Workspace) -> None:
     write_tool("greet", GREET)
     assert "greet" not in [each.name for each in workspace.registry.visible()]
@@ -40,11 +33,6 @@ def test_a_manifest_is_a_hidden_tool_named_after_its_file(workspace: Workspace) 
     assert workspace.registry.call("greet", {"name": "Ada"}).text.strip() == "Hello, Ada"
     told = workspace.registry.call("execute_tool", {"name": "greet", "arguments": {"name": "Ada"}})
     assert told.value["result"].strip() == "Hello, Ada"
-
-
-def test_without_a_configuration_directory_nothing_is_imported_or_made(workspace: Workspace) -> None:
-    assert tool_names(workspace) == set()
-    assert not config_directory().exists()
 
 
 def test_files_are_picked_up_changed_and_dropped_at_the_next_listing(workspace: Workspace) -> None:

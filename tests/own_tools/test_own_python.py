@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tool_manifests import open_workspace, problems_of, tool_names, write_tool
+from tool_manifests import problems_of, tool_names, write_tool
 
 from localmcp.cli.program import execute
 from localmcp.cli.session import Session
@@ -67,12 +66,6 @@ def _private(a: int) -> int:
 
 print("imported")
 '''
-
-
-@pytest.fixture
-def workspace(tmp_path: Path) -> Iterator[Workspace]:
-    with open_workspace(tmp_path) as workspace:
-        yield workspace
 
 
 @pytest.fixture

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tool_manifests import open_workspace, problems_of, tool_names, write_tool
+from tool_manifests import problems_of, tool_names, write_tool
 
 from localmcp.errors import AccessDenied, InvalidInput, Unavailable
 from localmcp.tools import Answer, Scope
@@ -24,12 +23,11 @@ sql = '''{sql}'''
 """
 
 
-@pytest.fixture
-def workspace(tmp_path: Path) -> Iterator[Workspace]:
-    with open_workspace(tmp_path) as workspace:
-        workspace.library.add_text("Bees live in hives.", title="Bees")
-        workspace.library.add_text("Roses have thorns.", title="Roses")
-        yield workspace
+@pytest.fixture(name="workspace")
+def filled_workspace(workspace: Workspace) -> Workspace:
+    workspace.library.add_text("Bees live in hives.", title="Bees")
+    workspace.library.add_text("Roses have thorns.", title="Roses")
+    return workspace
 
 
 @pytest.fixture
