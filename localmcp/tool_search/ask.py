@@ -419,9 +419,7 @@ class _Filling:
         if len(essential) != 1:
             essential = quoted if len(quoted) == 1 and (len(run) <= 5 or quoted[0] == run[0]) else run
         if any(map(self.is_value, essential)):
-            # The phrase may say "the document X" where X is a path, for which there is another parameter.
-            asking = asks_for(self.properties, self.tokens[essential[0]])
-            self.put_words(asking[0] if asking and name not in asking else name, essential, singular=singular)
+            self.put_words(name, essential, singular=singular)
 
     # ------------------------------------------------------------ what the sentence itself shows
 
@@ -431,9 +429,8 @@ class _Filling:
         for position in self.unused("path", "id"):
             token = self.tokens[position]
             asking = [name for name in asks_for(self.properties, token) if name not in self.arguments]
-            exact = [name for name in asking if name.lower().endswith(token.kind)]
             if asking:
-                self.put((exact or asking)[0], token.text, [position])
+                self.put(asking[0], token.text, [position])
         for name in self.open(needed=True):
             fits_shape = _shape_of(name, self.properties[name]) if takes_words(self.properties[name]) else None
             positions = [position for position in self.unused() if fits_shape and fits_shape(self.tokens[position])]
