@@ -23,7 +23,6 @@ from localmcp.humanize import quoted
 from localmcp.index.federation import Federation, MountedFile, never_changed, split_name
 from localmcp.quickstarts import store
 from localmcp.quickstarts.documents import (
-    Draft,
     Reading,
     ReportedProblem,
     Unreadable,
@@ -34,8 +33,7 @@ from localmcp.quickstarts.documents import (
     task_count,
     write_documents,
 )
-from localmcp.quickstarts.search import Catalog, Field, Match, MatchType, Request, find_quickstarts, match_type
-from localmcp.quickstarts.store import Row
+from localmcp.quickstarts.store import Catalog, Field, Match, MatchType, Request, Row, find_quickstarts, match_type
 from localmcp.schemas import Json, compact_json, did_you_mean, mapping_of, without_none
 from localmcp.storage.connections import check_levenshtein
 from localmcp.storage.database import Database, fetch_one
@@ -45,8 +43,6 @@ log = logging.getLogger(__name__)
 
 DEFAULT_LIMIT, MOST_RESULTS = 10, 50
 DEFAULT_DISTANCE = 7
-IMPORTED_AT_ONCE = 500
-"""Quick starts written in one transaction; a file is never divided unless it alone holds more."""
 LONGEST_STEPS = 6_000
 """Characters of a guide that a language model is shown at once."""
 
@@ -152,12 +148,6 @@ class ExportAnswer(TypedDict):
     text: str
 
 
-def lenient_distance(name: str, value: Any) -> Any:
-    """S0-6; less than 0 means the default."""
-    number = integer_or_string(name, value)
-    return None if isinstance(number, int) and number < 0 else number
-
-
 def explain_failure(error: LocalMCPError) -> dict[str, Any]:
     """S0-8: the answer when the file cannot be searched."""
     if isinstance(error, InvalidInput):
@@ -221,7 +211,7 @@ class Quickstarts:
             "search the quickstarts for {displayName}",
             "{displayName}",
         ),
-        accepts={"limit": partial(at_most, MOST_RESULTS), "maxDistance": lenient_distance},
+        accepts={"limit": partial(at_most, MOST_RESULTS), "maxDistance": integer_or_string},
         text=answer_text,
         lean=lean_answer,
         on_error=explain_failure,
@@ -326,19 +316,16 @@ class Quickstarts:
         return self._import(read_path(expanded))
 
     def _import(self, readings: Iterable[Reading]) -> ImportReport:
-        report: ImportReport = {"added": 0, "updated": 0, "unchanged": 0, "skipped": [], "warnings": []}
-        drafts: list[Draft] = []
-        for reading in readings:
-            report["skipped"] += reading.skipped
-            report["warnings"] += reading.warnings
-            drafts += reading.drafts
-        for start in range(0, len(drafts), IMPORTED_AT_ONCE):
-            with self._database.write() as connection:
-                counts = store.put_quickstarts(connection, drafts[start : start + IMPORTED_AT_ONCE])
-            report["added"] += counts["added"]
-            report["updated"] += counts["updated"]
-            report["unchanged"] += counts["unchanged"]
-        return report
+        read = list(readings)
+        with self._database.write() as connection:
+            counts = store.put_quickstarts(connection, [draft for reading in read for draft in reading.drafts])
+        return {
+            "added": counts["added"],
+            "updated": counts["updated"],
+            "unchanged": counts["unchanged"],
+            "skipped": [problem for reading in read for problem in reading.skipped],
+            "warnings": [problem for reading in read for problem in reading.warnings],
+        }
 
     @hidden_tool(
         "listQuickstarts",
@@ -394,7 +381,15 @@ class Quickstarts:
     def show(self, name: Annotated[str, Param("Name or title")]) -> ShownQuickstart:
         """Return a quick start as Markdown: introduction, tasks with review steps, conclusion, what comes next."""
         with self._database.read() as connection:
-            return shown_quickstart(self._find(connection, name))
+            row = self._find(connection, name)
+        shown = {
+            "name": row.shown_name,
+            "displayName": row.display_name,
+            "markdown": render(row.content, name=row.shown_name, tags=row.tags),
+            "tasks": task_count(row.content),
+            "origin": row.origin,
+        }
+        return without_none(shown)
 
     @hidden_tool(
         "exportQuickstarts",
@@ -528,14 +523,3 @@ def listed_quickstart(row: Row) -> ListedQuickstart:
         "origin": row.origin,
     }
     return without_none(listed)
-
-
-def shown_quickstart(row: Row) -> ShownQuickstart:
-    shown = {
-        "name": row.shown_name,
-        "displayName": row.display_name,
-        "markdown": render(row.content, name=row.shown_name, tags=row.tags),
-        "tasks": task_count(row.content),
-        "origin": row.origin,
-    }
-    return without_none(shown)

@@ -21,7 +21,7 @@ from localmcp.index.federation import Federation
 from localmcp.index.search import Index
 from localmcp.models import HashEmbedder, LazyEmbedder
 from localmcp.quickstarts.catalog import Quickstarts
-from localmcp.quickstarts.search import MOST_FALLBACK, Text
+from localmcp.quickstarts.store import MOST_FALLBACK, Text
 from localmcp.storage.database import Database
 from localmcp.tools import Json, Registry, Scope
 
