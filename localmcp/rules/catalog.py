@@ -191,7 +191,7 @@ class RuleCatalog:
             return same, 1.0
         from rapidfuzz import fuzz
 
-        embedded = embedder.embed_passages([draft.embedded])[0].astype("<f4")
+        embedded = embedder.embed_passages([rulebook.embedded_text(draft)])[0].astype("<f4")
         for rule, cosine in self.finder.find_similar_rules(embedded, 3, 0.75):
             # Rules with opposite meaning use the same words: "tabs, not spaces".
             alike = fuzz.token_set_ratio(rule.rule_text.lower(), draft.rule_text.lower())
@@ -256,7 +256,7 @@ class RuleCatalog:
             columns = _columns(draft)
             changes = ", ".join(f"{column} = :{column}" for column in columns)
             connection.execute(f"update rules set {changes} where id = :id", {**columns, "id": rule.id})
-            if draft.embedded != rule.embedded:
+            if rulebook.embedded_text(draft) != rulebook.embedded_text(rule):
                 rulebook.forget_vectors(connection, [rule.id])
             bump_generations(connection, "content", "signs")
         return self._answer(id, f"Rule {id} changed.")
@@ -422,7 +422,7 @@ class RuleCatalog:
                 waiting = rulebook.rules_without_vector(connection, EMBEDDED_AT_ONCE)
             if not waiting:
                 return done
-            rows = embedder.embed_passages([rule.embedded for rule in waiting]).astype("<f4")
+            rows = embedder.embed_passages(list(map(rulebook.embedded_text, waiting))).astype("<f4")
             vectors = {rule.id: row.tobytes() for rule, row in zip(waiting, rows, strict=True)}
             with self.database.write() as connection:
                 rulebook.store_vectors(connection, embedder.identity, vectors)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, NotRequired, cast
+from typing import Annotated, Any, Literal, NotRequired, cast
 
 from typing_extensions import TypedDict
 
@@ -37,7 +37,6 @@ FILE_NAMES: dict[Format, str] = {
     "markdown": "rules.md",
 }
 MOST_BYTES = 5_000_000
-IMPORTED_AT_ONCE = 200
 
 
 class ImportProblem(TypedDict):
@@ -73,19 +72,8 @@ class RuleExport(TypedDict):
     notices: NotRequired[list[str]]
 
 
-class Reading(NamedTuple):
-    """What a file held."""
-
-    drafts: list[RuleDraft]
-    problems: list[ImportProblem]
-
-
-class Unreadable(Exception):
-    """A file, or a line of it, that cannot be used; the message says where and why."""
-
-    def __init__(self, line: int, problem: str) -> None:
-        super().__init__(problem)
-        self.line = line
+Reading = tuple[list[RuleDraft], list[ImportProblem]]
+"""What a file held, and what in it could not be read."""
 
 
 class RuleFiles:
@@ -124,9 +112,7 @@ class RuleFiles:
         return self._import([(str(file), read_file(file)) for file in files], project)
 
     def _import(self, readings: list[tuple[str, Reading]], project: str | None) -> RuleImport:
-        drafts = [
-            replace(draft, project=draft.project or project) for _, reading in readings for draft in reading.drafts
-        ]
+        drafts = [replace(draft, project=draft.project or project) for _, (read, _) in readings for draft in read]
         distinct = {(digest_of(draft.rule_text), draft.project): draft for draft in reversed(drafts)}
         with self._catalog.database.read() as connection:
             fresh = [
@@ -134,9 +120,8 @@ class RuleFiles:
                 for draft in reversed(distinct.values())
                 if rulebook.find_same(connection, draft.rule_text, draft.project) is None
             ]
-        for start in range(0, len(fresh), IMPORTED_AT_ONCE):
-            self._catalog.store(fresh[start : start + IMPORTED_AT_ONCE])
-        skipped = [problem for _, reading in readings for problem in reading.problems]
+        self._catalog.store(fresh)
+        skipped = [problem for _, (_, problems) in readings for problem in problems]
         nothing = "no rules in it: a rule is a list item, such as “- Use tabs.”"
         skipped += [ImportProblem(where=name, problem=nothing) for name, reading in readings if reading == ([], [])]
         known, names = len(drafts) - len(fresh), [name for name, _ in readings]
@@ -203,7 +188,7 @@ def read_file(path: Path) -> Reading:
 
 
 def _unreadable(where: str, problem: str) -> Reading:
-    return Reading([], [{"where": where, "problem": problem}])
+    return [], [{"where": where, "problem": problem}]
 
 
 def read_text(text: str, file_name: str, shown: str) -> Reading:
@@ -213,60 +198,39 @@ def read_text(text: str, file_name: str, shown: str) -> Reading:
     # Read as Markdown, a whole table would become one rule.
     if file_name.lower().endswith((".json", ".csv", ".tsv", ".yaml", ".yml", ".toml", ".xml", ".html")):
         return _unreadable(shown, "rules are read from Markdown and JSON Lines: one list item, or one object, for each")
-    try:
-        front, body, first = split_front_matter(text)
-        globs: Any = next((front[name] for name in ("globs", "applyTo", "paths") if name in front), None) or []
-        if isinstance(globs, str):
-            # At the commas outside braces: `a/*.ts, b/{c,d}/**`.
-            globs = [part.strip() for part in re.split(r",(?![^{]*\})", globs) if part.strip()]
-        if not isinstance(globs, list) or not all(isinstance(glob, str) for glob in cast("list[Any]", globs)):
-            raise Unreadable(2, "globs must be text or a list of texts")
-        always = front.get("alwaysApply", False)
-        if not isinstance(always, bool):
-            raise Unreadable(2, f"alwaysApply is {always!r}, but must be true or false")
-    except Unreadable as error:
-        return _unreadable(f"{shown}:{error.line}", str(error))
+    from localmcp.readers.markdown import markdown_head
+
+    front, _, remark = markdown_head(text)
+    globs: Any = next((front[name] for name in ("globs", "applyTo", "paths") if name in front), None) or []
+    if isinstance(globs, str):
+        # At the commas outside braces: `a/*.ts, b/{c,d}/**`.
+        globs = [part.strip() for part in re.split(r",(?![^{]*\})", globs) if part.strip()]
+    always = front.get("alwaysApply", False)
+    # One bad line does not take the others with it; Cursor writes patterns bare, which YAML reads as something else.
+    said = [remark] if remark and not re.search(r": (?:globs|applyTo|paths): ", remark) else []
+    if not isinstance(globs, list) or not all(isinstance(glob, str) for glob in cast("list[Any]", globs)):
+        globs, said = [], [*said, "globs must be text or a list of texts"]
+    if not isinstance(always, bool):
+        always, said = False, [*said, f"alwaysApply is {always!r}, but must be true or false"]
+    drafts: list[RuleDraft] = []
+    problems: list[ImportProblem] = [{"where": shown, "problem": problem} for problem in said]
     description = str(front.get("description") or "").strip()
     patterns = tuple(glob for glob in cast("list[str]", globs) if glob not in ("*", "**", "**/*"))
-    reading = Reading([], [])
+    head = re.match(r"---[ \t]*\r?\n.*?^---[ \t]*\r?$", text, re.DOTALL | re.MULTILINE)
+    body, first = (text[head.end() :], head[0].count("\n")) if head else (text, 0)
     # Files for one assistant hold nothing but rules, be it in running text.
     for item, category, context, line in markdown_rules(body, prose=file_name.endswith((".mdc", "rules"))):
         origin = f"{shown}:{line + first}"
         if not says_enough(item):
-            reading.problems.append({"where": origin, "problem": f"“{item}”: two words are seldom a rule"})
+            problems.append({"where": origin, "problem": f"“{item}”: two words are seldom a rule"})
             continue
-        rule, own_patterns = split_files(item)
+        # A rule may end in "(only for files `a/*.ts`)".
+        only_for = _ONLY_FOR.search(item)
+        rule = item[: only_for.start()] if only_for else item
+        about = tuple(re.findall("`([^`]+)`", only_for[1])) if only_for else patterns
         context = " › ".join(part for part in (description, context) if part)
-        about = own_patterns or patterns
-        reading.drafts.append(RuleDraft(rule, category or GENERAL, context, "", origin, None, about, always))
-    return reading
-
-
-def split_front_matter(text: str) -> tuple[dict[str, Any], str, int]:
-    """Return the table between the first two `---` lines, the rest, and how many lines precede it.
-
-    Raises:
-        Unreadable: it is not closed, or no YAML table; with its line.
-    """
-    import yaml
-
-    lines = text.splitlines(keepends=True)
-    if not lines or lines[0].strip() != "---":
-        return {}, text, 0
-    end = next((i for i, line in enumerate(lines[1:], 1) if line.strip() == "---"), None)
-    if end is None:
-        raise Unreadable(1, "the front matter is not closed by a line ---")
-    # Cursor writes patterns bare, and `*` means something else in YAML.
-    bare = re.compile(r"^(globs|applyTo|paths):[ \t]*([^\"'\[\s].*?)\s*$")
-    raw = "".join(bare.sub(lambda match: f"{match[1]}: {json.dumps(match[2])}\n", line) for line in lines[1:end])
-    try:
-        front: Any = yaml.safe_load(raw) or {}
-    except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 2 if error.problem_mark else 1
-        raise Unreadable(line, f"broken front matter: {error.problem}") from error
-    if not isinstance(front, dict):
-        raise Unreadable(2, "the front matter is not a table of `name: value` lines")
-    return cast("dict[str, Any]", front), "".join(lines[end + 1 :]), end + 1
+        drafts.append(RuleDraft(rule, category or GENERAL, context, "", origin, None, about, always))
+    return drafts, problems
 
 
 def _read_jsonl(text: str, shown: str) -> Reading:
@@ -282,7 +246,8 @@ def _read_jsonl(text: str, shown: str) -> Reading:
         always_apply: bool = False
         weight: float = Field(1.0, ge=0, le=2)
 
-    reading = Reading([], [])
+    drafts: list[RuleDraft] = []
+    problems: list[ImportProblem] = []
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip():
             continue
@@ -292,14 +257,13 @@ def _read_jsonl(text: str, shown: str) -> Reading:
         except ValidationError as error:
             first = error.errors()[0]
             field_name = ".".join(map(str, first["loc"])) or "the line"
-            reading.problems.append({"where": where, "problem": f"{field_name}: {first['msg'].lower()}"})
+            problems.append({"where": where, "problem": f"{field_name}: {first['msg'].lower()}"})
             continue
         category, context = (row.category or "").strip().lower() or GENERAL, (row.context or "").strip()
         globs, project = tuple(row.globs or ()), row.project or None
         if rule := row.rule_text.strip():
-            draft = RuleDraft(rule, category, context, "", where, project, globs, row.always_apply, row.weight)
-            reading.drafts.append(draft)
-    return reading
+            drafts.append(RuleDraft(rule, category, context, "", where, project, globs, row.always_apply, row.weight))
+    return drafts, problems
 
 
 # ---------------------------------------------------------------- Markdown
@@ -378,12 +342,6 @@ def markdown_rules(text: str, prose: bool) -> Iterator[tuple[str, str, str, int]
             yield f"{forbidding}: {content}" if forbidding and not forbids_itself else content, category, context, line
         elif says_enough(content):
             yield content, category, context, line
-
-
-def split_files(text: str) -> tuple[str, tuple[str, ...]]:
-    """Return a rule without "(only for files `a/*.ts`)" at its end, and the patterns named there."""
-    match = _ONLY_FOR.search(text)
-    return (text[: match.start()], tuple(re.findall("`([^`]+)`", match[1]))) if match else (text, ())
 
 
 def says_enough(rule: str) -> bool:
@@ -470,7 +428,7 @@ def write_rules(rules: Sequence[Rule], kind: Format) -> dict[str, str]:
 
 
 def _sections(rules: Iterable[Rule]) -> str:
-    """`## category`, below it `### context`, below that the rules, with their patterns as `split_files` reads them."""
+    """`## category`, below it `### context`, below that the rules, with their patterns as `read_text` reads them."""
     by_category: dict[str, dict[str, list[str]]] = {}
     for rule in rules:
         patterns = f" (only for files {', '.join(f'`{glob}`' for glob in rule.globs)})" if rule.globs else ""

@@ -83,11 +83,6 @@ class Rule:
     def globs(self) -> list[str]:
         return read_texts(self.globs_json)
 
-    @property
-    def embedded(self) -> str:
-        """What is embedded of it: category, context, and the rule itself."""
-        return embedded_text(self.category, self.context, self.rule_text)
-
     def as_json(self, importance: dict[str, float], **facts: Any) -> Any:
         """Return the rule as answers show it, with those of `facts` that are not None."""
         return {
@@ -118,14 +113,11 @@ class RuleDraft:
     always_apply: bool = False
     weight: float = 1.0
 
-    @property
-    def embedded(self) -> str:
-        return embedded_text(self.category, self.context, self.rule_text)
 
-
-def embedded_text(category: str, context: str, rule_text: str) -> str:
-    """Return what a model reads of a rule."""
-    return "\n".join(part for part in (f"{category}: {context}" if context else category, rule_text) if part)
+def embedded_text(rule: Rule | RuleDraft) -> str:
+    """Return what a model reads of a rule: category, context, and the rule itself."""
+    about = f"{rule.category}: {rule.context}" if rule.context else rule.category
+    return "\n".join(filter(None, (about, rule.rule_text)))
 
 
 def digest_of(rule_text: str) -> bytes:

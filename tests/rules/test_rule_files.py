@@ -60,7 +60,7 @@ def workspace(tmp_path: Path) -> Iterator[Workspace]:
 
 
 def texts(reading: Any) -> list[str]:
-    return [draft.rule_text for draft in reading.drafts]
+    return [draft.rule_text for draft in reading[0]]
 
 
 # ---------------------------------------------------------------- reading
@@ -79,7 +79,7 @@ def test_markdown_gives_list_items_and_paragraphs_that_are_rules() -> None:
 
 
 def test_headings_become_category_or_context_and_lines_the_origin() -> None:
-    first, *_, last = read_text(CLAUDE, "CLAUDE.md", "CLAUDE.md").drafts
+    first, *_, last = read_text(CLAUDE, "CLAUDE.md", "CLAUDE.md")[0]
     assert (first.category, first.context, first.origin) == ("testing", "", "CLAUDE.md:9")
     assert (last.category, last.context) == ("general", "Layout of the page")
     assert CLAUDE.splitlines()[int(last.origin.rpartition(":")[2]) - 1] == last.rule_text
@@ -89,7 +89,7 @@ def test_an_item_that_ends_in_a_colon_is_the_context_of_those_below() -> None:
     reading = read_text(
         "- For every migration:\n    - Write the way down.\n    - Test it twice.\n- Be kind to all.\n", "a.md", "a"
     )
-    assert [(draft.rule_text, draft.context) for draft in reading.drafts] == [
+    assert [(draft.rule_text, draft.context) for draft in reading[0]] == [
         ("Write the way down.", "For every migration"),
         ("Test it twice.", "For every migration"),
         ("Be kind to all.", ""),
@@ -98,7 +98,7 @@ def test_an_item_that_ends_in_a_colon_is_the_context_of_those_below() -> None:
 
 def test_mdc_front_matter_gives_description_globs_and_always_apply() -> None:
     front = "description: Database\nglobs: migrations/**/*.sql, src/{a,b}/*.py\nalwaysApply: true"
-    [draft] = read_text(f"---\n{front}\n---\n- Write a way down.\n", "db.mdc", "db.mdc").drafts
+    [draft] = read_text(f"---\n{front}\n---\n- Write a way down.\n", "db.mdc", "db.mdc")[0]
     assert draft.context == "Database"
     assert draft.globs == ("migrations/**/*.sql", "src/{a,b}/*.py")
     assert draft.always_apply is True
@@ -119,24 +119,25 @@ def test_mdc_front_matter_gives_description_globs_and_always_apply() -> None:
     ],
 )
 def test_patterns_are_read_as_people_write_them(line: str, globs: tuple[str, ...]) -> None:
-    [draft] = read_text(f"---\n{line}\n---\nUse strict types everywhere.\n", "a.mdc", "a.mdc").drafts
+    [draft] = read_text(f"---\n{line}\n---\nUse strict types everywhere.\n", "a.mdc", "a.mdc")[0]
     assert draft.globs == globs
 
 
 @pytest.mark.parametrize(
-    ("text", "where"),
+    ("front", "problem", "globs"),
     [
-        ("---\ndescription: a\nalwaysApply: [\n---\n- Never do this.\n", "a.mdc:4"),
-        ("---\ndescription: never closed\n- Never do this.\n", "a.mdc:1"),
-        ("---\n- a list\n---\n- Never do this.\n", "a.mdc:2"),
-        ("---\nalwaysApply: perhaps\n---\n- Never do this.\n", "a.mdc:2"),
-        ("---\nglobs: [1, 2]\n---\n- Never do this.\n", "a.mdc:2"),
+        ("description: a\nalwaysApply: [\nglobs: '*.py'", "alwaysApply: [", ("*.py",)),
+        ("alwaysApply: perhaps\nglobs: *.py", "must be true or false", ("*.py",)),
+        ("description: a\nglobs: [1, 2]", "must be text or a list of texts", ()),
+        ("description: a: b: c\nglobs: '*.py'", "description: a: b: c", ("*.py",)),
     ],
 )
-def test_a_broken_front_matter_is_reported_with_its_line_and_skipped(text: str, where: str) -> None:
-    reading = read_text(text, "a.mdc", "a.mdc")
-    assert reading.drafts == []
-    assert [problem["where"] for problem in reading.problems] == [where]
+def test_a_bad_line_of_the_front_matter_is_named_and_the_others_count(
+    front: str, problem: str, globs: tuple[str, ...]
+) -> None:
+    [draft], problems = read_text(f"---\n{front}\n---\n- Never do this.\n", "a.mdc", "a.mdc")
+    assert (draft.rule_text, draft.globs, draft.always_apply) == ("Never do this.", globs, False)
+    assert problems[0]["where"] == "a.mdc" and problem in " ".join(each["problem"] for each in problems)
 
 
 def test_json_lines_are_taken_line_by_line_and_broken_ones_reported() -> None:
@@ -153,15 +154,15 @@ def test_json_lines_are_taken_line_by_line_and_broken_ones_reported() -> None:
     ]
     reading = read_text("\n".join(rows), "rules.jsonl", "rules.jsonl")
     assert texts(reading) == ["Use UTC.", "Use UTF-8."]
-    first = reading.drafts[0]
+    first = reading[0][0]
     assert (first.category, first.context, first.weight, first.globs) == ("style", "dates", 1.5, ("*.py",))
-    assert [problem["where"] for problem in reading.problems] == [f"rules.jsonl:{n}" for n in (2, 4, 5, 6, 7, 8)]
-    assert "invalid json" in reading.problems[0]["problem"] and "rule_text" in reading.problems[1]["problem"]
+    assert [problem["where"] for problem in reading[1]] == [f"rules.jsonl:{n}" for n in (2, 4, 5, 6, 7, 8)]
+    assert "invalid json" in reading[1][0]["problem"] and "rule_text" in reading[1][1]["problem"]
 
 
 def test_a_file_that_is_no_text_is_reported(tmp_path: Path) -> None:
     (tmp_path / "CLAUDE.md").write_bytes(b"\xff\xfe\x00binary")
-    [problem] = read_file(tmp_path / "CLAUDE.md").problems
+    [problem] = read_file(tmp_path / "CLAUDE.md")[1]
     assert "not text in UTF-8" in problem["problem"]
 
 
@@ -170,7 +171,7 @@ def test_a_file_that_is_no_text_is_reported(tmp_path: Path) -> None:
 def test_any_text_is_read_without_an_accident(text: str) -> None:
     for name in ("CLAUDE.md", "a.mdc", ".cursorrules", "a.jsonl"):
         reading = read_text(text, name, name)
-        assert all(draft.rule_text.strip() for draft in reading.drafts)
+        assert all(draft.rule_text.strip() for draft in reading[0])
 
 
 def test_the_rule_files_of_a_project_are_found(tmp_path: Path) -> None:
@@ -241,7 +242,7 @@ RULES = [
 @pytest.mark.parametrize("kind", get_args(Format))
 def test_what_is_written_reads_back_the_same(kind: Any) -> None:
     files = write_rules(RULES, kind)
-    drafts = [draft for name, text in files.items() for draft in read_text(text, Path(name).name, name).drafts]
+    drafts = [draft for name, text in files.items() for draft in read_text(text, Path(name).name, name)[0]]
     told = {(draft.rule_text, draft.category, draft.context) for draft in drafts}
     assert told == {(each.rule_text, each.category, each.context) for each in RULES}
 
@@ -251,7 +252,7 @@ def test_a_rule_for_some_files_says_so_in_every_format_and_reads_back_the_same(k
     special = rule(1, "Write a way down for migrations.", "style", "SQL", globs_json='["m/*.sql", "db/**/*.{py,sql}"]')
     ((name, text),) = write_rules([special], kind).items()
     assert "m/*.sql" in text
-    [draft] = read_text(text, Path(name).name, name).drafts
+    [draft] = read_text(text, Path(name).name, name)[0]
     assert (draft.rule_text, draft.context) == (special.rule_text, special.context)
     assert draft.globs == ("m/*.sql", "db/**/*.{py,sql}")
 
@@ -355,13 +356,13 @@ def quality() -> ModuleType:
     ],
 )  # fmt: skip
 def test_an_item_below_words_that_forbid_says_so_itself(above: str, item: str, rule: str) -> None:
-    drafts = read_text(f"# Guide\n\n{above}\n- {item}\n".replace("  \n- ", "  - "), "AGENTS.md", "AGENTS.md").drafts
+    drafts = read_text(f"# Guide\n\n{above}\n- {item}\n".replace("  \n- ", "  - "), "AGENTS.md", "AGENTS.md")[0]
     assert drafts[-1].rule_text == rule
 
 
 def test_the_sentence_before_a_list_is_the_context_of_its_rules_only() -> None:
     text = "Before a release:\n\n- run the whole suite\n\nThat was it.\n\n- keep the branches short\n"
-    drafts = read_text(text, "AGENTS.md", "AGENTS.md").drafts
+    drafts = read_text(text, "AGENTS.md", "AGENTS.md")[0]
     assert [(draft.rule_text, draft.context) for draft in drafts] == [
         ("run the whole suite", "Before a release"),
         ("keep the branches short", ""),
