@@ -20,8 +20,7 @@ from localmcp.index.federation import never_changed
 from localmcp.index.search import Index
 from localmcp.models import Embedder
 from localmcp.rules import rulebook
-from localmcp.rules.finder import FoundRule, RuleFinder
-from localmcp.rules.relevance import read_pattern
+from localmcp.rules.finder import FoundRule, RuleFinder, read_pattern
 from localmcp.rules.rulebook import (
     ALWAYS,
     ALWAYS_ONCE_SEEN,

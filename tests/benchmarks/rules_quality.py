@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from localmcp.config import Settings, packaged_data, sample_directory
-from localmcp.rules.relevance import EVERYDAY, MOST_COMPARED, match_rules, read_everyday, requests_without_rules
-from localmcp.rules.rulebook import Selection, find_collection, load_vectors, select_rules
+from localmcp.rules.finder import EVERYDAY, MOST_COMPARED, requests_without_rules
+from localmcp.rules.rulebook import Selection, load_vectors, select_rules
 from localmcp.workspace import Workspace
 
 HERE = Path(__file__).parent
@@ -145,7 +145,7 @@ def signs_of(workspace: Workspace, tasks: list[Judged]) -> list[tuple[list[float
     import numpy as np
 
     finder, seen = workspace.rule_finder, []
-    everyday = read_everyday(workspace.embedder.get(), finder._vectors)
+    everyday = finder.everyday()
     with workspace.database.read() as connection:
         vectors = load_vectors(connection, MOST_COMPARED)
     rows = np.frombuffer(b"".join(vectors), "<f4").reshape(len(vectors), -1)
@@ -153,8 +153,7 @@ def signs_of(workspace: Workspace, tasks: list[Judged]) -> list[tuple[list[float
     for task in tasks:
         embedded = finder._embed(task.text, (), "")
         with workspace.database.read() as connection:
-            blocks = finder._blocks(connection, find_collection(connection))
-            matches = match_rules(connection, embedded, blocks, Selection(), everyday, {})
+            matches = finder.match(connection, workspace.index, embedded, Selection())
         best = max(match.likeness for match in matches) - usual
         nearness = everyday.reluctance((everyday.requests @ embedded.vector)[None], False)[0] / EVERYDAY
         seen.append(([best, -nearness, -float(embedded.is_question)], bool(task.best)))

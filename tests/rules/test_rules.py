@@ -14,8 +14,8 @@ import pytest
 from localmcp.config import Settings, load_settings, sample_directory
 from localmcp.errors import InvalidInput, LocalMCPError, ModelUnavailable, NotFound
 from localmcp.models import HashEmbedder, LazyEmbedder, open_embedder
+from localmcp.rules.finder import Task, match_globs
 from localmcp.rules.learning import normalize, weigh
-from localmcp.rules.relevance import Task, match_globs
 from localmcp.rules.rulebook import RuleDraft
 from localmcp.storage.database import fetch_all, fetch_one
 from localmcp.tools import Scope
