@@ -9,7 +9,7 @@ from localmcp.readers.chunking import split
 from localmcp.readers.readers import read_bytes
 from localmcp.readers.worker_pool import Limits, WorkerPool
 
-LIMITS = Limits(seconds=3, seconds_per_megabyte=3, memory=300_000_000)
+LIMITS = Limits(seconds=2, seconds_per_megabyte=3, memory=300_000_000)
 """A quarter of what documents have by default."""
 CONTAINER = '<container><rootfiles><rootfile full-path="b.opf"/></rootfiles></container>'
 RELATIONS = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
@@ -49,14 +49,14 @@ BOMBS = {
     "small.docx": lambda: make_zip(
         {
             "word/document.xml": f'<w:document xmlns:w="{WORD}"><w:body>'
-            + "<w:p><w:r><w:t>a</w:t></w:r></w:p>" * 100_000
+            + "<w:p><w:r><w:t>a</w:t></w:r></w:p>" * 60_000
             + "</w:body></w:document>"
         }
     ),
     "nested.html": lambda: b"</b><div>" * 200_000 + b"deep",
     "drawn.html": lambda: b'<path d="M0" />' * 20_000 + b"deep",
     "fonts.html": lambda: b"<p>" + b"".join(b"<font size=%d>" % n for n in range(1000)) + b"<p>x" * 10_000,
-    "headings.md": lambda: b"# x\n" + b"#\n" * 150_000,
+    "headings.md": lambda: b"# x\n" + b"#\n" * 80_000,
     "list.md": lambda: b"- a\n" * 100_000,
 }
 
