@@ -204,8 +204,11 @@ def evaluate_search(
     with shown_counts(session, "Asking") as tell:
         evaluation = evaluate(workspace.index, asked, collections or None, basis, tell)
     differences = compare(before, evaluation) if before else []
-    lost = [difference for difference in differences if difference.mode == "hybrid" and difference.is_loss(tolerance)]
-    result = {**asdict(evaluation), "compared": list(map(asdict, differences)), "regressed": bool(lost)}
+    lost = [
+        row["change"] for row in differences if row["mode"] == "hybrid" and row["change"] < -tolerance
+        and (row["interval"] is None or row["interval"][1] < 0)
+    ]  # fmt: skip
+    result = {**asdict(evaluation), "compared": differences, "regressed": bool(lost)}
     session.warn(*evaluation.notices)
 
     def show(_: Json) -> None:
@@ -213,18 +216,17 @@ def evaluate_search(
         for mode, outcome in evaluation.modes.items():
             anyway = "-" if outcome.answered_anyway is None else f"{outcome.answered_anyway:.0%}"
             for kind, measures in {"all": outcome.overall, **outcome.kinds}.items():
-                means = (f"{measures.ndcg:.3f}", f"{measures.recall:.3f}", f"{measures.mrr:.3f}")
+                means = (f"{measures[name]:.3f}" for name in ("ndcg", "recall", "mrr"))
                 speed = (anyway, f"{outcome.p50:.1f}", f"{outcome.p95:.1f}") if kind == "all" else ("", "", "")
                 rows.append((mode, kind, *means, *speed))
         head = ("mode", "kind", "nDCG@10", "recall@10", "MRR", "unanswerable answered", "p50 ms", "p95 ms")
         session.print_table(head, rows, right=range(2, 8))
-        for difference in differences:
-            low_high = "  (95 %: {:+.3f} to {:+.3f})".format(*difference.interval) if difference.interval else ""
-            means = f"{difference.before:.3f} -> {difference.after:.3f}"
-            render.echo(f"{difference.mode}: {means}, {difference.change:+.3f}{low_high}")
+        for row in differences:
+            low_high = "  (95 %: {:+.3f} to {:+.3f})".format(*row["interval"]) if row["interval"] else ""
+            render.echo("{mode}: {before:.3f} -> {after:.3f}, {change:+.3f}".format(**row) + low_high)
 
     session.answer(result, show)
-    session.warn(*(f"Hybrid search lost {-difference.change:.3f} nDCG@10." for difference in lost))
+    session.warn(*(f"Hybrid search lost {-change:.3f} nDCG@10." for change in lost))
     return int(bool(lost))
 
 

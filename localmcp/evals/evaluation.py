@@ -13,14 +13,16 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
+
+from pydantic import BaseModel, Field, NonNegativeFloat, TypeAdapter, ValidationError
 
 from localmcp.arrays import np
 from localmcp.errors import InvalidInput, ModelUnavailable, NotFound
 from localmcp.index.collections import choose_collections
 from localmcp.index.fusion import Mode
 from localmcp.index.search import Index, SearchRequest
-from localmcp.schemas import mapping_of, nearest, shorten_value
+from localmcp.schemas import Json, nearest
 from localmcp.storage.database import Database, fetch_all
 
 MODES: tuple[Mode, ...] = ("keyword", "semantic", "hybrid")
@@ -28,24 +30,10 @@ LOOKED_AT = 50
 """Passages fetched for a question about documents: several of one document count once."""
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
-    """One question, and what answers it."""
-
-    text: str
-    kind: str
-    grades: Mapping[str, float]
-    """Id of a document -> how relevant it is; empty = nothing in the collections answers it."""
-
-
-@dataclass(slots=True)
-class Measures:
-    """Means over the answerable questions of one kind."""
-
-    questions: int
-    ndcg: float
-    recall: float
-    mrr: float
+Question = tuple[str, str, dict[str, float]]
+"""Its text, its kind, and what answers it: id of a document -> how relevant it is; {} = nothing in the collections."""
+Measures = dict[str, float]
+"""Means over the answerable questions of one kind: `questions` (how many), `ndcg`, `recall`, `mrr`."""
 
 
 @dataclass(slots=True)
@@ -78,74 +66,46 @@ class Evaluation:
     """What the searches themselves said: no vectors, another model, …"""
 
 
-@dataclass(slots=True)
-class Difference:
-    """The change of one mode from one run to another."""
-
-    mode: str
-    before: float
-    after: float
-    change: float
-    interval: tuple[float, float] | None
-    """95 % interval of the change, where both asked the same questions."""
-    p50_ratio: float
-
-    def is_loss(self, tolerance: float) -> bool:
-        """Return whether it lost more than `tolerance` nDCG@10, and not by chance: the interval is below 0."""
-        return self.change < -tolerance and (self.interval is None or self.interval[1] < 0)
-
-
 # ---------------------------------------------------------------- questions
+
+
+class _Line(BaseModel):
+    query: str = Field(pattern=r"\S")
+    kind: str = "judged"
+    relevant: dict[str, NonNegativeFloat] | list[str] = []
+    answers: list[dict[str, Any]] = []
+    """The form of the sample questions: each has a `path`."""
 
 
 def read_questions(path: Path, database: Database, collections: tuple[str, ...] | None) -> list[Question]:
     """Read a file of questions: one JSON object a line, {"query": "…", "relevant": ["notes/backup.md", …]}.
 
     What is relevant is named by document id, path (its end is enough) or title, or as an object with grades
-    ({"notes/backup.md": 3}); an empty list means that nothing answers the question. `answers`, a list of objects with
-    a `path`, is the form of the sample questions.
+    ({"notes/backup.md": 3}); an empty list means that nothing answers the question.
 
     Raises:
         InvalidInput: the file is not of that form, or a name fits several documents; names the line.
         NotFound: a document is not there; names the line and the nearest.
     """
-    names = _names(database, collections)
+    names, questions = _names(database, collections), list[Question]()
     try:
         # Not splitlines(), which also ends a line at U+2028 and U+0085, as texts in JSON may hold.
         lines = path.read_text(encoding="utf-8-sig").split("\n")
     except UnicodeDecodeError as error:
         raise InvalidInput(f"{path} is not UTF-8: {error}.") from error
-    questions = [_read_line(f"{path}, line {n}", line, names) for n, line in enumerate(lines, 1) if line.strip()]
+    for where, line in ((f"{path}, line {n}", line) for n, line in enumerate(lines, 1) if line.strip()):
+        try:
+            entry = _Line.model_validate_json(line)
+        except ValidationError as error:
+            place, says = "".join(f"{name}: " for name in error.errors()[0]["loc"][:1]), error.errors()[0]["msg"]
+            raise InvalidInput(f"{where}: {place}{says}.") from error
+        relevant = entry.relevant or [str(answer.get("path")) for answer in entry.answers]
+        grades = relevant if isinstance(relevant, dict) else dict.fromkeys(relevant, 1.0)
+        found = {_find(where, name, names): grade for name, grade in grades.items() if grade}
+        questions.append((entry.query, entry.kind, found))
     if not questions:
         raise InvalidInput(f"{path} holds no question.", hint='A line: {"query": "…", "relevant": ["a title"]}')
     return questions
-
-
-def _read_line(where: str, line: str, names: Mapping[str, Mapping[str, str]]) -> Question:
-    try:
-        entry: Any = json.loads(line)
-    except ValueError as error:
-        raise InvalidInput(f"{where}: no JSON object: {error}.") from error
-    table = cast("dict[str, Any]", entry) if isinstance(entry, dict) else {}
-    query, relevant = table.get("query"), table.get("relevant", table.get("answers", []))
-    if not isinstance(query, str):
-        raise InvalidInput(f"{where}: needs a text 'query', got {shorten_value(entry)}.")
-    if not query.strip():
-        raise InvalidInput(f"{where}: the query is empty.")
-    if isinstance(relevant, list):
-        items = cast("list[Any]", relevant)
-        names_only = (mapping_of(item).get("path", "") if isinstance(item, dict) else item for item in items)
-        relevant = dict.fromkeys(map(str, names_only), 1)
-    if not isinstance(relevant, dict):
-        raise InvalidInput(f"{where}: 'relevant' must be a list or an object, got {shorten_value(relevant)}.")
-    grades: dict[str, float] = {}
-    for name, grade in cast("dict[str, Any]", relevant).items():
-        if isinstance(grade, bool) or not isinstance(grade, int | float) or grade < 0:
-            raise InvalidInput(f"{where}: a grade must be a number of 0 or more, got {shorten_value(grade)}.")
-        document = _find(where, name, names)
-        if grade:
-            grades[document] = float(grade)
-    return Question(query, str(table.get("kind", "judged")), grades)
 
 
 def _names(database: Database, collections: tuple[str, ...] | None) -> dict[str, dict[str, str]]:
@@ -202,11 +162,11 @@ def evaluate(
             index.embedder.forget_queries()
             run.ask(index, question, mode, collections)
         progress(number, len(questions))
-    rows = [[question.text, question.kind, sorted(question.grades.items())] for question in questions]
+    rows = [[text, kind, sorted(grades.items())] for text, kind, grades in questions]
     return Evaluation(
         settings,
         hashlib.sha256(json.dumps(rows).encode()).hexdigest()[:16],
-        dict(Counter(question.kind for question in questions)),
+        dict(Counter(kind for _, kind, _ in questions)),
         {mode: run.result() for mode, run in runs.items()},
         list(dict.fromkeys(notice for run in runs.values() for notice in run.notices)),
     )
@@ -225,35 +185,34 @@ class _Run:
         self.notices: list[str] = []
 
     def ask(self, index: Index, question: Question, mode: Mode, collections: tuple[str, ...] | None) -> None:
-        start = time.perf_counter()
-        outcome = index.search(SearchRequest(question.text, mode, LOOKED_AT, collections=collections))
+        (text, kind, grades), start = question, time.perf_counter()
+        outcome = index.search(SearchRequest(text, mode, LOOKED_AT, collections=collections))
         self.milliseconds.append((time.perf_counter() - start) * 1000)
         self.notices += outcome.notices
         for name, lap in outcome.milliseconds.items():
             self.laps.setdefault(name, []).append(lap)
-        if not question.grades:
+        if not grades:
             self.answered.append(bool(outcome.hits) and not outcome.doubtful)
             return
         ranking = list(dict.fromkeys(hit.passage.source_uuid for hit in outcome.hits))
-        measured = (measure(ranking, question.grades) for measure in (ndcg, recall, reciprocal_rank))
-        self.scores.append((question.kind, tuple(measured)))
+        self.scores.append((kind, tuple(measure(ranking, grades) for measure in (ndcg, recall, reciprocal_rank))))
 
     def result(self) -> ModeResult:
+        def means(scores: Sequence[tuple[float, ...]]) -> Measures:
+            columns = zip(*scores, strict=True) if scores else [[0.0]] * 3
+            ndcg, recall, mrr = (round(statistics.fmean(column), 4) for column in columns)
+            return {"questions": len(scores), "ndcg": ndcg, "recall": recall, "mrr": mrr}
+
         kinds = dict.fromkeys(kind for kind, _ in self.scores)
         return ModeResult(
-            overall=_measures([score for _, score in self.scores]),
-            kinds={kind: _measures([score for of, score in self.scores if of == kind]) for kind in kinds},
+            overall=means([score for _, score in self.scores]),
+            kinds={kind: means([score for of, score in self.scores if of == kind]) for kind in kinds},
             answered_anyway=round(statistics.fmean(self.answered), 4) if self.answered else None,
             p50=round(percentile(self.milliseconds, 0.5), 2),
             p95=round(percentile(self.milliseconds, 0.95), 2),
             arms={name: round(statistics.median(laps), 2) for name, laps in self.laps.items()},
             each=[round(score[0], 6) for _, score in self.scores],
         )
-
-
-def _measures(scores: Sequence[tuple[float, ...]]) -> Measures:
-    means = [round(statistics.fmean(column), 4) for column in zip(*scores, strict=True)] or [0.0, 0.0, 0.0]
-    return Measures(len(scores), *means)
 
 
 # ---------------------------------------------------------------- two runs
@@ -265,8 +224,6 @@ def read_evaluation(path: Path) -> Evaluation:
     Raises:
         InvalidInput: the file holds something else.
     """
-    from pydantic import TypeAdapter
-
     try:
         return TypeAdapter(Evaluation).validate_json(path.read_bytes())
     except ValueError as error:
@@ -274,15 +231,19 @@ def read_evaluation(path: Path) -> Evaluation:
         raise InvalidInput(f"{path} is not what `localmcp eval --json` prints.", hint=hint) from error
 
 
-def compare(before: Evaluation, after: Evaluation) -> list[Difference]:
-    """Return the change of nDCG@10 of each mode that both runs have."""
-    differences: list[Difference] = []
+def compare(before: Evaluation, after: Evaluation) -> list[Json]:
+    """Return the change of nDCG@10 of each mode that both runs have.
+
+    `interval` is that of 95 % of the change where both asked the same questions, else None.
+    """
+    differences: list[Json] = []
     for mode, new in after.modes.items():
         if old := before.modes.get(mode):
-            change = round(new.overall.ndcg - old.overall.ndcg, 4)
+            was, now = old.overall["ndcg"], new.overall["ndcg"]
             interval = paired_interval(old.each, new.each) if before.asked == after.asked else None
             speed = round(new.p50 / old.p50, 3) if old.p50 else 0.0
-            differences.append(Difference(mode, old.overall.ndcg, new.overall.ndcg, change, interval, speed))
+            difference = {"mode": mode, "before": was, "after": now, "change": round(now - was, 4)}
+            differences.append({**difference, "interval": interval, "p50_ratio": speed})
     return differences
 
 

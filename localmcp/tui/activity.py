@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.binding import Binding, BindingType
@@ -30,7 +29,7 @@ EMPTY = (
 
 class ActivityPane(Pane):
     PLACEHOLDER, LIST_TITLE = "Only calls that hold…", "Calls"
-    FOLLOWS_TOP = True
+    FOLLOWS_TOP, LOOKS_EVERY = True, LOOK_SECONDS
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("e", "errors", "Errors only"), Binding("s", "statistics", "Totals"), Binding("m", "mine", "Mine"),
         Binding("y", "copy", "Copy"),
@@ -42,14 +41,6 @@ class ActivityPane(Pane):
 
     with_own = only_errors = False
 
-    def on_mount(self) -> None:
-        self.set_interval(LOOK_SECONDS, self._look)
-
-    def _look(self) -> None:
-        """Read the log again while the pane is in front: a call does not count as a change of the file."""
-        if self.app.screen is self.screen and self.display and self.session.exists:
-            self.reload()
-
     def find(self, text: str) -> list[Row]:
         if not self.session.exists:
             return []
@@ -59,10 +50,9 @@ class ActivityPane(Pane):
         )
         return [_row(entry) for entry in entries]
 
-    def show_rows(self, rows: Sequence[Row]) -> None:
-        super().show_rows(rows)
+    def title(self) -> str:
         chosen = [self.LIST_TITLE, "errors only" if self.only_errors else "", "with mine" if self.with_own else ""]
-        self.list.border_title = " · ".join(filter(None, chosen))
+        return " · ".join(filter(None, chosen))
 
     def nothing(self) -> str:
         return "[b]No call fits[/b]" if self.text or self.only_errors else EMPTY

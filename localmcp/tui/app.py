@@ -229,8 +229,8 @@ class LocalMcpApp(ErrorGuard, App[None]):
 
     def on_mount(self) -> None:
         self.show_state()
-        # The state says it where somebody waits for an answer.
-        self.set_interval(PATIENCE_SECONDS, self.show_state)
+        # The state says it where somebody waits for an answer, as long as its line is there.
+        self.state.set_interval(PATIENCE_SECONDS, self.show_state)
         if self._requested_theme != self.theme:
             names = ", ".join(theme_names())
             self.tell_error(LocalMCPError(f"There is no theme '{self._requested_theme}'. Known: {names}."))

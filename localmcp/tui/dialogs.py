@@ -19,11 +19,11 @@ from textual.content import Content
 from textual.screen import ModalScreen, Screen
 from textual.suggester import Suggester
 from textual.widget import Widget
-from textual.widgets import Button, Footer, Input, Label, OptionList, Select, Static, TextArea
+from textual.widgets import Footer, Input, Label, OptionList, Select, Static, TextArea
 
 from localmcp.humanize import field_label
 from localmcp.schemas import Json, followed, list_of, mapping_of, one_or_more
-from localmcp.tui.widgets import Asking, Choices, Quiet, TextLine, list_option, visible_content
+from localmcp.tui.widgets import Asking, Choices, TextLine, list_option, visible_content
 from localmcp.visible_text import visible
 
 T = TypeVar("T")
@@ -37,7 +37,6 @@ class TextScreen(ModalScreen[None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q,enter,x", "dismiss", "Close"), Binding("y", "copy", "Copy"),
-        Quiet("j,down", "scroll(1)"), Quiet("k,up", "scroll(-1)"),
     ]  # fmt: skip
 
     def __init__(self, title: str, text: Content) -> None:
@@ -48,9 +47,6 @@ class TextScreen(ModalScreen[None]):
         with VerticalScroll(classes="dialog") as box:
             box.border_title, box.border_subtitle = Content(visible(self._title)), "y copy · esc close"
             yield Static(self._text)
-
-    def action_scroll(self, lines: int) -> None:
-        self.query_one(VerticalScroll).scroll_relative(y=lines, animate=False)
 
     def action_copy(self) -> None:
         self.app.copy_to_clipboard(self._text.plain)
@@ -217,7 +213,7 @@ class FormScreen(ModalScreen[Any], Asking):  # pyright: ignore[reportIncompatibl
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("ctrl+r", "run", "Save or run"), Binding("escape", "dismiss", "Cancel"),
+        Binding("ctrl+r", "run", "Save, run"), Binding("escape", "dismiss", "Cancel"),
     ]  # fmt: skip
 
     def __init__(
@@ -225,12 +221,11 @@ class FormScreen(ModalScreen[Any], Asking):  # pyright: ignore[reportIncompatibl
     ) -> None:
         super().__init__()
         self.fields, self._values = fields_of(schema), values or {}
-        self._title, self._save, self._verb = title, save, "Save" if values else "Run"
+        self._title, self._save = title, save
 
     def compose(self) -> ComposeResult:
         with VerticalScroll(classes="dialog form", can_focus=False) as box:
             box.border_title = Content(self._title)
-            box.border_subtitle = f"ctrl+r: {self._verb.lower()} · esc cancels"
             if not self.fields:
                 yield Static(Content.styled("It takes no arguments.", "$muted"))
             for number, field in enumerate(self.fields):
@@ -241,13 +236,11 @@ class FormScreen(ModalScreen[Any], Asking):  # pyright: ignore[reportIncompatibl
                 if field.says:
                     yield Static(Content(field.says), classes="says")
             yield Static(id="wrong")
-            with Horizontal(classes="buttons"):
-                yield Button("Cancel", id="cancel", compact=True)
-                yield Button(self._verb, id="save", variant="primary", compact=True)
         yield Footer(show_command_palette=False, compact=True)
 
     def on_mount(self) -> None:
-        self.query_one("#field-0" if self.fields else "#save").focus()
+        if self.fields:
+            self.query_one("#field-0").focus()
 
     def _arguments(self) -> tuple[Json, list[str]]:
         """Return the arguments without empty fields, and a sentence for every field that cannot be used."""
@@ -284,13 +277,6 @@ class FormScreen(ModalScreen[Any], Asking):  # pyright: ignore[reportIncompatibl
         line.update(Content.styled(f"✗ {problem}" if problem else "", "$error"))
         if problem:
             self.call_after_refresh(line.scroll_visible, animate=False)
-
-    @on(Button.Pressed)
-    def pressed(self, message: Button.Pressed) -> None:
-        if message.button.id == "save":
-            self.action_run()
-        else:
-            self.dismiss(None)
 
     @on(Input.Submitted)
     def submitted(self) -> None:

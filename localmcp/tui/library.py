@@ -86,10 +86,11 @@ class Place:
 class LibraryPane(Pane, DocumentKeys):
     LIST_TITLE = "Documents"
     PLACEHOLDER = "Only titles and paths that hold…"
+    EMPTY = EMPTY
     NEED_ROW = ("remove", "read", "original", "edit", "cite", "branch")
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("a", "app.add_folder", "Add"), Binding("r", "refresh", "Refresh"),
-        Binding("d", "remove", "Remove"), Binding("u", "undo", "Undo"), Quiet("E", "empty", "Empty the trash"),
+        Binding("d", "remove", "Remove"), Binding("u", "undo", "Undo"),
         Binding("f", "app.filter", "Filter"), Binding("v", "read", "Read"), Binding("o", "original", "Open"),
         Quiet("e", "edit", "Edit"), Quiet("y", "cite", "Cite"), Quiet("right", "branch(True)", "Open the branch"),
         Quiet("left", "branch(False)", "Close the branch"),
@@ -155,9 +156,6 @@ class LibraryPane(Pane, DocumentKeys):
         if is_first and len(keys) == 1 and keys[0] not in self._open:
             self._open.add(keys[0])
             self.reload()
-
-    def nothing(self) -> str:
-        return "[b]Nothing fits[/b]" if self.text else EMPTY
 
     def show_row(self, row: Row) -> None:
         """Show the highlighted row; the first passages of a document below what is said of it."""
@@ -269,24 +267,6 @@ class LibraryPane(Pane, DocumentKeys):
 
         self.ask("restore", lambda: self.session.workspace.library.restore(*ids), done)
 
-    def action_empty(self) -> None:
-        """Delete what is in the trash for good."""
-
-        trash = next((row.record for row in self.rows if row.key == "trash"), None)
-        if trash is None:
-            self.app.notify("The trash is empty.")
-            return
-
-        def show(count: int) -> None:
-            self.undoable = []
-            self.app.notify(f"{counted(count, 'document')} deleted for good.")
-            self.reload()
-
-        question = f"Delete {counted(len(trash.trashed), 'document')} for good?"
-        library = self.session.workspace.library
-        more = "Only a backup could bring them back. The files are not touched."
-        confirm(self, question, more, "Delete", lambda: self.ask("empty", library.empty_trash, show))
-
     # ------------------------------------------------------------ a document
 
     def action_read(self) -> None:
@@ -325,7 +305,7 @@ def _first_level(workspace: Workspace) -> list[Entry]:
                 place = Place("collection", name, name, origin, documents=documents, says=says)
                 rows.append((f"mount {origin}/{name}", title, place))
     if trashed := tuple(row.uuid for row, _ in workspace.library.trashed()):
-        says = "u brings everything back; E deletes it for good."
+        says = "u brings everything back. For good, from a shell: localmcp trash empty"
         place = Place("trash", counted(len(trashed), "document"), says=says, trashed=trashed)
         rows.append(("trash", Content(f"Trash  {len(trashed)}"), place))
     return rows

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from typing import Any, ClassVar
 
@@ -71,9 +70,8 @@ class RulesPane(Pane):
         }  # fmt: skip
         return [_row(rule, title) for title, rules in parts.items() for rule in rules]
 
-    def show_rows(self, rows: Sequence[Row]) -> None:
-        super().show_rows(rows)
-        self.list.border_title = "Retired rules" if self.retired else self.LIST_TITLE
+    def title(self) -> str:
+        return "Retired rules" if self.retired else self.LIST_TITLE
 
     def nothing(self) -> str:
         if note := self._note.replace("[", r"\["):
@@ -92,15 +90,19 @@ class RulesPane(Pane):
             return bool(self.rows) and (action == "restore") == self.retired
         return super().check_action(action, parameters)
 
+    def _change(self, title: str, tool: str, *, values: Json | None = None, warning: str = "", **fixed: Any) -> None:
+        """Call a tool that changes rules, after its form unless it is about one that is highlighted."""
+        form = tool_schema(tool, *fixed) if values is not None or not fixed else None
+        command = Command(title, "", partial(_save, tool, **fixed), form=form, warning=warning)
+        start(self, command, self._changed, values)
+
     def action_add(self) -> None:
-        start(self, Command("Add a rule", "", partial(_save, "addRule"), form=tool_schema("addRule")), self._changed)
+        self._change("Add a rule", "addRule")
 
     def action_edit(self) -> None:
         if rule := self._own_rule():
             values = {**rule, "alwaysApply": bool(rule.get("always_apply"))}
-            save = partial(_save, "editRule", id=rule["id"])
-            command = Command(f"Change rule {rule['id']}", "", save, form=tool_schema("editRule", "id"))
-            start(self, command, self._changed, values)
+            self._change(f"Change rule {rule['id']}", "editRule", values=values, id=rule["id"])
 
     def _own_rule(self) -> Json | None:
         """Return the highlighted rule, if it can be changed; else show why not, and return None."""
@@ -113,23 +115,15 @@ class RulesPane(Pane):
     def action_retire(self) -> None:
         if rule := self._own_rule():
             warning = f"“{rule['rule_text']}”\n\nAssistants no longer get it; R and u bring it back."
-            retire = partial(_save, "retireRule", id=rule["id"])
-            start(self, Command("Retire this rule", "", retire, warning=warning), self._changed)
+            self._change("Retire this rule", "retireRule", warning=warning, id=rule["id"])
 
     def action_restore(self) -> None:
         if row := self.chosen:
-            restore = partial(_save, "restoreRule", id=row.record["id"])
-            start(self, Command("Restore this rule", "", restore), self._changed)
+            self._change("Restore this rule", "restoreRule", id=row.record["id"])
 
     def action_import(self) -> None:
         says = "CLAUDE.md, AGENTS.md, .cursorrules, a Markdown list, JSON Lines; or the folder of a project"
-
-        def show(report: Json) -> None:
-            self.app.notify(f"{report['added']} added, {report['known']} known already{left_out(report)}.")
-            self.reload()
-
-        form = form_of(path={**PATH, "description": says})
-        start(self, Command("Import rules", "", partial(_save, "importRules"), form=form), show)
+        import_path(self, "Import rules", "importRules", says)
 
     def _changed(self, answer: Json) -> None:
         notice = f" {answer['notice']}" if "notice" in answer else ""
@@ -155,12 +149,22 @@ def _save(tool: str, run: Run, **fixed: Any) -> Json:
     return answer
 
 
-def left_out(report: Json) -> str:
-    """Return what an import could not read, behind a comma: the reason if it is one file, else how many."""
-    skipped = report["skipped"]
-    if len(skipped) > 1:
-        return f", {len(skipped):,} could not be read"
-    return f", left out {skipped[0]['where']}: {skipped[0]['problem']}" if skipped else ""
+def import_path(pane: Pane, title: str, tool: str, says: str) -> None:
+    """Ask for a file or folder, let a tool import it, and tell what came of it."""
+    kinds = {"added": "added", "updated": "updated", "unchanged": "unchanged", "known": "known already"}
+
+    def show(report: Json) -> None:
+        parts = [f"{report[kind]:,} {words}" for kind, words in kinds.items() if report.get(kind)]
+        skipped = report["skipped"]
+        if len(skipped) == 1:
+            parts.append(f"left out {skipped[0]['where']}: {skipped[0]['problem']}")
+        elif skipped:
+            parts.append(f"{len(skipped):,} could not be read")
+        pane.app.notify(", ".join(parts) or "There was nothing to import.")
+        pane.reload()
+
+    form = form_of(path={**PATH, "description": says})
+    start(pane, Command(title, "", partial(call_tool, tool), form=form), show)
 
 
 def _row(rule: Json, group: str) -> Row:
@@ -199,6 +203,7 @@ NO_QUICKSTARTS = (
 class QuickstartsPane(Pane):
     LIST_TITLE = "Quick starts"
     PLACEHOLDER = "Words of a title; typing errors are forgiven"
+    EMPTY = NO_QUICKSTARTS
     NEED_ROW = ("remove",)
     BINDINGS: ClassVar[list[BindingType]] = [Binding("i", "import", "Import"), Binding("d", "remove", "Remove")]
     HELP = "Short guides. The list follows what you type, as an assistant finds them, typing errors and all."
@@ -220,9 +225,6 @@ class QuickstartsPane(Pane):
             rows.append(Row(item["name"], title, record=item))
         return rows
 
-    def nothing(self) -> str:
-        return "[b]Nothing fits[/b]" if self.text else NO_QUICKSTARTS
-
     def show_row(self, row: Row) -> None:
         def show(guide: Json) -> None:
             self.reader.show(guide["displayName"], partial(markdown_content, self, guide["markdown"]))
@@ -230,17 +232,15 @@ class QuickstartsPane(Pane):
         self.ask("guide", lambda: self.session.read("showQuickstart", name=row.key), show)
 
     def action_remove(self) -> None:
+        def removed(_answer: Json) -> None:
+            self.app.notify("It is in the trash.")
+            self.reload()
+
         if row := self.chosen:
             title = f"Remove “{row.record['displayName']}”"
             remove = partial(call_tool, "removeQuickstart", names=[row.key])
-            start(self, Command(title, "", remove, warning="It goes into the trash."), self._done)
+            start(self, Command(title, "", remove, warning="It goes into the trash."), removed)
 
     def action_import(self) -> None:
-        form = form_of(path={**PATH, "description": "A YAML or JSON file of quick starts, or a folder of them"})
-        start(self, Command("Import quick starts", "", partial(call_tool, "importQuickstarts"), form=form), self._done)
-
-    def _done(self, report: Json) -> None:
-        counts = [f"{report[count]} {count}" for count in ("added", "updated", "unchanged") if report.get(count)]
-        problems = left_out(report) if "skipped" in report else ""
-        self.app.notify((", ".join(counts) or "Done") + problems)
-        self.reload()
+        says = "A YAML or JSON file of quick starts, or a folder of them"
+        import_path(self, "Import quick starts", "importQuickstarts", says)

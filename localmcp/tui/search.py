@@ -64,15 +64,8 @@ NOTHING_FITS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """A search as the person asks for it."""
-
-    line: str
-    mode: str
-    by_date: bool = False
-    similar_to: str = ""
-    """A passage to compare with instead of the words."""
+Asked = tuple[str, str, bool, str]
+"""A search: the line, its mode, whether it is sorted by date, and a passage to compare with instead of the words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,17 +89,18 @@ def run_search(session: Session, asked: Asked, *, cursor: str | None = None, lim
     Raises:
         NotFound: a filter names nothing.
     """
-    words, filters = parse_query_line(asked.line)
+    line, mode, by_date, similar_to = asked
+    words, filters = parse_query_line(line)
     tags, last = filters.pop("tag", None), {FILTERS[name]: values[-1] for name, values in filters.items()}
     # Until the model is loaded, words answer; the search is repeated then.
-    mode = "keyword" if session.model_loading else "semantic" if asked.similar_to else asked.mode
+    mode = "keyword" if session.model_loading else "semantic" if similar_to else mode
     answer, record = session.draft(
-        "search", lean=True, query=asked.similar_to[:2000] or words, mode=mode, **last,
+        "search", lean=True, query=similar_to[:2000] or words, mode=mode, **last,
         metadata={"tags": tags} if tags else None, limit=min(limit, 100), explain=True,
-        cursor=cursor, sort="newest" if asked.by_date else None, maxChars=1_000_000,
+        cursor=cursor, sort="newest" if by_date else None, maxChars=1_000_000,
     )  # fmt: skip
     hits: list[Json] = answer.value["results"]
-    if asked.by_date:
+    if by_date:
         # The tool puts those first that answer.
         hits = sorted(hits, key=lambda hit: str(hit.get("date") or ""), reverse=True)
     # What to know of an answer is in the words that an assistant and the command line get, before its passages.
@@ -173,9 +167,9 @@ class SearchPane(Pane, DocumentKeys):
         if not self.session.is_open:
             return
         similar_to = self._similar[1] if self.text == self._similar[0] else ""
-        asked = Asked(self.text, self.mode, self.by_date, similar_to)
+        asked = self.text, self.mode, self.by_date, similar_to
         self.forget("more")
-        if not parse_query_line(asked.line)[0]:
+        if not parse_query_line(self.text)[0]:
             self.ask("rows", self._is_empty, self._show_start)
             return
 
@@ -334,7 +328,7 @@ class SearchPane(Pane, DocumentKeys):
         """
         if self.hit is not None and self.found.record is not None and self.found.asked is not None:
             self.session.keep(self.found.record)
-            self.session.memory.remember(self.found.asked.line)
+            self.session.memory.remember(self.found.asked[0])
             self.found = replace(self.found, record=None)
         return self.hit
 

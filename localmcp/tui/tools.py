@@ -15,9 +15,20 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 from textual.binding import Binding, BindingType
 from textual.content import Content
 
+from localmcp.connect.configuration import (
+    ask_for_tools,
+    describe_client,
+    find_targets,
+    make_entry,
+    plan_change,
+    present_clients,
+    write_changes,
+)
+from localmcp.doctor.backups import back_up, restore
 from localmcp.errors import LocalMCPError
 from localmcp.hub.client_configuration import client_names
 from localmcp.humanize import command_line, counted, field_label, field_text, rows_of, size
+from localmcp.packs.pack import PackOptions, verify, write_pack
 from localmcp.schemas import Json, mapping_of
 from localmcp.tools import Answer
 from localmcp.tui.dialogs import PATH, FormScreen, ask_screen, choose, confirm
@@ -84,9 +95,8 @@ def start(
 ) -> None:  # fmt: skip
     """Ask for what a command needs, show what it would change, run it after a yes, and hand its answer to `finish`.
 
-    A long command may have a report as its answer, which the app shows: `finish` is None.
-
-    `values`: those of a thing that is changed. `failed` gets an error; without it, the form or the error line does.
+    The app shows the report of a long command without `finish`. `values`: those of a thing that is changed. `failed`
+    gets an error; without it, the form or the error line does.
     """
     session = pane.session
     # What needs no question is done while the form is open: the person can correct there what is wrong.
@@ -96,12 +106,11 @@ def start(
         if finish is not None:
             finish(answer)
 
-    def save(fields: Json) -> Any:
-        return command.do(Run(session, fields))
-
     def show_form(schema: Json) -> None:
-        form = FormScreen(command.title, schema, save if at_once else dict[str, Any], values)
-        ask_screen(pane, form, done if at_once else propose)
+        def save(fields: Json) -> Any:
+            return command.do(Run(session, fields)) if at_once else fields
+
+        ask_screen(pane, FormScreen(command.title, schema, save, values), done if at_once else propose)
 
     def propose(fields: Json) -> None:
         run = Run(session, fields)
@@ -175,12 +184,8 @@ class CommandPane(Pane):
     THINGS: ClassVar[Mapping[str, Callable[[Session], list[Row]]]] = {}
     """Group -> function that reads its further rows."""
 
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
-        self.answers: dict[str, Any] = {}
-        """By the key of the row."""
-        self._last_run = ""
-        """Key of the row whose command was run last; its answer stays until another is run."""
+    answer: tuple[str, Any] = ("", None)
+    """The last one, behind the key of its row."""
 
     def find(self, text: str) -> list[Row]:
         rows: list[Row] = []
@@ -194,34 +199,32 @@ class CommandPane(Pane):
         return [row for row, shown in zip(rows, texts, strict=True) if all(w in shown for w in text.casefold().split())]
 
     def file_changed(self, counters: dict[str, int]) -> None:
-        """Forget answers that may be out of date."""
-        self.answers = {key: answer for key, answer in self.answers.items() if key == self._last_run}
+        """Forget an answer that may be out of date."""
+        if self.chosen is not None and self.chosen.record[0].shows:
+            self.answer = "", None
         super().file_changed(counters)
-
-    def nothing(self) -> str:
-        return "[b]Nothing fits[/b]\n\n[$muted]Other words; without any, everything is listed.[/]"
 
     def show_row(self, row: Row) -> None:
         """Describe the highlighted row; fetch the answer of a command that only reads."""
         commands: Sequence[Command] = row.record
         keys = "enter runs it" if len(commands) == 1 else "enter: what can be done"
         answer = Content.styled("◌ looking …" if commands[0].shows else keys, "$muted")
-        if row.key in self.answers:
-            answer = describe_answer(self.answers[row.key])
+        if row.key == self.answer[0]:
+            answer = describe_answer(self.answer[1])
         self.reader.show(row.key.partition("/")[2], lines(row.about, "", answer))
-        if commands[0].shows and row.key not in self.answers and self.session.is_open:
+        if commands[0].shows and row.key != self.answer[0] and self.session.is_open:
             # Going past a row fetches nothing.
             self.set_timer(0.25, partial(self._fetch, row))
 
     def _fetch(self, row: Row, *, again: bool = False) -> None:
         """Fetch the answer of a row that is still highlighted."""
-        if self.chosen is not None and self.chosen.key == row.key and (again or row.key not in self.answers):
+        if self.chosen is not None and self.chosen.key == row.key and (again or row.key != self.answer[0]):
             keep = partial(self.keep, row)
             self.ask("show", partial(row.record[0].do, Run(self.session)), keep, keep)
 
     def keep(self, row: Row, answer: Any) -> None:
-        """Show an answer beside its row, now and whenever it is highlighted."""
-        self.answers[row.key] = answer
+        """Show an answer beside its row."""
+        self.answer = row.key, answer
         self.highlighted()
         # What it brought about may be rows of their own.
         self.reload()
@@ -244,14 +247,13 @@ class CommandPane(Pane):
             self.uncover_reader()
 
     def run_command(self, row: Row, command: Command) -> None:
-        """Run a command, and show its answer beside its row."""
+        """Run a command, and show its answer beside its row; an error of a tool is its answer."""
 
         def finish(answer: Any) -> None:
-            self.answers, self._last_run = {}, row.key
             self.keep(row, answer)
             self.uncover_reader()
 
-        start(self, command, finish)
+        start(self, command, finish, failed=finish if row.group == "Tools" else None)
 
     def go_to(self, title: str) -> None:
         """List the command of that title alone, which shows it if it only reads; else do it."""
@@ -265,8 +267,8 @@ class CommandPane(Pane):
     def action_copy(self) -> None:
         """Copy the answer of a tool as JSON, else the command line that does the same, else what is said of the row."""
         if row := self.chosen:
-            answer, shell = self.answers.get(row.key), row.record[0].shell
-            if isinstance(answer, Answer):
+            (key, answer), shell = self.answer, row.record[0].shell
+            if key == row.key and isinstance(answer, Answer):
                 text = json.dumps(answer.value, ensure_ascii=False, indent=2, default=str)
                 self.copy(text, "The answer is copied as JSON.")
             else:
@@ -284,16 +286,12 @@ NAME = "localmcp"
 
 
 def _assistants(_run: Run) -> Json | str:
-    from localmcp.connect.configuration import describe_client, present_clients
-
     clients = list(map(describe_client, present_clients()))
     return {"clients": clients} if clients else "None was found on this machine."
 
 
 def _connect(run: Run) -> Json:
     """Start the server once as the assistant will, then write its configuration."""
-    from localmcp.connect.configuration import ask_for_tools, find_targets, make_entry, plan_change, write_changes
-
     entry, carried, _ = make_entry(str(run.session.path))
     changes = [plan_change(target, NAME, entry) for target in find_targets(run.values["client"])]
     tools = [] if run.dry_run else ask_for_tools(NAME, entry)
@@ -320,6 +318,12 @@ def _server(servers: McpServers, server: McpServer) -> Row:
         servers.remove([name])
         return f"Removed {name}."
 
+    def read_again(_: Run) -> str:
+        outcome = servers.refresh([name])[name]
+        if isinstance(outcome, Exception):
+            raise outcome
+        return f"{name} has {counted(outcome, 'tool')}."
+
     def approve(_: Run) -> str:
         server.approve()
         return f"The tools of {name} are approved as they are now."
@@ -336,19 +340,12 @@ def _server(servers: McpServers, server: McpServer) -> Row:
     parts += [lines(*difference)] if changes else []
     parts += [lines(Content.styled("the end of its log", "$muted"), *log)] if log else []
     shell = partial(command_line, "localmcp", "servers")
-    read = Command("Read its tools again", "It is started.", partial(_read_again, name), shell("refresh", name))
+    read = Command("Read its tools again", "It is started.", read_again, shell("refresh", name))
     commands = [read, Command("Remove it", "", remove, shell("remove", name), warning="Assistants lose its tools.")]
     if changes:
         words = "\n".join(changes[:30])
         commands[:0] = [Command("Approve what it has changed", "", approve, shell("approve", name), warning=words)]
     return thing("Servers", name, title, Content("\n\n").join(parts), *commands)
-
-
-def _read_again(name: str, run: Run) -> str:
-    outcome = run.session.workspace.mcp_servers.refresh([name])[name]
-    if isinstance(outcome, Exception):
-        raise outcome
-    return f"{name} has {counted(outcome, 'tool')}."
 
 
 def tool_schema(name: str, *without: str) -> Any:
@@ -384,7 +381,7 @@ def _tool(tool: Tool, score: float | None = None) -> Row:
 
 
 CONNECT = "Connect an assistant"
-COMMANDS = {
+TOOL_COMMANDS = {
     "Assistants": (
         Command("Assistants on this machine", "Which are there, and which are connected.", _assistants,
                 "localmcp connect", shows=True),
@@ -400,22 +397,15 @@ COMMANDS = {
 class ToolsPane(CommandPane):
     LIST_TITLE = "Tools"
     PLACEHOLDER = "What should the tool do?"
-    COMMANDS = COMMANDS
+    COMMANDS = TOOL_COMMANDS
     THINGS = {"Servers": servers_of}
+    LOOKS_EVERY = LOOK_SECONDS
     HELP = """\
     Assistants and servers first: an assistant is connected here, after you saw what is written; servers, which
     `localmcp servers add` connects, are read again; what they have changed is beside them. Then every tool that an
     assistant may call: ● those it is shown, ○ those it finds by searching. Type what you want done and you see what
     the search gives it.
     """
-
-    def on_mount(self) -> None:
-        self.set_interval(LOOK_SECONDS, self._look)
-
-    def _look(self) -> None:
-        """Show the state of the servers, which changes by itself."""
-        if self.app.screen is self.screen and self.display and not self.text:
-            self.reload()
 
     def find(self, text: str) -> list[Row]:
         if not text:
@@ -433,18 +423,6 @@ class ToolsPane(CommandPane):
         tools = {tool.name: tool for tool in self.session.look(lambda w: w.registry.tools())}
         hits: list[Json] = self.session.read("tool_search", query=text, max_results=50)["tools"]
         return [*commands, *(_tool(tools[hit["name"]], hit["score"]) for hit in hits if hit["name"] in tools)]
-
-    def run_command(self, row: Row, command: Command) -> None:
-        """Run a command; an error of a tool is its answer."""
-        if row.group != "Tools":
-            super().run_command(row, command)
-            return
-
-        def finish(answer: Any) -> None:
-            self.keep(row, answer)
-            self.uncover_reader()
-
-        start(self, command, finish, failed=finish)
 
 
 # ---------------------------------------------------------------- file
@@ -472,26 +450,12 @@ def _examine(run: Run) -> Content:
     return lines(*parts)
 
 
-def _back_up(run: Run) -> Any:
-    from localmcp.doctor.backups import back_up
-
-    return back_up(run.session.workspace.database)
-
-
 def _verify(path: str, _run: Run) -> Json | Content:
-    from localmcp.packs.pack import verify
-
     report = verify(Path(path))
     if report.problems:
         return Content.styled("\n".join(f"✗ {problem}" for problem in report.problems), "$error")
     about = asdict(report.manifest) if report.manifest else {}
     return {"path": report.path, "sound": True, "counts": report.counts, "notes": report.notes, **about}
-
-
-def _restore(path: str, run: Run) -> Any:
-    from localmcp.doctor.backups import restore
-
-    return restore(run.session.path, Path(path))
 
 
 def backups_of(session: Session) -> list[Row]:
@@ -501,17 +465,19 @@ def backups_of(session: Session) -> list[Row]:
         path, length = str(copy), size(copy.stat().st_size)
         when = f"{datetime.fromtimestamp(copy.stat().st_mtime):%Y-%m-%d %H:%M}"
         title, about = Content(f"{when}  {length}"), Content(f"{short(path)}\n\n{length}, made {when}")
-        verify, restore = command_line("localmcp", "verify", path), command_line("localmcp", "restore", path)
-        check = Command("Check it", "Reads every page and row.", partial(_verify, path), verify, is_long=True)
+        check = Command("Check it", "Reads every page and row.", partial(_verify, path), is_long=True)
+        shell = command_line("localmcp", "restore", path)
+
+        def bring_back(run: Run, backup: Path = copy) -> Any:
+            return restore(run.session.path, backup)
+
         warning = f"The file gets the content of {copy.name}; what is in it now is kept beside it."
-        put_back = Command("Restore it", warning, partial(_restore, path), restore, warning=warning, is_long=True)
+        put_back = Command("Restore it", warning, bring_back, shell, warning=warning, is_long=True)
         rows.append(thing("Backups", path, title, about, check, put_back))
     return rows
 
 
 def _pack(run: Run) -> str:
-    from localmcp.packs.pack import PackOptions, write_pack
-
     collection, target = run.values.get("collection"), Path(run.values["file"]).expanduser().absolute()
     run.session.workspace.library.make_vectors(collection=collection, progress=run.tell)
     options = PackOptions((collection,) if collection else None, run.values.get("title", ""))
@@ -531,10 +497,6 @@ def _merge(run: Run) -> Any:
     return merging.run(Path(run.values["file"]), dry_run=run.dry_run, say=lambda _report: run.tell(None))
 
 
-def _unmount(name: str, run: Run) -> str:
-    return f"Unmounted {run.session.workspace.mounts.unmount(name).name}"
-
-
 def mounts_of(session: Session) -> list[Row]:
     """Return the files that are searched together with this one."""
     rows: list[Row] = []
@@ -544,11 +506,17 @@ def mounts_of(session: Session) -> list[Row]:
         state = Content.styled(f"✗ {problem}", "$error") if problem else Content(holds)
         mark = ("✗ ", "$error") if problem else ("● ", "$success")
         about = lines(short(path), "", state, "", f"Search only there:  collection:mount:{name}")
+
+        def unmount(run: Run, name: str = name) -> str:
+            return f"Unmounted {run.session.workspace.mounts.unmount(name).name}"
+
         shell = command_line("localmcp", "unmount", name)
-        unmount = Command("Unmount it", "It is no longer searched.", partial(_unmount, name), shell)
-        check = Command("Check it", "", partial(_verify, path), command_line("localmcp", "verify", path), is_long=True)
+        commands = (
+            Command("Unmount it", "It is no longer searched.", unmount, shell),
+            Command("Check it", "Reads every page and row.", partial(_verify, path), is_long=True),
+        )
         title = Content.assemble(mark, f"{name}  {problem or 'mounted'}")
-        rows.append(thing("Packs", name, title, about, unmount, check))
+        rows.append(thing("Packs", name, title, about, *commands))
     return rows
 
 
@@ -562,8 +530,8 @@ FILE_COMMANDS = {
                 "command that repairs it.", _examine, "localmcp doctor", shows=True),
     ),
     "Backups": (
-        Command("Make a backup", "A checked copy beside the file, named by the time.", _back_up, "localmcp backup",
-                is_long=True),
+        Command("Make a backup", "A checked copy beside the file, named by the time.",
+                lambda run: back_up(run.session.workspace.database), "localmcp backup", is_long=True),
     ),
     "Packs": (
         Command("Give a pack away", "One file with documents and vectors, without keys, log and your folders.", _pack,

@@ -473,6 +473,10 @@ class Pane(Vertical, Asking):
 
     LIST_TITLE: ClassVar[str] = ""
     PLACEHOLDER: ClassVar[str] = ""
+    EMPTY: ClassVar[str] = ""
+    """What to say where nothing is, as the program's own markup: what belongs there, and how to add it."""
+    LOOKS_EVERY: ClassVar[float] = 0.0
+    """Seconds between two looks at what no change of the file tells of, while the pane is in front; 0 = never."""
     FOLLOWS_TOP: ClassVar[bool] = False
     """Whether the first row stays highlighted when another becomes the first."""
     NEED_ROW: ClassVar[tuple[str, ...]] = ("copy",)
@@ -495,6 +499,14 @@ class Pane(Vertical, Asking):
         with Horizontal(classes="split"):
             yield Choices(classes="framed left", id="list")
             yield Reader(classes="framed right", id="reader")
+
+    def on_mount(self) -> None:
+        if self.LOOKS_EVERY:
+            self.set_interval(self.LOOKS_EVERY, self._look)
+
+    def _look(self) -> None:
+        if self.app.screen is self.screen and self.display:
+            self.reload()
 
     @property
     def text(self) -> str:
@@ -597,7 +609,7 @@ class Pane(Vertical, Asking):
             same = [n for n in places if rows[int(options[n].id or 0)].key == key]
             behind = [n for n in places if n >= place] or places[-1:] if key and is_same_text else []
             self.list.highlighted = next(iter(same or behind or places), None)
-        self.list.border_title = self.LIST_TITLE
+        self.list.border_title = self.title()
         self.list.border_subtitle = f"{len(rows):,}" if rows else ""
         if self.has_class("-nothing") == bool(rows):
             self.set_class(not rows, "-nothing")
@@ -620,8 +632,12 @@ class Pane(Vertical, Asking):
         self.reader.show(self.LIST_TITLE, row.about)
 
     def nothing(self) -> str:
-        """Return what to say of an empty list, as the program's own markup: what belongs here, and how to add it."""
-        return ""
+        """Return what to say of an empty list, as the program's own markup."""
+        return "[b]Nothing fits[/b]" if self.text else self.EMPTY
+
+    def title(self) -> str:
+        """Return the title of the list."""
+        return self.LIST_TITLE
 
     @on(OptionList.OptionSelected, "#list")
     def selected(self) -> None:

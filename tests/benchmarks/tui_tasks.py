@@ -72,7 +72,7 @@ def tasks(home: Path) -> list[Task]:
         Task("Add a rule", ("alt+4", "a", "+Write short commit messages.", "ctrl+r"),
              see("Write short commit messages.")),
         Task("Run a tool", ("alt+5", "slash", "+get_stats", "enter", "enter", "ctrl+r"),
-             lambda t: "Tools/get_stats" in t.pane.answers),
+             lambda t: t.pane.answer[0] == "Tools/get_stats"),
         Task("Check the file", (*find, "+check the file", "enter"), see("integrity")),
     ]  # fmt: skip
 

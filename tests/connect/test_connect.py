@@ -9,20 +9,24 @@ import sys
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import command_line
 import pytest
 from clients import Run, run_command, write
+from command_line import Ran
 
-from localmcp.cli.program import execute
-from localmcp.cli.session import Session
 from localmcp.config import config_directory, servers_file
 from localmcp.connect.configuration import Change, find_targets, plan_change, write_changes
 from localmcp.errors import ConfigurationError, InvalidInput
 from localmcp.hub import client_configuration
-from localmcp.hub.client_configuration import ClientFile, read_document
+from localmcp.hub.client_configuration import read_document
 
 TIME = {"command": "uvx", "args": ["mcp-server-time"]}
+JSON = '\ufeff{\r\n\t"z": 1.5,\r\n\t"mcpServers": {\r\n\t\t"time": {}\r\n\t},\r\n\t"a": "ü"\r\n}\r\n'
+TOML = '# mine\nmodel = "o4"  # which\n\n[mcp_servers.time]\ncommand = "uvx"\n\n[profiles.x]\na = 1\n'
+ENTRY = {"command": "/x/python", "args": ["-m", "localmcp", "serve"], "env": {"PYTHONUTF8": "1"}}
 
 
 @pytest.fixture
@@ -31,40 +35,24 @@ def run(home: Path, capsys: pytest.CaptureFixture[str]) -> Run:
 
 
 @pytest.fixture
-def say(home: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-    """Runs `localmcp connect ...` as a person does: exit code, stdout, stderr."""
-
-    def say(*words: str) -> tuple[int, str, str]:
-        session = Session()
-        code = execute(session, ["connect", *words])
-        session.close()
-        return code, *capsys.readouterr()
-
-    return say
-
-
-def on(system: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    # `sys.platform` of that module alone: the server that is started must be that of this machine.
-    class System:
-        platform = system
-
-    monkeypatch.setattr(client_configuration, "sys", System)
+def say(home: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
+    """Runs `localmcp connect ...` as a person does."""
+    return lambda *words: command_line.run(capsys, "connect", *words)
 
 
 @pytest.fixture(autouse=True)
 def linux(monkeypatch: pytest.MonkeyPatch) -> None:
-    on("linux", monkeypatch)
+    # `sys.platform` of that module alone: the server that is started must be that of this machine.
+    monkeypatch.setattr(client_configuration, "sys", SimpleNamespace(platform="linux"))
 
 
-def file_target(path: Path) -> ClientFile:
-    return find_targets(str(path))[0]
+def plan(path: Path, entry: Any) -> Change:
+    return plan_change(find_targets(str(path))[0], "localmcp", entry)
 
 
-def write_change(change: Change) -> None:
-    write_changes([change], dry_run=False)
-
-
-def read(path: Path) -> Any:
+def change(path: Path, entry: Any) -> Any:
+    """Change a file; return what it holds then."""
+    write_changes([plan(path, entry)], dry_run=False)
     return read_document(path)
 
 
@@ -77,7 +65,7 @@ def test_claude_desktop_is_connected_and_the_server_answers(home: Path, run: Run
     code, told = run("claude-desktop", "--db", str(home / "work.localmcp"))
     assert (code, told["client"], told["files"][0]["action"]) == (0, "claude-desktop", "added")
     assert {"search", "get_document", "tool_search", "execute_tool"} <= set(told["tools"])
-    document = read(path)
+    document = read_document(path)
     entry = document["mcpServers"]["localmcp"]
     assert {**document, "mcpServers": {"time": TIME}} == json.loads(before)
     assert os.path.isabs(entry["command"]) and os.path.samefile(entry["command"], sys.executable)
@@ -106,7 +94,7 @@ def test_every_client_gets_the_form_it_reads(
     (home / place).parent.mkdir(parents=True, exist_ok=True)
     code, told = run(client, "--no-start")
     assert (code, [each["path"] for each in told["files"]]) == (0, [str(home / place)])
-    entry = read(home / place)[table]["localmcp"]
+    entry = read_document(home / place)[table]["localmcp"]
     assert (entry["args"][:3], entry.get("type")) == (["-m", "localmcp", "serve"], kind)
 
 
@@ -183,59 +171,37 @@ def test_a_file_with_comments_is_left_alone_and_its_block_is_printed(home: Path,
     assert says == "Put this into it by hand:"
     assert json.loads(block)["mcpServers"]["localmcp"]["args"][:3] == ["-m", "localmcp", "serve"]
     code, told = run("cursor", "--remove")
-    if "OURS" in text or '"localmcp"' in text:
+    if '"localmcp"' in text:
         assert (code, told["error"]["hint"]) == (4, "Take 'localmcp' out of 'mcpServers' by hand.")
     assert (path.read_text(), sorted(path.parent.iterdir())) == (text, [path])
 
 
-def test_order_indentation_and_line_ends_of_json_stay(tmp_path: Path) -> None:
-    text = '\ufeff{\r\n\t"z": 1.5,\r\n\t"a": "ü",\r\n\t"mcpServers": {\r\n\t\t"time": {}\r\n\t}\r\n}\r\n'
-    path = write(tmp_path / "mcp.json", text)
-    write_change(plan_change(file_target(path), "localmcp", ENTRY))
+@pytest.mark.parametrize(("table", "text"), [("mcpServers", JSON), ("mcp_servers", TOML)])
+def test_order_indentation_line_ends_and_comments_of_toml_stay(tmp_path: Path, table: str, text: str) -> None:
+    path = write(tmp_path / ("config.toml" if text == TOML else "mcp.json"), text)
+    before = read_document(path)
+    assert change(path, ENTRY)[table] == {**before[table], "localmcp": ENTRY}
     changed = path.read_bytes().decode()
-    assert read(path)["mcpServers"]["localmcp"] == ENTRY
-    assert "\n" not in changed.replace("\r\n", "") and changed.startswith(text.split("{}")[0])
-    write_change(plan_change(file_target(path), "localmcp", None))
-    assert path.read_bytes().decode() == text
-
-
-def test_comments_and_order_of_toml_stay(tmp_path: Path) -> None:
-    text = '# mine\nmodel = "o4"  # which\n\n[mcp_servers.time]\ncommand = "uvx"\n\n[profiles.x]\na = 1\n'
-    path = write(tmp_path / "config.toml", text)
-    write_change(plan_change(file_target(path), "localmcp", ENTRY))
-    assert read(path)["mcp_servers"] == {"time": {"command": "uvx"}, "localmcp": ENTRY}
-    assert all(line in path.read_text() for line in text.splitlines())
-    write_change(plan_change(file_target(path), "localmcp", None))
-    assert read(path) == tomllib.loads(text)
-    assert "# mine" in path.read_text() and "# which" in path.read_text()
-
-
-ENTRY = {"command": "/x/python", "args": ["-m", "localmcp", "serve"], "env": {"PYTHONUTF8": "1"}}
+    assert all(line in changed for line in text.splitlines() if "}" not in line)
+    assert text == TOML or "\n" not in changed.replace("\r\n", "")
+    assert change(path, None) == before
+    assert text == TOML or path.read_bytes().decode() == text
 
 
 def test_what_a_person_added_to_the_entry_stays(tmp_path: Path) -> None:
     old = {"command": "localmcp", "args": ["serve"], "env": {"MINE": "1"}, "alwaysAllow": ["search"]}
     path = write(tmp_path / "mcp.json", {"mcpServers": {"localmcp": old}})
-    change = plan_change(file_target(path), "localmcp", ENTRY)
-    write_change(change)
-    assert change.action == "updated"
-    assert read(path)["mcpServers"]["localmcp"] == {
-        **ENTRY,
-        "env": {"MINE": "1", "PYTHONUTF8": "1"},
-        "alwaysAllow": ["search"],
-    }
+    assert plan(path, ENTRY).action == "updated"
+    kept = {**ENTRY, "env": {"MINE": "1", "PYTHONUTF8": "1"}, "alwaysAllow": ["search"]}
+    assert change(path, ENTRY)["mcpServers"]["localmcp"] == kept
 
 
-def test_another_program_of_that_name_is_left_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize("entry", [ENTRY, None])
+def test_another_program_of_that_name_is_left_alone(tmp_path: Path, entry: Any) -> None:
     path = write(tmp_path / "mcp.json", {"mcpServers": {"localmcp": TIME}})
-    for plan in (
-        lambda: plan_change(file_target(path), "localmcp", ENTRY),
-        lambda: plan_change(file_target(path), "localmcp", None),
-    ):
-        with pytest.raises(InvalidInput, match="another program") as caught:
-            plan()
-        assert caught.value.hint is not None and "--name" in caught.value.hint
-    assert read(path) == {"mcpServers": {"localmcp": TIME}}
+    with pytest.raises(InvalidInput, match="another program") as caught:
+        plan(path, entry)
+    assert caught.value.hint is not None and "--name" in caught.value.hint
 
 
 @pytest.mark.parametrize(
@@ -245,22 +211,16 @@ def test_another_program_of_that_name_is_left_alone(tmp_path: Path) -> None:
         ("[]", "JSON object"),
         ('{"mcpServers": []}', "'mcpServers' must be an object, not a list."),
         ('{"mcpServers": null}', "'mcpServers' must be an object, not null."),
+        ('{"mcpServers": {}}', "write-protected"),
     ],
 )
-def test_a_broken_file_is_refused_with_the_place_and_left_alone(home: Path, run: Run, text: str, says: str) -> None:
+def test_a_file_that_cannot_be_changed_is_refused_and_left_alone(home: Path, run: Run, text: str, says: str) -> None:
     path = write(home / ".cursor/mcp.json", text)
-    code, told = run("cursor", "--no-start")
-    assert code == 4 and says in told["error"]["message"] and str(path) in told["error"]["message"]
-    assert (path.read_text(), sorted(path.parent.iterdir())) == (text, [path])
-
-
-def test_a_write_protected_file_is_refused(home: Path, run: Run) -> None:
-    path = write(home / ".cursor/mcp.json", {"mcpServers": {}})
     path.chmod(0o444)
     code, told = run("cursor", "--no-start")
     path.chmod(0o644)
-    assert code == 4 and "write-protected" in told["error"]["message"]
-    assert (read(path), sorted(path.parent.iterdir())) == ({"mcpServers": {}}, [path])
+    assert code == 4 and says in told["error"]["message"] and str(path) in told["error"]["message"]
+    assert (path.read_text(), sorted(path.parent.iterdir())) == (text, [path])
 
 
 @pytest.mark.skipif(os.name == "nt", reason="links need a privilege on Windows")
@@ -271,19 +231,18 @@ def test_a_link_stays_one_and_the_file_behind_it_keeps_its_rights(home: Path, ru
     link.parent.mkdir()
     link.symlink_to(real)
     assert run("cursor", "--no-start")[0] == 0
-    assert link.is_symlink() and set(read(real)["mcpServers"]) == {"time", "localmcp"}
+    assert link.is_symlink() and set(read_document(real)["mcpServers"]) == {"time", "localmcp"}
     assert stat.S_IMODE(real.stat().st_mode) == 0o640
     assert [each.name.startswith("cursor.json.backup-") for each in sorted(real.parent.iterdir())] == [False, True]
 
 
 def test_a_file_changed_meanwhile_is_not_overwritten(tmp_path: Path) -> None:
     path = write(tmp_path / "mcp.json", {"mcpServers": {}})
-    change = plan_change(file_target(path), "localmcp", ENTRY)
+    planned = plan(path, ENTRY)
     write(path, {"mcpServers": {"time": TIME}})
     with pytest.raises(ConfigurationError, match="meanwhile"):
-        write_change(change)
-    assert read(path) == {"mcpServers": {"time": TIME}}
-    assert sorted(tmp_path.iterdir()) == [path]
+        write_changes([planned], dry_run=False)
+    assert read_document(path) == {"mcpServers": {"time": TIME}} and sorted(tmp_path.iterdir()) == [path]
 
 
 # ---------------------------------------------------------------- settings go along
@@ -317,10 +276,7 @@ def test_a_server_that_does_not_start_is_written_nowhere(home: Path, run: Run, m
     monkeypatch.setattr(sys, "executable", str(home / "gone" / "python"))
     code, told = run("cursor")
     assert code == 3 and "does not start" in told["error"]["message"]
-    assert (read(path), sorted(path.parent.iterdir())) == ({"mcpServers": {}}, [path])
-
-
-# ---------------------------------------------------------------- the hub
+    assert (read_document(path), sorted(path.parent.iterdir())) == ({"mcpServers": {}}, [path])
 
 
 def test_import_reads_the_servers_of_every_client_and_changes_none(
@@ -334,12 +290,9 @@ def test_import_reads_the_servers_of_every_client_and_changes_none(
     code, told = run("import", "--dry-run")
     assert (code, told["changed"], servers_file().exists()) == (0, 2, False)
     code, told = run("import")
-    assert {each["name"]: each["action"] for each in told["servers"]} == {
-        "time": "added",
-        "shop": "added",
-        "us": "skipped",
-    }
+    actions = {each["name"]: each["action"] for each in told["servers"]}
+    assert actions == {"time": "added", "shop": "added", "us": "skipped"}
     assert len(told["problems"]) == 1 and "gemini" in told["problems"][0].lower()
     assert cursor.read_bytes() == before
-    assert set(read(servers_file())["mcpServers"]) == {"time", "shop"}
+    assert set(read_document(servers_file())["mcpServers"]) == {"time", "shop"}
     assert run("import", "cursor")[1]["changed"] == 0

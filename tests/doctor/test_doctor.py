@@ -217,20 +217,13 @@ def test_a_model_that_is_not_there_is_told(workspace: Workspace, tmp_path: Path)
     assert any(each.name == "model" and each.status == "fail" for each in run_checks(settings))
 
 
-@pytest.mark.parametrize(
-    ("folder", "who"),
-    [
-        ("Dropbox/notes", "Dropbox"),
-        ("OneDrive - Contoso/notes", "OneDrive"),
-        ("Library/Mobile Documents/com~apple~CloudDocs", "iCloud Drive"),
-        ("Google Drive/My Drive", "Google Drive"),
-        ("Library/CloudStorage/GoogleDrive-me", "Google Drive"),
-        ("notes/boxes", None),
-        ("dropboxes", None),
-    ],
-)
-def test_a_synchronised_folder_is_known_by_its_name(tmp_path: Path, folder: str, who: str | None) -> None:
-    assert synced_by(tmp_path / folder / "main.localmcp") == who
+def test_a_synchronized_folder_is_known_by_its_name(tmp_path: Path) -> None:
+    for folder, who in {
+        "Dropbox/notes": "Dropbox", "OneDrive - Contoso/notes": "OneDrive", "Google Drive/My Drive": "Google Drive",
+        "Library/Mobile Documents/com~apple~CloudDocs": "iCloud Drive", "notes/boxes": None, "dropboxes": None,
+        "Library/CloudStorage/GoogleDrive-me": "Google Drive",
+    }.items():  # fmt: skip
+        assert synced_by(tmp_path / folder / "main.localmcp") == who
 
 
 @pytest.mark.skipif(sys.platform == "win32" or os.geteuid() == 0, reason="needs a folder that may not be written")

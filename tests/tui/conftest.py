@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from tui_driver import RunningTui, make_library, open_tui
 
 
 @pytest.fixture
@@ -17,3 +19,10 @@ def tmp_path(homes: Path) -> Path:
         shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     return folder
+
+
+@pytest.fixture
+async def tui(tmp_path: Path) -> AsyncIterator[RunningTui]:
+    """The TUI on the library of `tui_driver`."""
+    async with open_tui(make_library(tmp_path)) as tui:
+        yield tui

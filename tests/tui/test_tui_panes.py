@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +17,6 @@ from localmcp.doctor.examination import Check, run_checks
 from localmcp.errors import LocalMCPError
 from localmcp.tools import Scope
 from localmcp.workspace import Workspace
-
-
-@pytest.fixture
-async def tui(tmp_path: Path) -> AsyncIterator[RunningTui]:
-    async with open_tui(make_library(tmp_path)) as tui:
-        yield tui
-
 
 # ---------------------------------------------------------------- quick starts
 
@@ -172,7 +164,7 @@ async def test_a_tool_runs_from_its_form_and_its_answer_is_copied(tui: RunningTu
     await tui.press("slash", "enter", "enter")
     await tui.type("2")
     await tui.press("ctrl+r")
-    await tui.until(lambda: "Tools/list_sources" in tui.pane.answers, "the answer")
+    await tui.until(lambda: tui.pane.answer[0] == "Tools/list_sources", "the answer")
     await tui.until(lambda: "2 of 5 documents" in tui.text() or "Roses" in tui.text(), "its text")
     await tui.press("y")
     assert '"count": 2' in tui.app.clipboard

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -15,12 +14,6 @@ from tui_driver import RunningTui, make_library, open_tui
 
 from localmcp.tui.session import SearchMemory
 from localmcp.tui.widgets import viewer_command
-
-
-@pytest.fixture
-async def tui(tmp_path: Path) -> AsyncIterator[RunningTui]:
-    async with open_tui(make_library(tmp_path)) as tui:
-        yield tui
 
 
 async def search(tui: RunningTui, text: str) -> list[str]:

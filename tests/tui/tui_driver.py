@@ -27,7 +27,9 @@ from textual.widgets import Input, TextArea
 
 from localmcp.config import Settings
 from localmcp.doctor.examination import Check
+from localmcp.tui.activity import ActivityPane
 from localmcp.tui.app import LocalMcpApp
+from localmcp.tui.tools import ToolsPane
 from localmcp.tui.widgets import Pane
 from localmcp.workspace import Workspace
 
@@ -253,8 +255,9 @@ async def open_tui(
         patches.enter_context(patch.object(Stylesheet, "_parse_rules", _parsed_once))
         patches.enter_context(patch("localmcp.doctor.examination.run_checks", examine))
         # Tests wait for what is looked at once in a while.
-        for module, seconds in {"session": 0.1, "activity": 0.3, "tools": 0.3}.items():
-            patches.enter_context(patch(f"localmcp.tui.{module}.LOOK_SECONDS", seconds))
+        patches.enter_context(patch("localmcp.tui.session.LOOK_SECONDS", 0.1))
+        for pane in (ActivityPane, ToolsPane):
+            patches.enter_context(patch.object(pane, "LOOKS_EVERY", 0.3))
         patches.enter_context(patch.object(Compositor, "render_update", lambda *words, **_: tui.draw_later(*words)))
         async with app.run_test(size=size):
             await tui.until(lambda: not app.session.model_loading or tui.error(), "the model")
