@@ -241,9 +241,23 @@ class ApiKeys:
                 revoked or has expired.
             FileUnavailable: the file cannot be read.
         """
-        info = self._look_up(key) if re.fullmatch(r"mcp_[A-Za-z0-9]{32}", key) else None
-        if info is None:
+        if not re.fullmatch(r"mcp_[A-Za-z0-9]{32}", key):
             raise AccessDenied("Invalid API key.")
+        digest = self._digest(key)
+        key_id, checked_hash = self._verified.get(digest, ("", ""))
+        rows = self._trusted_rows("id = ?", key_id) if key_id else []
+        info = next((info for info, key_hash in rows if key_hash == checked_hash), None)
+        if info is None:
+            rows = self._trusted_rows("prefix = ?", key[:PREFIX_LENGTH])
+            # The time it takes must not tell whether a key begins like one of ours.
+            matching = [row for row in rows or [(None, self._nobodys_hash)] if _matches(key, row[1])]
+            info, key_hash = matching[0] if matching else (None, "")
+            if info is None:
+                raise AccessDenied("Invalid API key.")
+            with self._lock:
+                if len(self._verified) >= 1000:
+                    del self._verified[next(iter(self._verified))]
+                self._verified[digest] = (info.id, key_hash)
         if info.status != "active":
             raise AccessDenied(f"The API key is {info.status}.", hint="Make another with: localmcp keys create")
         self._uses.add((info.id, utc_now()))
@@ -267,26 +281,6 @@ class ApiKeys:
 
     def _digest(self, key: str) -> bytes:
         return hashlib.sha256(self._salt + key.encode()).digest()
-
-    def _look_up(self, key: str) -> KeyInfo | None:
-        """Return the row of a key; bcrypt is asked, unless it was before and the row has the same hash."""
-        digest = self._digest(key)
-        key_id, checked_hash = self._verified.get(digest, ("", ""))
-        for info, key_hash in self._trusted_rows("id = ?", key_id) if key_id else ():
-            if key_hash == checked_hash:
-                return info
-        rows = self._trusted_rows("prefix = ?", key[:PREFIX_LENGTH])
-        if not rows:
-            # The time it takes must not tell whether a key begins like one of ours.
-            _matches(key, self._nobodys_hash)
-        for info, key_hash in rows:
-            if _matches(key, key_hash):
-                with self._lock:
-                    if len(self._verified) >= 1000:
-                        del self._verified[next(iter(self._verified))]
-                    self._verified[digest] = (info.id, key_hash)
-                return info
-        return None
 
     def _trusted_rows(self, where: str, value: str) -> list[tuple[KeyInfo, str]]:
         """Return rows, but none of a file from somebody else: whoever made it knows its keys."""

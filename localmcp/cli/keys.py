@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -30,30 +29,26 @@ def keys() -> None:
     """
 
 
-def _split(_ctx: click.Context, option: click.Parameter, values: Sequence[str]) -> tuple[str, ...] | None:
-    """Return names given with commas, or by repeating the option; None when there are none."""
-    names = tuple(name for value in values for part in value.split(",") if (name := part.strip()))
-    if values and not names:
-        raise click.BadParameter("name at least one, or leave it out for all.", param=option)
-    return names or None
+def _names(*options: str, says: str) -> Any:
+    def or_none(_ctx: click.Context, _option: click.Parameter, names: tuple[str, ...]) -> tuple[str, ...] | None:
+        return names or None
 
-
-def _names(*options: str, metavar: str = "NAME[,NAME]", says: str) -> Any:
-    return click.option(*options, multiple=True, callback=_split, metavar=metavar, help=says)
+    says = f"{says}; may be repeated."
+    return click.option(*options, multiple=True, metavar="NAME", callback=or_none, help=says)
 
 
 @keys.command("create")
 @click.option("--name", default="", help="What you will know it by.")
-@_names(
-    "--scope", "scopes", metavar="|".join(RIGHTS),
-    says="What it may do; each implies the ones before it.  [default: read]",
+@click.option(
+    "--scope", type=click.Choice(list(RIGHTS)), default="read", show_default=True,
+    help="What it may do; each implies the ones before it.",
 )  # fmt: skip
-@_names("-c", "--collection", "collections", says="Open only these collections.")
-@_names("--tools", says="Open only these tools.")
-@_names("--providers", says="Open only the tools of these providers, besides localmcp's own.")
+@_names("-c", "--collection", "collections", says="Open only this collection")
+@_names("--tools", says="Open only this tool")
+@_names("--providers", says="Open only the tools of this provider, besides localmcp's own")
 @click.option("--expires", metavar="WHEN", help=f"When it ends: {FORM}.")
 @pass_session
-def create(session: Session, expires: str | None, **opens: Any) -> None:
+def create(session: Session, scope: str, expires: str | None, **opens: Any) -> None:
     """Make a key and print it, once.
 
     \b
@@ -68,8 +63,8 @@ def create(session: Session, expires: str | None, **opens: Any) -> None:
         if name not in names:
             # It may be one that is connected later.
             session.warn(f"There is no provider '{name}' yet. {did_you_mean(name, names, choices(names))}")
-    opens["scopes"] = opens["scopes"] or ("read",)
-    made = workspace.api_keys.create(**opens, expires_at=parse_time("--expires", expires, ahead=True))
+    end = parse_time("--expires", expires, ahead=True)
+    made = workspace.api_keys.create(**opens, scopes=[scope], expires_at=end)
 
     def show(value: Json) -> None:
         render.echo(made.key)

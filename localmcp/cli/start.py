@@ -194,37 +194,25 @@ def serve(session: Session, profile: str | None, http: bool, **options: Any) -> 
     """
     if profile == "" or (http and profile is not None):
         raise click.UsageError("--profile takes a name, and cannot be used with --http, where the key decides.")
-    if http:
-        serve_http(session, **options)
-    for option, value in options.items():
-        if value not in (None, False):
+    if not http:
+        if option := next((name for name, value in options.items() if value), ""):
             raise click.UsageError(f"--{option.replace('_', '-')} goes with --http.")
-    from localmcp.server import program
+        from localmcp.server import program
 
-    if session.verbosity:
-        os.environ["LOCALMCP_LOG_LEVEL"] = session.log_level
-    elif session.quiet:
-        os.environ["LOCALMCP_LOG_LEVEL"] = "error"
-    program.main(session.database, profile)
-
-
-def serve_http(session: Session, port: int | None, host: str | None, allow_remote: bool) -> None:
-    """Serve over HTTP; the process ends in it.
-
-    Raises:
-        UsageError: an address that other machines can reach, without --allow-remote.
-        Unavailable: the address cannot be listened on.
-    """
+        if session.verbosity:
+            os.environ["LOCALMCP_LOG_LEVEL"] = session.log_level
+        elif session.quiet:
+            os.environ["LOCALMCP_LOG_LEVEL"] = "error"
+        program.main(session.database, profile)
     from localmcp.server.http.app import is_loopback, run, set_up_logging
     from localmcp.workspace import Workspace
 
-    settings = session.settings
-    address = host or ("0.0.0.0" if allow_remote else "127.0.0.1")
-    if not allow_remote and not is_loopback(address):
+    settings, port = session.settings, options["port"]
+    address = options["host"] or ("0.0.0.0" if options["allow_remote"] else "127.0.0.1")
+    if not options["allow_remote"] and not is_loopback(address):
         raise click.UsageError(f"--host {address} can be reached from other machines; add --allow-remote to mean it.")
     set_up_logging(session.log_level, quiet=session.quiet)
-    chosen = settings.http_port if port is None else port
-    run(address, chosen, settings, lambda: Workspace(settings))
+    run(address, settings.http_port if port is None else port, settings, lambda: Workspace(settings))
 
 
 # ---------------------------------------------------------------- tui

@@ -18,6 +18,7 @@ from localmcp.config import servers_file
 from localmcp.errors import AccessDenied, ConfigurationError, LocalMCPError, Unavailable
 from localmcp.files import read_json_object, write_atomically
 from localmcp.hub.entries import LoginNeeded, ServerEntry, SessionLost, prepare, short_digest
+from localmcp.own_tools import Problem
 from localmcp.schemas import Json, check_arguments, list_of, mapping_of, values_from_texts
 from localmcp.tools import Answer, ReportProgress, Tool, ToolMark, client_call
 from localmcp.visible_text import visible
@@ -25,7 +26,6 @@ from localmcp.visible_text import visible
 if TYPE_CHECKING:
     from localmcp.hub.client import Connection
     from localmcp.hub.servers import McpServers
-    from localmcp.own_tools.folder import Problem
 
 log = logging.getLogger(__name__)
 
@@ -486,8 +486,6 @@ class McpServer:
 
     def check(self) -> list[Problem]:
         """Return why it cannot be used (entry, variable, last start), or which definitions have changed."""
-        from localmcp.own_tools.folder import Problem
-
         if self.entry.is_off:
             return []
         try:

@@ -18,7 +18,7 @@ from pydantic import Field, model_validator
 
 from localmcp.errors import CallGivenUp, InvalidInput, Unavailable
 from localmcp.files import expand_home
-from localmcp.own_tools.folder import Problem
+from localmcp.own_tools import Problem
 from localmcp.own_tools.manifest import (
     Filled,
     Manifest,

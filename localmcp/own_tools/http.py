@@ -16,7 +16,7 @@ from pydantic import Field, model_validator
 
 from localmcp.errors import ConfigurationError, InvalidInput, Unavailable
 from localmcp.http import LOOPBACK, Request, Response, send
-from localmcp.own_tools.folder import Problem
+from localmcp.own_tools import Problem
 from localmcp.own_tools.manifest import (
     Filled,
     Manifest,

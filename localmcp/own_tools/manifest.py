@@ -15,7 +15,7 @@ from pydantic_core import PydanticCustomError
 
 from localmcp.errors import InvalidInput
 from localmcp.files import Signature
-from localmcp.own_tools.folder import Level, Place, Problem, line_of
+from localmcp.own_tools import Level, Place, Problem, line_of
 from localmcp.schemas import Json, check_arguments, did_you_mean, shorten_value, values_from_texts
 from localmcp.tools import Answer, Tool, ToolMark
 

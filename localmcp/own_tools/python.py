@@ -24,7 +24,7 @@ from pydantic import Field
 
 from localmcp.errors import InvalidInput, LocalMCPError
 from localmcp.files import Signature, expand_home, signature_at
-from localmcp.own_tools.folder import Problem
+from localmcp.own_tools import Problem
 from localmcp.own_tools.manifest import Surroundings, Table
 from localmcp.schemas import Json, compact_json
 from localmcp.tools import Answer, MethodTool, Tool, ToolMark

@@ -16,7 +16,7 @@ from pydantic import Field
 from localmcp.config import SUFFIX
 from localmcp.errors import AccessDenied, InvalidInput, LocalMCPError, Unavailable
 from localmcp.files import expand_home
-from localmcp.own_tools.folder import Problem
+from localmcp.own_tools import Problem
 from localmcp.own_tools.manifest import Filled, Manifest, Surroundings
 from localmcp.schemas import Json, compact_json
 from localmcp.storage.connections import harden, prepare, read_rows, reading_only

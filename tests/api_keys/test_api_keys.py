@@ -372,7 +372,7 @@ def cli(workspace: Workspace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
 
 
 def test_create_prints_the_key_alone_on_stdout(workspace: Workspace, cli: Any) -> None:
-    code, out, err = cli("keys", "create", "--name", "editor", "--expires", "90d", "-c", "garden,animals")
+    code, out, err = cli("keys", "create", "--name", "editor", "--expires", "90d", "-c", "garden", "-c", "animals")
     assert code == 0
     info = workspace.api_keys.verify(out.strip())
     assert (info.name, info.scopes, info.collections) == ("editor", ("read",), ("garden", "animals"))
@@ -411,7 +411,7 @@ def test_revoke_and_delete_take_the_key_itself_too(workspace: Workspace, cli: An
     ("arguments", "code", "said"),
     [
         (("create", "--tools", "serch"), 2, "Did you mean 'search'"),
-        (("create", "--tools", ","), 2, "name at least one"),
+        (("create", "-c", ""), 1, "collection"),
         (("revoke", "nobody"), 1, "No API key 'nobody'"),
     ],
 )
