@@ -17,8 +17,6 @@ Kind = Literal["prose", "code", "data"]
 TokenCounter = Callable[[str], int]
 """Counts the model's tokens in a text, special tokens left out and nothing truncated."""
 
-CHUNKER_VERSION = 4
-"""Counts up when the same text is cut differently."""
 PREFIX_BYTES = 192
 """Most UTF-8 bytes of title and headings in front of an embedded text. No WordPiece or byte-level tokenizer makes
 more tokens than bytes, so a window of 254 always keeps room for text; and no counter is needed to rebuild it."""

@@ -298,7 +298,7 @@ def page_encoding(name: str) -> str | None:
     return encoding if _WRITTEN.match(encoding) else None
 
 
-def declared_encoding(data: bytes) -> str | None:
-    """Return the encoding named in the first 4 kB; None for UTF-8, which is tried before."""
+def declared_encoding(data: bytes, charset: str = "") -> str | None:
+    """Return the encoding that was said to be that of a page, or is named in its first 4 kB; None for UTF-8."""
     match = re.search(rb"(?:charset|encoding)\s*=\s*[\"']?\s*([\w.-]+)", data[:4096], re.I)
-    return page_encoding(match[1].decode("ascii", "replace")) if match else None
+    return page_encoding(charset) or (page_encoding(match[1].decode("ascii", "replace")) if match else None)

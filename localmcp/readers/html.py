@@ -7,15 +7,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from localmcp.errors import UnreadableDocument
-from localmcp.readers.document import (
-    Document,
-    declared_encoding,
-    decode_text,
-    make_document,
-    one_line,
-    page_encoding,
-    set_fields,
-)
+from localmcp.readers.document import Document, declared_encoding, decode_text, make_document, one_line, set_fields
 from localmcp.readers.markdown import RAISED, code_fence, pipe_table
 from localmcp.readers.office import office_document
 from localmcp.readers.outline import scan_markdown
@@ -45,7 +37,7 @@ _LINE_BREAK = "\u2028"
 
 def read_html(data: bytes, name: str, charset: str | None = None) -> Document:
     """Return a page; `charset`: what was said about its encoding when it was sent."""
-    text, metadata = decode_text(data, page_encoding(charset or "") or declared_encoding(data))
+    text, metadata = decode_text(data, declared_encoding(data, charset or ""))
     tree = parse_html(text)
     title_node, author = (tree.css_first(query) for query in ("title", "meta[name=author]"))
     title = one_line(title_node.text()) if title_node else ""

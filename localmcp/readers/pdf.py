@@ -13,15 +13,7 @@ from unicodedata import normalize
 
 from localmcp.errors import ScannedDocument, UnreadableDocument
 from localmcp.malloc_trim import return_freed_memory
-from localmcp.readers.document import (
-    Document,
-    iso_date,
-    join_pages,
-    make_document,
-    one_line,
-    password_protected,
-    set_fields,
-)
+from localmcp.readers.document import Document, iso_date, join_pages, make_document, password_protected, set_fields
 from localmcp.readers.packages import suffix_of
 from localmcp.wording.spelling import model_vocabulary
 
@@ -47,7 +39,7 @@ def read_pdf(data: bytes, name: str) -> Document:
             bookmarks: list[tuple[int, tuple[str, ...]]] = []
             """The page, from 0, and the path of each one that is in order."""
             for bookmark in islice(pdf.get_toc(), 5000):
-                place, name_of_part = bookmark.get_dest(), one_line(_read(raw, raw.FPDFBookmark_GetTitle, bookmark))
+                place, name_of_part = bookmark.get_dest(), _read(raw, raw.FPDFBookmark_GetTitle, bookmark)[:200]
                 page = place.get_index() if place else None
                 if name_of_part and page is not None and (bookmarks[-1][0] if bookmarks else 0) <= page < len(pdf):
                     path = (*path[: bookmark.level], name_of_part)
@@ -208,7 +200,7 @@ def _read(raw: Any, read: Any, *place: Any) -> str:
     """Return the text that a function of PDFium writes as UTF-16, on one line."""
     buffer = ctypes.create_string_buffer(read(*place, None, 0))
     read(*place, ctypes.cast(buffer, ctypes.POINTER(ctypes.c_ushort)), len(buffer))
-    return " ".join(buffer.raw.decode("utf-16-le", errors="ignore").rstrip("\0").split())
+    return " ".join(buffer.raw.decode("utf-16-le", errors="ignore").replace("\0", "").split())
 
 
 # ---------------------------------------------------------------- scans and pictures

@@ -17,48 +17,10 @@ from pathlib import PurePosixPath, PureWindowsPath
 from typing import BinaryIO
 
 from localmcp.errors import LocalMCPError, ScannedDocument, UnreadableDocument
-from localmcp.readers.document import (
-    HEAD,
-    Document,
-    Reader,
-    decode_text,
-    looks_like_text,
-    make_document,
-    one_line,
-    title_among,
-)
-from localmcp.readers.html import read_epub, read_html
-from localmcp.readers.mail import (
-    looks_like_mail,
-    read_mail,
-    read_mailbox,
-    read_mhtml,
-    read_webarchive,
-)
-from localmcp.readers.markdown import (
-    HEADED,
-    markdown_head,
-    read_calendar,
-    read_conversations,
-    read_headed,
-    read_man_page,
-    read_markdown,
-    read_notebook,
-    read_subtitles,
-)
-from localmcp.readers.office import (
-    old_office_program,
-    read_docx,
-    read_odp,
-    read_odt,
-    read_old_office,
-    read_pptx,
-    read_rtf,
-    read_sheets,
-)
+from localmcp.readers import html, mail, markdown, office, pdf
+from localmcp.readers.document import HEAD, Document, Reader, decode_text, looks_like_text, make_document, title_among
 from localmcp.readers.outline import scan_underlined
 from localmcp.readers.packages import ARCHIVES, OLE_MAGIC, in_megabytes, most_unpacked, read_archive, suffix_of
-from localmcp.readers.pdf import PICTURES, installed_engine, read_pdf, read_picture, read_scan
 
 logger = logging.getLogger(__name__)
 
@@ -105,7 +67,7 @@ def choose_reader(head: bytes, name: str, *, archive: bool = False) -> Choice:
     is_export = re.fullmatch(r"conversations.{0,20}\.json", name, re.I)
     if is_export and head.lstrip()[:1] == b"[" and re.search(rb'"(?:mapping|chat_messages)"\s*:', head):
         return Choice(container="conversations")
-    like = looks_like_mail(head)
+    like = mail.looks_like_mail(head)
     if suffix == ".mbox" or (suffix in ("", ".mbx", ".mail") and like == "mailbox"):
         return Choice(container="mailbox")
     named = NAMES.get(name.lower()) or FORMATS.get(suffix)
@@ -151,9 +113,9 @@ def read_documents(
     choice = choice or choose_reader(head, name, archive=archive)
     read_attached = partial(read_bytes, recognize=recognize)
     if choice.container == "mailbox":
-        yield from read_mailbox(file, name, read_attached, max_bytes)
+        yield from mail.read_mailbox(file, name, read_attached, max_bytes)
     elif choice.container == "conversations":
-        yield from read_conversations(file, name)
+        yield from markdown.read_conversations(file, name)
     elif choice.container == "archive":
         yield from read_archive(file, name, partial(read_documents, recognize=recognize), max_bytes)
     else:
@@ -161,7 +123,7 @@ def read_documents(
         if len(data) > max_bytes:
             raise UnreadableDocument(f"{name} is larger than {in_megabytes(max_bytes)}.")
         if choice.container == "mail":
-            yield from read_mail(data, name, read_attached)
+            yield from mail.read_mail(data, name, read_attached)
         elif choice.read and not choice.why_not:
             yield _read(data, name, choice, max_bytes, recognize)
         else:
@@ -173,10 +135,9 @@ def read_documents(
 def read_text(text: str, title: str) -> Document:
     """Return a document from Markdown handed over by a tool call; an empty title is taken from the text."""
     text = text.removeprefix("\ufeff")
-    front, heading, _ = markdown_head(text)
+    front, heading, _ = markdown.markdown_head(text)
     title = title.strip() or heading
-    name = one_line(title) or "untitled"
-    return make_document(name, text, "markdown", "markdown", "text", title=title, metadata=front)
+    return make_document(title or "untitled", text, "markdown", "markdown", "text", title=title, metadata=front)
 
 
 def _read(data: bytes, name: str, choice: Choice, max_bytes: int, recognize: Container[str] | None) -> Document:
@@ -197,7 +158,7 @@ def _read(data: bytes, name: str, choice: Choice, max_bytes: int, recognize: Con
             digest = hashlib.sha256(data).hexdigest()[:16]
             if digest in recognize:
                 raise ScannedDocument("its text was recognized before") from None
-            return read_scan(data, name, digest)
+            return pdf.read_scan(data, name, digest)
     except LocalMCPError:
         raise
     except Exception as error:  # The parsers of other projects raise anything on a broken file.
@@ -211,20 +172,20 @@ def _read(data: bytes, name: str, choice: Choice, max_bytes: int, recognize: Con
 def _reader_of(head: bytes, named: Reader | None) -> Reader:
     """Return the reader for content that announces itself: a download without a suffix; a PDF under any."""
     if head.startswith(b"%PDF-"):
-        return read_pdf
+        return pdf.read_pdf
     if head.startswith(b"{\\rtf"):
-        return read_rtf
-    if named and (named is not read_old_office or head.startswith(OLE_MAGIC)):
+        return office.read_rtf
+    if named and (named is not office.read_old_office or head.startswith(OLE_MAGIC)):
         return named
     if interpreter := re.match(rb"#![ \t]*/\S*/(?:env[ \t]+(?:-S[ \t]+)?)?([a-zA-Z]+)", head):
         program = interpreter[1].decode()
         language = "shell" if program.endswith("sh") else program.replace("node", "javascript")
         return _reader_as("code", language=language)
     if re.search(rb"(?m)^\.(?:TH|Dt)[ \t]", head):
-        return read_man_page
+        return markdown.read_man_page
     if re.match(rb"(?:\xef\xbb\xbf)?\s*BEGIN:V(?:CALENDAR|CARD)\b", head, re.I):
-        return read_calendar
-    return read_html if re.match(rb"\s*<(!doctype\s+html|html)\b", head, re.I) else _read_plain
+        return markdown.read_calendar
+    return html.read_html if re.match(rb"\s*<(!doctype\s+html|html)\b", head, re.I) else _read_plain
 
 
 _NO_READER = {
@@ -246,12 +207,12 @@ _BINARY_STARTS = (b"PK\3\4", b"\x1f\x8b", b"Rar!", b"\x7fELF", b"MZ\x90", b"SQLi
 def _why_unreadable(head: bytes, suffix: str, named: Reader | None) -> str:
     """Return why a file is not worth reading, "" if it is."""
     text = looks_like_text(head)
-    if suffix in (".doc", ".ppt") and not text and not old_office_program():
+    if suffix in (".doc", ".ppt") and not text and not office.old_office_program():
         return f"old Office file; install LibreOffice, or save it as {suffix}x"
     # Programs write text, pages and rich text under the endings of others.
     if suffix in _NO_READER and (not text or suffix in (".svg", ".eps", ".ps")):
         return f"no reader for {suffix} ({_NO_READER[suffix]})"
-    is_picture = suffix in PICTURES and installed_engine()
+    is_picture = suffix in pdf.PICTURES and pdf.installed_engine()
     if is_picture or suffix in _BINARY or head.startswith(b"%PDF-"):
         return ""
     if text and not (head.startswith(_BINARY_STARTS) and b"\0" in head):
@@ -296,31 +257,31 @@ yaml .yaml .yml | zig .zig
 """
 _LANGUAGES = (entry.split() for entry in _LANGUAGE_SUFFIXES.replace("\n", "|").split("|") if entry.strip())
 _BINARY: dict[str, Reader] = {
-    ".pdf": read_pdf,
-    **dict.fromkeys((".docx", ".docm"), read_docx),
-    **dict.fromkeys((".pptx", ".pptm", ".ppsx"), read_pptx),
-    **dict.fromkeys((".xlsx", ".xlsm", ".xls", ".xlsb", ".ods"), read_sheets),
-    **dict.fromkeys((".doc", ".ppt"), read_old_office),
-    ".epub": read_epub,
-    ".odt": read_odt,
-    ".odp": read_odp,
-    ".webarchive": read_webarchive,
+    ".pdf": pdf.read_pdf,
+    **dict.fromkeys((".docx", ".docm"), office.read_docx),
+    **dict.fromkeys((".pptx", ".pptm", ".ppsx"), office.read_pptx),
+    **dict.fromkeys((".xlsx", ".xlsm", ".xls", ".xlsb", ".ods"), office.read_sheets),
+    **dict.fromkeys((".doc", ".ppt"), office.read_old_office),
+    ".epub": html.read_epub,
+    ".odt": office.read_odt,
+    ".odp": office.read_odp,
+    ".webarchive": mail.read_webarchive,
 }
 FORMATS: dict[str, Reader] = {
     **{suffix: _reader_of_code(language=language) for language, *suffixes in _LANGUAGES for suffix in suffixes},
-    **dict.fromkeys((".md", ".markdown", ".mdx", ".mdown", ".mkd", ".qmd", ".rmd"), read_markdown),
+    **dict.fromkeys((".md", ".markdown", ".mdx", ".mdown", ".mkd", ".qmd", ".rmd"), markdown.read_markdown),
     **dict.fromkeys((".txt", ".text", ".log"), _read_plain),
-    **dict.fromkeys((".srt", ".vtt"), read_subtitles),
-    **dict.fromkeys(HEADED, read_headed),
-    **dict.fromkeys((".mhtml", ".mht"), read_mhtml),
+    **dict.fromkeys((".srt", ".vtt"), markdown.read_subtitles),
+    **dict.fromkeys(markdown.HEADED, markdown.read_headed),
+    **dict.fromkeys((".mhtml", ".mht"), mail.read_mhtml),
     **dict.fromkeys((".rst", ".rest"), _reader_as("rst", within=5000)),
-    **dict.fromkeys((".html", ".htm", ".xhtml"), read_html),
+    **dict.fromkeys((".html", ".htm", ".xhtml"), html.read_html),
     **dict.fromkeys((".json", ".jsonc", ".json5", ".geojson"), _reader_as("json")),
     **dict.fromkeys((".jsonl", ".ndjson"), _reader_as("jsonl")),
     **dict.fromkeys((".csv", ".tsv"), _reader_as("csv")),
-    ".ipynb": read_notebook,
-    ".rtf": read_rtf,
-    **dict.fromkeys(PICTURES, read_picture),
+    ".ipynb": markdown.read_notebook,
+    ".rtf": office.read_rtf,
+    **dict.fromkeys(pdf.PICTURES, pdf.read_picture),
     **_BINARY,
 }
 """Lower-case suffix to reader; any other file that looks like text is read as plain text."""

@@ -85,7 +85,6 @@ def test_text_on_a_transparent_picture_is_read(engine):
 
 
 def test_damaged_pictures_say_so(monkeypatch):
-    monkeypatch.setattr("localmcp.readers.readers.installed_engine", lambda: "tesseract")
     monkeypatch.setattr(pdf, "installed_engine", lambda: "tesseract")
     with pytest.raises(UnreadableDocument, match="damaged"):
         read_bytes(b"\x89PNG\r\n\x1a\n\0\0", "a.png", recognize=())

@@ -536,7 +536,7 @@ def test_a_file_that_cannot_be_read_says_why(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_cheap_look_tells_what_is_not_worth_reading(
     monkeypatch: pytest.MonkeyPatch, name: str, data: bytes, reason: str | None
 ) -> None:
-    monkeypatch.setattr(readers, "installed_engine", lambda: "")
+    monkeypatch.setattr("localmcp.readers.pdf.installed_engine", lambda: "")
     assert choose_reader(data, name).why_skipped(len(data)) == reason
 
 
