@@ -347,7 +347,7 @@ def run_ingest(
         try:
             report = work(progress=show)
             if wait and report.waiting:
-                report.take_vectors(library.make_vectors(collection=collection, progress=show))
+                library.make_vectors(collection=collection, progress=show, report=report)
         except KeyboardInterrupt:
             if report is None:
                 session.if_stopped = "What was done is kept. Run the same command again to go on."

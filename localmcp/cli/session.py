@@ -271,8 +271,9 @@ def shown_progress(session: Session) -> Generator[Callable[[Progress], None] | N
                 bar.update(meaning, total=total, completed=progress.vectors_done, visible=True, description=line)
                 return
             files = f"{progress.done} of {counted(progress.total, 'file')}"
-            path = visible(short_path(progress.path))
-            line = " · ".join(filter(None, (files, counted(progress.chunks, "passage"), left, path)))
+            path, report = visible(short_path(progress.path)), progress.report
+            passages = counted(report.chunks_added + report.chunks_kept, "passage")
+            line = " · ".join(filter(None, (files, passages, left, path)))
             bar.update(words, total=max(progress.bytes_total, 1), completed=progress.bytes_done, description=line)
 
         yield show

@@ -207,13 +207,13 @@ class Library:
 
     def make_vectors(
         self, *, collection: str | None = None, behind: bool = False, progress: ProgressCallback | None = None,
-        pause: Callable[[], bool] = lambda: False,
+        pause: Callable[[], bool] = lambda: False, report: Report | None = None,
     ) -> Report:  # fmt: skip
         """Make the vectors that are missing in one collection, or in all that the caller sees, until `pause` is true.
 
-        `behind`: in small batches, and only while no other process makes vectors.
+        `behind`: in small batches, and only while no other process makes vectors; `report`: of the run that left them.
         """
-        run = Progress(progress)
+        run = Progress(progress, report or Report())
         self._make_vectors(run, self._collections(collection), behind=behind, pause=pause)
         return run.end()
 
@@ -225,7 +225,7 @@ class Library:
         if not (left := self._count_waiting(run, collections)):
             return
         run.leave_vectors(left)
-        report, made = run.report, 0
+        report, made, is_explained = run.report, 0, behind or bool(sources)
 
         def tell(passages: int) -> None:
             nonlocal made
@@ -241,13 +241,14 @@ class Library:
         except ModelUnavailable as error:
             log.info("no more vectors are made: %s", error)
             report.add_notice(f"{NO_MODEL}: {error}")
+            is_explained = True
         except FileUnavailable as error:
             if not made:
                 raise
             log.info("not all vectors were made, or the weights not measured: %s", error)
         report.vectors_added = max(made - report.chunks_added, 0)
         self._count_waiting(run, collections)
-        if report.waiting and not (behind or sources or report.notices):
+        if report.waiting and not is_explained:
             passages = f"{report.waiting} passages wait for their meaning to be read"
             report.add_notice(f"{passages} by the model of their collection, which is not the one that is set.")
 

@@ -86,13 +86,6 @@ class Report:
         if text not in self.notices:
             self.notices.append(text)
 
-    def take_vectors(self, made: Report) -> None:
-        """Take over what was done about the passages that waited."""
-        self.vectors_added = max(self.waiting - made.waiting - self.chunks_added, 0)
-        self.seconds, self.waiting = self.seconds + made.seconds, made.waiting
-        for notice in made.notices:
-            self.add_notice(notice)
-
 
 @dataclass(slots=True)
 class Progress:
@@ -112,11 +105,6 @@ class Progress:
     vectors_total: int = 0
     _start: float = field(default_factory=time.perf_counter)
     _phase_start: float = field(default_factory=time.perf_counter)
-
-    @property
-    def chunks(self) -> int:
-        """Passages that are found by their words so far."""
-        return self.report.chunks_added + self.report.chunks_kept
 
     @property
     def seconds_left(self) -> float | None:
@@ -141,7 +129,7 @@ class Progress:
 
     def end(self) -> Report:
         """Return the report, with the time it took."""
-        self.report.seconds = time.perf_counter() - self._start
+        self.report.seconds += time.perf_counter() - self._start
         return self.report
 
 

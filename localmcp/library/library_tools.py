@@ -315,8 +315,9 @@ class LibraryTools:
             report = run(progress=tell, wait=False)
             end = time.monotonic() + VECTOR_SECONDS
             if report.waiting:
-                make = partial(self._library.make_vectors, collection=collection, behind=True)
-                report.take_vectors(make(pause=lambda: time.monotonic() > end))
+                self._library.make_vectors(
+                    collection=collection, behind=True, pause=lambda: time.monotonic() > end, report=report
+                )
             if report.waiting and not report.notices:
                 found = f"{counted(report.waiting, 'passage')} found by words so far"
                 report.add_notice(f"{found}; their meaning is read in the background.")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import sys
 import threading
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
@@ -61,12 +62,7 @@ _importing = threading.Lock()
 
 
 def load_library() -> ModuleType:
-    """Return pymilvus, imported once.
-
-    Raises:
-        MissingExtra: it is not installed.
-    """
-    import sys
+    """Return pymilvus, imported once; MissingExtra if it is not installed."""
 
     def load_nothing(*_: Any, **__: Any) -> bool:
         return False
@@ -115,8 +111,7 @@ class Client:
     def call(self, method: str, *arguments: Any, **options: Any) -> Any:
         """Call a method of `pymilvus.MilvusClient`, bounded by the server's time-out.
 
-        Raises:
-            Unavailable, AccessDenied, NotFound, InvalidInput: what Milvus' error means.
+        Unavailable, AccessDenied, NotFound, InvalidInput, as Milvus' error means.
         """
         client = self._connected()
         return self.guard(lambda: getattr(client, method)(*arguments, timeout=self.timeout, **options))
@@ -166,8 +161,6 @@ class Client:
 
     def close(self) -> None:
         """End the connection, and with a Milvus Lite file its server, which holds the file's lock."""
-        import sys
-
         self._disconnect()
         manager: Any = sys.modules.get("milvus_lite.server_manager")
         if self.is_file and manager is not None:
@@ -189,7 +182,7 @@ def translate_error(error: Exception, server: str, timeout: float) -> LocalMCPEr
         if callable(grpc_code):
             status, details = str(getattr(grpc_code(), "name", "")), str(getattr(cause, "details", str)())
             break
-    code, message = _milvus_code(error), _milvus_message(error)
+    code, message = _code_and_message(error)
     if status in ("UNAUTHENTICATED", "PERMISSION_DENIED") or "auth check failure" in message:
         return AccessDenied(
             f"Milvus at {server} refused the credentials: {details or message}.",
@@ -225,20 +218,13 @@ def translate_error(error: Exception, server: str, timeout: float) -> LocalMCPEr
 
 def is_not_loaded(error: BaseException | None) -> bool:
     """Return whether the collection has to be loaded into memory first."""
-    if not isinstance(error, Exception):
-        return False
-    return _milvus_code(error) == _NOT_LOADED or "not loaded" in _milvus_message(error)
+    code, message = _code_and_message(error) if isinstance(error, Exception) else (0, "")
+    return code == _NOT_LOADED or "not loaded" in message
 
 
-def _milvus_code(error: Exception) -> int:
+def _code_and_message(error: Exception) -> tuple[int, str]:
+    """Return Milvus' code, and the first line of its message, without the server's stack trace."""
     code: Any = getattr(error, "code", 0)
-    return int(code) if isinstance(code, int) else 0
-
-
-def _milvus_message(error: Exception) -> str:
-    """Return the first line, without the server's stack trace."""
-    text = str(getattr(error, "message", "") or "")
-    if not text and not callable(getattr(error, "code", None)):
-        text = str(error)
+    text = str(getattr(error, "message", "") or ("" if callable(code) else error))
     first = next((line.strip() for line in text.splitlines() if line.strip()), "")
-    return first[:300].rstrip(".")
+    return code if isinstance(code, int) else 0, first[:300].rstrip(".")

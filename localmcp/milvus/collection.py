@@ -11,6 +11,7 @@ import json
 import os
 import re
 import time
+from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -66,8 +67,7 @@ class MilvusRow:
 def open_milvus(settings: Settings) -> Milvus | None:
     """Return the server that the settings name; None when they name none. Contacts nobody, and imports nothing heavy.
 
-    Raises:
-        ConfigurationError: the address cannot be one, or holds a password.
+    ConfigurationError for an address that cannot be one, or holds a password.
     """
     if not (address := settings.milvus_address.strip()):
         return None
@@ -94,11 +94,9 @@ class Milvus(Client):
         return sorted(self.call("list_collections"))
 
     def open(self, name: str) -> MilvusCollection:
-        """Return the collection of that name.
+        """Return the collection of that name; NotFound if there is none.
 
-        Raises:
-            NotFound: there is none.
-            ConfigurationError: it has no vectors of floats, or not the fields that the settings name.
+        ConfigurationError if it has no vectors of floats, or not the fields that the settings name.
         """
         if not NAME.fullmatch(name):
             raise NotFound("collection not found", hint=f"Names in Milvus have {ALLOWED}.")
@@ -209,10 +207,7 @@ class MilvusCollection:
         """Return id -> cosine of the passages nearest to each of the vectors (questions, dimension), best first.
 
         `condition`: what their metadata have to fulfil; `within`: Milvus' filter text that they have to pass.
-
-        Raises:
-            ModelMismatch: the vectors have another length than those of the collection.
-            NotFound: there is no such partition.
+        ModelMismatch for vectors of another length than those of the collection; NotFound without such a partition.
         """
         if vectors.shape[1] != self.dimension:
             raise ModelMismatch(
@@ -242,7 +237,7 @@ class MilvusCollection:
     def _require_partition(self, partition: str) -> None:
         if self.is_ours:
             # Values of a field.
-            if partition == DEFAULT_PARTITION or self.count(partition) > 0:
+            if partition == DEFAULT_PARTITION or self.count(is_one_of("partition", [partition])):
                 return
             first = next(self._pages(DEEPEST, ["partition"]), list[Json]())
             names = list(dict.fromkeys([DEFAULT_PARTITION, *(row["partition"] for row in first)]))
@@ -315,10 +310,13 @@ class MilvusCollection:
         for rows in self._pages(batch, ["*"]):
             yield [(row[self._key], self._row(row)) for row in rows]
 
-    def digests(self) -> Iterator[list[tuple[int, int]]]:
-        """Yield id and digest of each passage of one of our collections, in batches, by id."""
+    def digests(self) -> tuple[array[int], array[int]]:
+        """Return ids and digests of the passages of one of our collections, 16 bytes a passage, by id."""
+        ids, digests = array("q"), array("q")
         for rows in self._pages(DEEPEST, ["id", "digest"]):
-            yield [(row["id"], row["digest"]) for row in rows]
+            ids.extend(row["id"] for row in rows)
+            digests.extend(row["digest"] for row in rows)
+        return ids, digests
 
     def _pages(self, batch: int, fields: list[str]) -> Iterator[list[Json]]:
         pages = self._call("query_iterator", batch_size=batch, output_fields=fields, consistency_level="Strong")
@@ -328,22 +326,17 @@ class MilvusCollection:
         finally:
             pages.close()
 
-    def count(self, partition: str | None = None, which: str = "") -> int:
+    def count(self, which: str = "", **options: Any) -> int:
         """Return the number of passages, counted exactly, with everything that was ever acknowledged."""
         # Lite counts the whole collection when there is no filter text.
         everything = f'{self._key} >= ""' if self._key_is_text else f"{self._key} > -9223372036854775807"
-        options: Json = {"filter": which or everything}
-        if partition is not None and self.is_ours:
-            options = {"filter": is_one_of("partition", [partition])}
-        elif partition is not None:
-            options["partition_names"] = [partition]
-        rows = self._call("query", output_fields=["count(*)"], consistency_level="Strong", **options)
-        return int(rows[0]["count(*)"])
+        options |= {"filter": which or everything, "consistency_level": "Strong"}
+        return int(self._call("query", output_fields=["count(*)"], **options)[0]["count(*)"])
 
     def partitions(self) -> dict[str, int]:
         """Return partition -> passages; reads the partition of each passage where they are values of a field."""
         if not self.is_ours:
-            return {str(name): self.count(str(name)) for name in self._call("list_partitions")}
+            return {str(name): self.count(partition_names=[name]) for name in self._call("list_partitions")}
         counts = {DEFAULT_PARTITION: 0}
         for rows in self._pages(DEEPEST, ["partition"]):
             for row in rows:

@@ -102,11 +102,10 @@ class MilvusFile:
     def describe(self) -> dict[str, Any]:
         """Return counts and the name of the model, as for a mounted file.
 
-        Raises:
-            FileUnavailable: the server does not answer, or the collection is not one of localmcp.
+        FileUnavailable if the server does not answer, or the collection is not one of localmcp.
         """
         with self._collection() as collection:
-            sources = collection.count(which="position == 0")
+            sources = collection.count("position == 0")
             counts = {"sources": sources, "chunks": collection.count(), "quickstarts": 0, "rules": 0}
             return {**counts, "collections": [collection.name], "models": [collection.model], "title": ""}
 
@@ -117,11 +116,7 @@ class MilvusFile:
     # ------------------------------------------------------------ reading
 
     def index(self, wanted: Wanted | None = None) -> Index:
-        """Return an index of the documents that are wanted.
-
-        Raises:
-            FileUnavailable: the server does not answer.
-        """
+        """Return an index of the documents that are wanted; FileUnavailable if the server does not answer."""
         rows: list[MilvusRow] = []
         if wanted is not None:
             with self._collection() as collection:
@@ -133,9 +128,7 @@ class MilvusFile:
     def search(self, request: SearchRequest) -> SearchOutcome:
         """Return the best passages; each has the scores that it would have in a file, without the repair of spelling.
 
-        Raises:
-            NotFound: another collection is asked for.
-            FileUnavailable: the server does not answer.
+        NotFound if another collection is asked for, FileUnavailable if the server does not answer.
         """
         if request.collections and self._collection_name not in request.collections:
             raise NotFound(f"No collection '{request.collections[0]}'.")

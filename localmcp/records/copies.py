@@ -101,11 +101,8 @@ class MilvusCopies:
     def push(self, collection: str, name: str | None = None, progress: Progress | None = None) -> Json:
         """Copy a collection to Milvus (under `name`): what is missing or different there is sent, the rest deleted.
 
-        Raises:
-            NotFound: the caller sees no such collection.
-            InvalidInput: it has no vectors; the name is taken by another collection.
-            ConfigurationError: no Milvus is set.
-            Unavailable, AccessDenied: the server; what was copied is kept, and the next push goes on.
+        NotFound if the caller sees no such collection; InvalidInput if it has no vectors, or the name is taken;
+        ConfigurationError if no Milvus is set; Unavailable, AccessDenied: what was copied is kept, the next goes on.
         """
         self._server(collection)
         with self._database.read() as connection:
@@ -116,12 +113,7 @@ class MilvusCopies:
             sql = f"select chunks.id {_LIVE_CHUNKS} order by chunks.id"
             ids = fetch_column(connection, sql, {"collection": own.id, "model": own.model_id})
         target = self._target(name or own.name, about)
-        # 16 bytes a passage, of everything that is there.
-        columns = array("q"), array("q")
-        for pairs in target.digests():
-            for column, values in zip(columns, zip(*pairs, strict=True), strict=True):
-                column.extend(values)
-        their_ids, their_digests = (np.array(column, np.int64) for column in columns)
+        their_ids, their_digests = (np.array(column, np.int64) for column in target.digests())
         gone = np.setdiff1d(their_ids, np.array(ids, np.int64)).tolist()
         target.delete(gone)
         sent = len(gone)
@@ -186,11 +178,8 @@ class MilvusCopies:
         What is here already is compared, and put right where it differs (what it was goes into the trash); running it
         again completes what was stopped. Skipped is what is in the trash here, where it stays.
 
-        Raises:
-            NotFound: Milvus has no such collection.
-            InvalidInput: it was made by another program.
-            ModelMismatch: its vectors come from another model than those of the file's collection.
-            ConfigurationError, Unavailable, AccessDenied: as for `push`.
+        NotFound if Milvus has no such collection, InvalidInput if another program made it, ModelMismatch if its vectors
+        come from another model than those of the file's collection; the others as for `push`.
         """
         source = self._server(name).open(name)
         identity = mapping_of(source.about.get("identity"))

@@ -76,11 +76,7 @@ FIELDS = {
 
 
 def parse_record(raw: Any, place: str) -> GivenRecord:
-    """Return a record from JSON: {text, metadata?, partition_name?, id?}.
-
-    Raises:
-        InvalidInput: names the place and the field.
-    """
+    """Return a record from JSON: {text, metadata?, partition_name?, id?}; InvalidInput names the place and field."""
     if not isinstance(raw, dict):
         raise InvalidInput(f"{place}: must be an object with {', '.join(FIELDS)}")
     entries = cast(Json, raw)
@@ -153,10 +149,8 @@ class Records:
     def _insert(self, collection: str, records: Sequence[GivenRecord], split: bool) -> list[int]:
         """Store records, all or none; returns the ids of their chunks.
 
-        Raises:
-            InvalidInput: a text is empty, or too long for one vector while `split` is false; a name cannot be used.
-            ModelMismatch: the collection's vectors come from another model.
-            ModelUnavailable: there is no model to embed with.
+        InvalidInput if a text is empty, or too long for one vector without `split`, or a name cannot be used;
+        ModelMismatch if the collection's vectors come from another model; ModelUnavailable without a model.
         """
         embedder = self._model_for(collection)
         drafts = [_draft(record, embedder, split) for record in records]
@@ -462,11 +456,7 @@ def _find_record(connection: apsw.Connection, target: Collection, record: GivenR
 
 
 def _draft(record: GivenRecord, embedder: Embedder, split: bool) -> tuple[SourceDraft, dict[bytes, str]]:
-    """Return the source to be, not yet in a collection or partition, and digest -> text to embed.
-
-    Raises:
-        InvalidInput: the text is empty, or too long for one vector and not to be split.
-    """
+    """Return the source to be, in no collection yet, and digest -> text to embed; InvalidInput as for `_insert`."""
     window = Window(embedder.count_tokens, min(embedder.identity.max_tokens, LONGEST_RECORD))
     text = RecordText(clean_text(record.text, record.place), check_metadata(record.metadata, record.place))
     tokens = window.count_tokens(text.embedded)

@@ -46,8 +46,7 @@ def failed(error: LocalMCPError) -> Json:
 def find_on_server(milvus: Milvus | None, name: str) -> MilvusCollection | None:
     """Return the collection of that name on the server, if there is one and the scope may see it.
 
-    Raises:
-        Unavailable, AccessDenied: the server does not tell.
+    Unavailable or AccessDenied if the server does not tell.
     """
     allowed = current_scope().collections
     if milvus is None or (allowed is not None and name not in allowed):
@@ -150,9 +149,7 @@ class Retriever:
     ) -> tuple[Sequence[Match], Mapping[Any, Row] | Mapping[Any, MilvusRow]]:  # fmt: skip
         """Search a collection that only the server has; returns what answers, and id -> its text and metadata there.
 
-        Raises:
-            NotFound: it is not on the server either; names the nearest.
-            Unavailable: the server does not tell.
+        NotFound, with the nearest, if it is not on the server either; Unavailable if the server does not tell.
         """
         try:
             collection = find_on_server(self.milvus, name)
