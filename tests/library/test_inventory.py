@@ -32,14 +32,6 @@ def test_documents_come_in_pages_by_path_then_title(library: Library, inventory:
     assert rest[-1].state == "unverifiable"
 
 
-def test_the_state_of_a_document_is_that_of_its_file(library: Library, inventory: Inventory, folder: Path) -> None:
-    library.add_paths([folder])
-    write(folder / "bees.md", "# Bees\n\nA hive has one queen, and many workers.\n")
-    (folder / "garden" / "roses.md").unlink()
-    states = {item.title: item.state for item in inventory.documents("default")[0]}
-    assert states == {"Bees": "changed", "Roses": "missing", "soil": "fresh"}
-
-
 def test_a_document_is_found_by_title_or_a_part_of_its_path_where_the_scope_reaches(
     library: Library, inventory: Inventory, folder: Path
 ) -> None:
