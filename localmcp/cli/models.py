@@ -138,7 +138,7 @@ def reembed(session: Session, model: str | None, clean: bool) -> None:
     if clean:
         database = session.existing().database
         with database.read() as connection:
-            collections = vector_queue.collections_to_reembed(connection, None)
+            collections = vector_queue.filled_collections(connection)
         removed = {one.name: vector_queue.clean(database, one) for one in collections}
         session.answer({"removed": removed})
         session.note(f"{counted(sum(removed.values()), 'old vector')} deleted.")
@@ -160,7 +160,7 @@ def _read_all(session: Session, spec: str) -> None:
     with Workspace(replace(session.settings, model=spec)) as workspace:
         database = workspace.database
         with database.read() as connection:
-            collections = vector_queue.collections_to_reembed(connection, None)
+            collections = vector_queue.filled_collections(connection)
         database.ensure_writable()
         embedder = workspace.embedder.get()
         done: list[vector_queue.Reembedded] = []

@@ -17,9 +17,10 @@ import sys
 import time
 import uuid
 from array import array
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import starmap
 from typing import ClassVar, NamedTuple
 
@@ -28,7 +29,6 @@ import apsw
 from localmcp.index.collections import (
     Collection,
     calibrate,
-    choose_collections,
     ensure_model,
     find_model,
     spec_of,
@@ -143,10 +143,10 @@ _PASSAGE = f"""
 
 
 def next_passages(
-    connection: apsw.Connection, model_id: int, collection_ids: Sequence[int], limit: int,
+    connection: apsw.Connection, model_id: int, limit: int, collection_ids: Sequence[int],
     sources: Sequence[int] | None = None,
 ) -> list[Passage]:  # fmt: skip
-    """Return the newest passages that wait for this model; `sources` restricts them."""
+    """Return the newest passages of those collections that wait for this model; `sources` restricts them."""
     if sources == []:
         return []
     among = "chunk_id in (select id from chunks where source_id in (select value from carray(:sources)))"
@@ -165,9 +165,15 @@ def next_passages(
 
 
 _LACKING = f"""
-    where sources.collection_id = ? and trashed_at is null and groups.kind <> '{WORD_ONLY}'
+    {_PASSAGE} where sources.collection_id = ? and trashed_at is null and groups.kind <> '{WORD_ONLY}'
         and not exists (select 1 from vectors where vectors.id = (? << 40 | chunks.id))
 """
+
+
+def _lacking_passages(connection: apsw.Connection, model_id: int, limit: int, collection_id: int) -> list[Passage]:
+    """Return the first passages of a collection without a vector of this model, whether they wait for it or not."""
+    sql = f"{_LACKING} order by chunks.id limit ?"
+    return list(starmap(Passage, fetch_all(connection, sql, (collection_id, model_id, limit))))
 
 
 # ---------------------------------------------------------------- vectors
@@ -270,19 +276,6 @@ class Lease:
         with database.write() as connection:
             self.give_back(connection)
 
-    @contextmanager
-    def held(self, database: Database) -> Generator[None]:
-        """Wait until it is free, and hold it; inside, it has to be renewed."""
-        while True:
-            with database.write() as connection:
-                if self.take(connection):
-                    break
-            time.sleep(WAIT_SECONDS)
-        try:
-            yield
-        finally:
-            self.release(database)
-
 
 def is_alive(holder: str, beat_at: str, seconds: float = LEASE_SECONDS) -> bool:
     """Return whether a holder has renewed its lease in time, and its process is there, as far as one can see."""
@@ -311,12 +304,15 @@ def process_of(holder: str) -> int:
 # ---------------------------------------------------------------- working it off
 
 
+Next = Callable[[apsw.Connection, int, int], list[Passage]]
+"""Returns the passages to read next, given the id of the model, 0 for a new one, and how many at most."""
+
+
 def work_off(
-    database: Database, embedder: Embedder, collection_ids: Sequence[int], *, sources: Sequence[int] | None = None,
-    behind: bool = False, tell: Callable[[int], None] = lambda passages: None,
-    stop: Callable[[], bool] = lambda: False,
+    database: Database, embedder: Embedder, next_of: Next, *, behind: bool = False,
+    tell: Callable[[int], None] = lambda passages: None, stop: Callable[[], bool] = lambda: False,
 ) -> None:  # fmt: skip
-    """Make vectors, the newest passages first, until nothing waits that this model reads, or `stop` says so.
+    """Make vectors of what `next_of` gives until that is nothing, or `stop` says so.
 
     Somebody waits in front: it waits for another worker, and keeps the lease to the end. `behind` leaves the work to
     whoever has the lease, and gives it back after each batch. `tell` is called after each batch with the passages that
@@ -332,7 +328,7 @@ def work_off(
         while not stop():
             with database.read() as connection:
                 model_id = find_model(connection, embedder.identity) or 0
-                passages = next_passages(connection, model_id, collection_ids, size, sources)
+                passages = next_of(connection, model_id, size)
             if not passages:
                 return
             if not ours:
@@ -365,9 +361,6 @@ def work_off(
 
 REFRESH = "localmcp refresh"
 """The command that makes missing vectors."""
-BATCH = 192
-"""Passages of one transaction; a kill loses the embedding of so many."""
-
 Tell = Callable[[int, int], None]
 """Called with the passages that are done, of all that have to be."""
 
@@ -399,26 +392,22 @@ def reembed(
     with database.write() as connection:
         model_id = ensure_model(connection, embedder.identity)
         before = fetch_one(connection, sql, (collection.id,))
-        values = (collection.id, model_id)
-        total = fetch_one(connection, f"select count(*) from ({_PASSAGE} {_LACKING})", values)
+        total = fetch_one(connection, f"select count(*) from ({_LACKING})", (collection.id, model_id))
     calibrate(database, embedder)
     done = Reembedded(collection.name, embedder.identity.name, spec_of(*before) if before else None)
-    lease, passages, made = Lease(), list[Passage](), dict[int, Made]()
-    with lease.held(database):
-        while True:
-            tell(min(done.embedded, total), total)
-            with database.write() as connection:
-                model_id = ensure_model(connection, embedder.identity)
-                if passages:
-                    done.embedded += write_batch(connection, model_id, passages, made)
-                    lease.take(connection)
-                values = (collection.id, model_id, BATCH)
-                rows = fetch_all(connection, f"{_PASSAGE} {_LACKING} order by chunks.id limit ?", values)
-                if not rows:
-                    done.switched = _switch(connection, collection, model_id)
-                    return done
-            passages = list(starmap(Passage, rows))
-            made = make_vectors(database, embedder, passages)
+
+    def count(passages: int) -> None:
+        done.embedded += passages
+        tell(min(done.embedded, total), total)
+
+    lacking = partial(_lacking_passages, collection_id=collection.id)
+    while True:
+        work_off(database, embedder, lacking, tell=count)
+        with database.write() as connection:
+            model_id = ensure_model(connection, embedder.identity)
+            if not lacking(connection, model_id, 1):
+                done.switched = _switch(connection, collection, model_id)
+                return done
 
 
 def _switch(connection: apsw.Connection, collection: Collection, model_id: int) -> bool:
@@ -481,9 +470,7 @@ def forget_unused_models(connection: apsw.Connection) -> None:
     """)
 
 
-def collections_to_reembed(connection: apsw.Connection, name: str | None = None) -> list[Collection]:
-    """Return the collection of that name, or NotFound; for None the visible ones that have passages."""
-    if name:
-        return choose_collections(connection, [name])
+def filled_collections(connection: apsw.Connection) -> list[Collection]:
+    """Return the visible collections that have passages."""
     filled = set(fetch_column(connection, "select distinct collection_id from sources where chunk_count > 0"))
     return [collection for collection in visible_collections(connection) if collection.id in filled]

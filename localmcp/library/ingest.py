@@ -9,6 +9,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace as changed
+from functools import partial
 from typing import Any
 
 import apsw
@@ -27,7 +28,7 @@ from localmcp.index.sources import (
     restore_partition,
     restore_version,
 )
-from localmcp.index.vector_queue import Lease, waiting, work_off
+from localmcp.index.vector_queue import Lease, next_passages, waiting, work_off
 from localmcp.library import ledger, trash
 from localmcp.library.jobs import SCAN_SECONDS, SCANS, Progress, ProgressCallback, Report, begin_run, end_run
 from localmcp.library.ledger import Root, check_options, find_targets, keep_own_tags, owner_of
@@ -235,7 +236,8 @@ class Library:
         try:
             embedder = self._embedder.get()
             ids = [collection.id for collection in collections]
-            work_off(self.database, embedder, ids, sources=sources, behind=behind, tell=tell, stop=pause)
+            waiting_here = partial(next_passages, collection_ids=ids, sources=sources)
+            work_off(self.database, embedder, waiting_here, behind=behind, tell=tell, stop=pause)
             if made and self.settings.semantic_weight is None:
                 adapt_weights(self.database, embedder)
         except ModelUnavailable as error:

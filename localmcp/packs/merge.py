@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain, count
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ from localmcp.index.multilingual import keep_words, read_sentences, read_words
 from localmcp.index.passages import read_metadata, read_texts
 from localmcp.index.sources import put_source
 from localmcp.index.vector import Made
-from localmcp.index.vector_queue import waiting, work_off
+from localmcp.index.vector_queue import next_passages, waiting, work_off
 from localmcp.models import LazyEmbedder, is_unit_vector
 from localmcp.storage.adoption import KeptPowers, copy_rows
 from localmcp.storage.database import Database, fetch_all, fetch_column, fetch_one
@@ -222,7 +223,7 @@ class Merge:
             queued = waiting(connection, ids).passages
         try:
             if queued:
-                work_off(self._database, self._embedder.get(), ids)
+                work_off(self._database, self._embedder.get(), partial(next_passages, collection_ids=ids))
             adapt_weights(self._database, self._embedder.get())
         except LocalMCPError as error:
             _tell(report.notices, f"Without vectors for now: {error.message}")

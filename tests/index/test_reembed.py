@@ -148,7 +148,8 @@ def test_a_document_that_is_removed_and_restored_across_the_switch_keeps_its_pla
 def test_a_model_that_fails_leaves_the_old_vectors_answering_and_the_next_run_goes_on(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(vector_queue, "BATCH", 10)
+    for name in ("FIRST_BATCH", "LEAST_BATCH", "MOST_BATCH"):
+        monkeypatch.setattr(vector_queue, name, 10)
 
     class Failing(HashEmbedder):
         def embed_passages(self, texts: Any) -> Any:
@@ -208,7 +209,7 @@ class Slow(HashEmbedder):
         sys.stdin.readline()
         return super().embed_passages(texts)
 
-vector_queue.BATCH = 5
+vector_queue.FIRST_BATCH = vector_queue.LEAST_BATCH = vector_queue.MOST_BATCH = 5
 vector_queue.calibrate = lambda *_: None
 database = Database(sys.argv[1])
 with database.read() as connection:
