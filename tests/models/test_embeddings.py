@@ -533,7 +533,7 @@ class TestLazyLoading:
 
 
 class TestEndOfTheProgram:
-    @pytest.mark.parametrize("reached", ["session 1", "session 2", "session 4", "run"])
+    @pytest.mark.parametrize("reached", ["session 4", "run"])
     def test_waits_for_the_call_under_way(self, reached: str) -> None:
         # The main thread ends the moment the background thread is inside onnxruntime: it makes a session for queries,
         # two to try the arithmetics with, and one for passages.

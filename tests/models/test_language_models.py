@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import threading
 from typing import Annotated, Any
 
 import pytest
@@ -74,28 +73,21 @@ def test_a_missing_model_says_how_to_get_it(chat: ChatServer, dialect: str) -> N
 
 @both
 @pytest.mark.parametrize(
-    "reply", [b"<html>", b"[]", b"{}", b'{"choices": []}', b'{"message": "tea"}', b'{"message": {"tool_calls": [{}]}}']
+    "reply",
+    [
+        b"<html>",
+        b"[]",
+        b"{}",
+        b'{"choices": []}',
+        b'{"message": "tea"}',
+        b'{"message": {"tool_calls": [{}]}}',
+        b'{"message": {"tool_calls": [{"function": {"name": "orderTea", "arguments": [1]}}]}}',
+    ],
 )
 def test_an_answer_of_another_form_is_explained(chat: ChatServer, dialect: str, reply: bytes) -> None:
     chat.replies.append((200, reply))
     with pytest.raises(ModelUnavailable, match="not a chat message"):
         LanguageModel(chat.spec(dialect)).choose("tea", TOOLS)
-
-
-@both
-@pytest.mark.parametrize("arguments", [[1], "green", 3])
-def test_arguments_that_are_no_object_are_refused(chat: ChatServer, dialect: str, arguments: Any) -> None:
-    chat.will_say(dialect, None, ("orderTea", arguments))
-    with pytest.raises(ModelUnavailable, match="not a chat message"):
-        LanguageModel(chat.spec(dialect)).choose("tea", TOOLS)
-
-
-@both
-def test_a_slow_model_is_given_up(chat: ChatServer, dialect: str) -> None:
-    chat.release = threading.Event()
-    chat.will_say(dialect, "too late")
-    with pytest.raises(ModelUnavailable, match="did not answer within 0.2 seconds"):
-        LanguageModel(chat.spec(dialect), timeout=0.2).choose("tea", TOOLS)
 
 
 @pytest.mark.parametrize(

@@ -165,24 +165,19 @@ def test_of_equal_scores_more_parameters_then_the_shorter_title_then_the_name_de
     ]
 
 
-@pytest.mark.parametrize(
-    ("query", "best"),
-    [
-        ("descael the washing machnie", "washing-machine"),
-        ("machine washing descale", "washing-machine"),
-        ("How do I set up a guest network?", "network-guest"),
-        ("please show me how to bake sourdough", "bread-first-loaf"),
-        ("boiler errors", "boiler-errors"),
-        ("watering gardens", "garden-watering"),
-        ("night trains", "night-train"),
-        ("book nigth trian", "night-train"),
-    ],
-)
-def test_questions_typos_plurals_and_other_word_order_find_the_guide(
-    quickstarts: Quickstarts, query: str, best: str
-) -> None:
+def test_questions_typos_plurals_and_other_word_order_find_the_guide(quickstarts: Quickstarts) -> None:
     fill(quickstarts, *GUIDES, *FILLING)
-    assert names(quickstarts.search(displayName=query))[0] == best
+    expected = {
+        "descael the washing machnie": "washing-machine",
+        "machine washing descale": "washing-machine",
+        "How do I set up a guest network?": "network-guest",
+        "please show me how to bake sourdough": "bread-first-loaf",
+        "boiler errors": "boiler-errors",
+        "watering gardens": "garden-watering",
+        "night trains": "night-train",
+        "book nigth trian": "night-train",
+    }
+    assert {query: names(quickstarts.search(displayName=query))[0] for query in expected} == expected
 
 
 def test_a_question_that_only_the_whole_document_answers_is_a_fallback_match(quickstarts: Quickstarts) -> None:
@@ -203,16 +198,15 @@ def test_a_question_that_only_the_whole_document_answers_is_a_fallback_match(qui
 # ---------------------------------------------------------------- never guess
 
 
-@pytest.mark.parametrize(
-    "query",
-    ["zzxqwv", "blorptang frimbolt", "%", "_", "%%", "*", "'", "' OR 1=1 --", '" * NEAR', "NOT", "AND", "OR", "the"]
-    + ["chess openings for beginners", "train a puppy", "web form", "mortgage calculator names", "a", "?", "\\", "🍕"]
-    + ["medieval network", "bake a cake recipe today", "-- ;", "${x}", "__", "[]", "q", "12345"],
-)
 @pytest.mark.parametrize("parameter", ["name", "displayName", "description"])
-def test_what_nothing_answers_finds_nothing(quickstarts: Quickstarts, parameter: str, query: str) -> None:
+def test_what_nothing_answers_finds_nothing(quickstarts: Quickstarts, parameter: Any) -> None:
     fill(quickstarts, *GUIDES, *FILLING, row("notes", "Notifications from the platform"))
-    assert names(quickstarts.search(**{parameter: query})) == []
+    for query in (
+        *("zzxqwv", "blorptang frimbolt", "%", "_", "%%", "*", "'", "' OR 1=1 --", '" * NEAR', "NOT", "AND", "OR"),
+        *("the", "chess openings for beginners", "train a puppy", "web form", "mortgage calculator names", "a", "?"),
+        *("\\", "🍕", "medieval network", "bake a cake recipe today", "-- ;", "${x}", "__", "[]", "q", "12345"),
+    ):
+        assert names(quickstarts.search(**{parameter: query})) == [], query
 
 
 def test_metacharacters_are_literal(quickstarts: Quickstarts) -> None:
@@ -581,15 +575,6 @@ def test_what_is_exported_is_imported_again_without_a_difference(
 
 
 # ---------------------------------------------------------------- properties
-
-LETTERS = st.text("abcdefgh", min_size=4, max_size=11)
-TITLES = st.lists(LETTERS, min_size=1, max_size=6)
-
-
-def score(quickstarts: Quickstarts, query: str, title: str) -> int | None:
-    fill(quickstarts, row("any", title))
-    results = quickstarts.search(displayName=query)["results"]
-    return results[0]["score"] if results else None
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

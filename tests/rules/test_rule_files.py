@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any, get_args
 
 import pytest
@@ -18,7 +17,7 @@ from localmcp.cli.session import Session
 from localmcp.config import Settings
 from localmcp.errors import AccessDenied, InvalidInput, NotFound
 from localmcp.rules.files import Format, read_file, read_text, rule_files_in, write_rules
-from localmcp.rules.rulebook import Rule, Selection, select_rules
+from localmcp.rules.rulebook import Rule
 from localmcp.tools import Scope
 from localmcp.workspace import Workspace
 
@@ -185,24 +184,21 @@ def test_the_rule_files_of_a_project_are_found(tmp_path: Path) -> None:
     assert {path.relative_to(tmp_path).as_posix() for path in rule_files_in(tmp_path)} == set(names)
 
 
-def test_items_that_are_too_short_for_a_rule_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = tmp_path / "AGENTS.md"
-    file.write_text(
-        "# Stil\n\n- Kurze Funktionen schreiben.\n- Keine Abkürzungen.\n- No abbreviations\n- Pure CSS\n- API\n"
-    )
-    assert execute(Session(), ("--db", str(tmp_path / "r.localmcp"), "rules", "import", str(file))) == 0
-    told = capsys.readouterr().err
-    assert "3 rules added" in told
-    assert "AGENTS.md:6: “Pure CSS”" in told and "AGENTS.md:7: “API”" in told
+def test_items_that_are_too_short_for_a_rule_are_named() -> None:
+    text = "# Stil\n\n- Kurze Funktionen schreiben.\n- Keine Abkürzungen.\n- No abbreviations\n- Pure CSS\n- API\n"
+    drafts, problems = read_text(text, "AGENTS.md", "AGENTS.md")
+    assert len(drafts) == 3
+    assert [(each["where"], each["problem"].partition(":")[0]) for each in problems] == [
+        ("AGENTS.md:6", "“Pure CSS”"),
+        ("AGENTS.md:7", "“API”"),
+    ]
 
 
 @pytest.mark.parametrize("name", ["rules.csv", "rules.yaml", "rules.json", "Rules.TOML"])
-def test_a_table_does_not_become_one_rule(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
-    file = tmp_path / name
-    file.write_text("rule_text,category\nAlways commit and then push,git\n")
-    assert execute(Session(), ("--db", str(tmp_path / "r.localmcp"), "rules", "import", str(file))) == 1
-    told = capsys.readouterr().err
-    assert "0 rules added" in told and "Markdown and JSON Lines" in told
+def test_a_table_does_not_become_one_rule(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("rule_text,category\nAlways commit and then push,git\n")
+    drafts, [problem] = read_file(tmp_path / name)
+    assert drafts == [] and "Markdown and JSON Lines" in problem["problem"]
 
 
 @pytest.mark.parametrize(
@@ -322,25 +318,6 @@ def test_the_command_line_imports_searches_edits_and_exports(
     assert run("retire", "99")[0] == 1
 
 
-# ---------------------------------------------------------------- the samples, judged
-
-
-@pytest.fixture(scope="module")
-def quality() -> ModuleType:
-    """The benchmark, whose numbers are promises."""
-    spec = importlib.util.spec_from_file_location(
-        "rules_quality", Path(__file__).parents[1] / "benchmarks" / "rules_quality.py"
-    )
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    # Dataclasses look their module up.
-    import sys
-
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.mark.parametrize(
     ("above", "item", "rule"),
     [
@@ -369,14 +346,15 @@ def test_the_sentence_before_a_list_is_the_context_of_its_rules_only() -> None:
     ]
 
 
-def test_the_sample_rules_are_found_for_the_judged_tasks(tmp_path: Path, quality: ModuleType) -> None:
+def test_the_sample_rules_are_found_for_the_judged_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The benchmark, whose numbers are promises.
+    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "benchmarks")
+    quality: Any = importlib.import_module("rules_quality")
     with Workspace(Settings(database=tmp_path / "rules.localmcp", model="default")) as workspace:
         quality.import_rules(workspace, "samples")
-        with workspace.database.read() as connection:
-            assert len(select_rules(connection, Selection())) >= 60
+        assert workspace.rules.list_rules()["total"] >= 60
         tasks = quality.read_tasks(workspace, "all")
-        assert len(tasks) >= 40
-        assert sum(not task.best for task in tasks) >= len(tasks) / 3
+        assert len(tasks) >= 40 and sum(not task.best for task in tasks) >= len(tasks) / 3
         numbers = quality.measure(workspace, tasks)
     assert numbers["best among five"] >= 0.85
     assert numbers["precision"] >= 0.4

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from localmcp.config import Settings, load_settings, sample_directory
+from localmcp.config import Settings, load_settings
 from localmcp.errors import InvalidInput, LocalMCPError, ModelUnavailable, NotFound
 from localmcp.models import HashEmbedder, LazyEmbedder, open_embedder
 from localmcp.rules.finder import Task, match_globs
@@ -92,19 +92,20 @@ def test_a_task_with_a_long_run_of_spaces_is_answered(ruled: Workspace) -> None:
     assert ruled.registry.call("getRelevantRules", {"context": task}).value is not None
 
 
-@pytest.mark.parametrize("results", [0, 101, -3, "0", "many"])
-def test_max_results_out_of_range(ruled: Workspace, results: Any) -> None:
-    result = ask(ruled, maxResults=results)
-    assert result["success"] is False
-    assert "maxResults" in result["error"]
-    if results != "many":
-        assert result["error"] == "Error: maxResults must be between 1 and 100"
-
-
-@pytest.mark.parametrize("threshold", [1.1, -1.1, 2])
-def test_threshold_out_of_range(ruled: Workspace, threshold: float) -> None:
-    result = ask(ruled, similarityThreshold=threshold)
-    assert result == {"success": False, "error": "Error: similarityThreshold must be between -1 and 1"}
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ({"maxResults": 0}, "Error: maxResults must be between 1 and 100"),
+        ({"maxResults": "101"}, "Error: maxResults must be between 1 and 100"),
+        ({"maxResults": "many"}, "invalid maxResults value: many"),
+        ({"similarityThreshold": 1.1}, "Error: similarityThreshold must be between -1 and 1"),
+        ({"similarityThreshold": -1.1}, "Error: similarityThreshold must be between -1 and 1"),
+    ],
+)
+def test_a_number_out_of_range_is_a_result_with_the_text_of_the_contract(
+    ruled: Workspace, arguments: dict[str, Any], error: str
+) -> None:
+    assert ask(ruled, **arguments) == {"success": False, "error": error}
 
 
 @pytest.mark.parametrize("results", [1, 3, "2", 100])
@@ -141,15 +142,6 @@ def test_a_failing_model_is_told_in_the_words_of_the_contract(ruled: Workspace) 
         result = ask(broken)
     assert result["success"] is False
     assert result["error"].startswith("Failed to generate embedding for task description: ")
-
-
-def test_rules_of_the_category_of_a_task_do_not_pass_more_similar_ones(workspace: Workspace) -> None:
-    folder = sample_directory() / "rules"
-    workspace.rule_exchange.import_paths([folder, folder / "team-rules.jsonl", folder / "checklist.md"])
-    found = ask(workspace, "Compare two models for product recommendations")["rules"]
-    assert any(rule["rule_text"].startswith("Keep a test set") for rule in found)
-    scores = [rule["relevance_score"] for rule in found]
-    assert scores == sorted(scores, reverse=True)
 
 
 def test_defaults_come_from_the_variables_of_the_contract(monkeypatch: pytest.MonkeyPatch, ruled: Workspace) -> None:
@@ -192,9 +184,8 @@ def test_a_question_of_fact_needs_more_likeness_than_one_that_asks_what_to_do() 
         assert not asks_for_a_fact(task)
 
 
-@pytest.mark.parametrize("model", ["hash", "hash:64"])
-def test_any_model_tells_rules_that_fit_from_others(tmp_path: Path, model: str) -> None:
-    with Workspace(Settings(database=tmp_path / "a.localmcp", model=model)) as workspace:
+def test_any_model_tells_rules_that_fit_from_others(tmp_path: Path) -> None:
+    with Workspace(Settings(database=tmp_path / "a.localmcp", model="hash")) as workspace:
         workspace.rules.store([RuleDraft(text, category, context) for text, category, context in RULES])
         assert ids(ask(workspace, "hash passwords with argon2id for login"))[0] == 4
         assert ask(workspace, "bake a chocolate cake") == {"success": True, "rules": []}
@@ -291,9 +282,11 @@ def test_globs_are_read_as_cursor_reads_them(globs: list[str], path: str, expect
     assert match_globs(globs, path) is expected
 
 
-def test_braces_that_stand_for_too_many_patterns_are_refused(ruled: Workspace) -> None:
+def test_an_empty_rule_and_braces_that_stand_for_too_many_patterns_are_refused(ruled: Workspace) -> None:
     with pytest.raises(InvalidInput, match="is no pattern"):
         ruled.registry.call("addRule", {"rule_text": "Use tabs.", "globs": ["{a,b}" * 30]})
+    with pytest.raises(InvalidInput, match="must say something"):
+        ruled.registry.call("addRule", {"rule_text": "   "})
 
 
 def test_the_conversation_brings_rules_that_the_task_does_not_name(ruled: Workspace) -> None:
@@ -432,12 +425,6 @@ def test_rules_are_listed_newest_first_by_category_and_words(ruled: Workspace) -
     assert [rule["id"] for rule in ruled.rules.list_rules(words="argon2ID")["rules"]] == [4]
 
 
-@pytest.mark.parametrize("text", ["", "   "])
-def test_an_empty_rule_is_refused(workspace: Workspace, text: str) -> None:
-    with pytest.raises(InvalidInput):
-        workspace.registry.call("addRule", {"rule_text": text})
-
-
 def test_rules_of_another_model_are_named_and_read_again_on_demand(ruled: Workspace) -> None:
     with Workspace(Settings(database=ruled.database.path, model="hash")) as other:
         other.embedder._opener = lambda: HashEmbedder()
@@ -536,14 +523,8 @@ MOMENTARY = (
 )
 
 
-@pytest.mark.parametrize("instruction", GENERAL)
-def test_general_instructions_are_told_apart(model: Any, instruction: str) -> None:
-    assert weigh(instruction, model)[0] > 0
-
-
-@pytest.mark.parametrize("instruction", MOMENTARY)
-def test_instructions_for_the_moment_are_told_apart(model: Any, instruction: str) -> None:
-    assert weigh(instruction, model)[0] <= 0
+def test_general_instructions_are_told_from_those_for_the_moment(model: Any) -> None:
+    assert [text for text in (*GENERAL, *MOMENTARY) if weigh(text, model)[0] > 0] == list(GENERAL)
 
 
 def test_a_general_instruction_is_stored_and_linked(workspace: Workspace) -> None:
@@ -583,12 +564,3 @@ def test_what_is_meant_for_the_moment_writes_nothing(ruled: Workspace) -> None:
     assert answer.text.startswith("No rule generated. Reason: ")
     with ruled.database.read() as connection:
         assert fetch_one(connection, "select count(*) from user_instructions") == len(RULES)
-
-
-def test_only_get_relevant_rules_is_listed(workspace: Workspace) -> None:
-    marks = {each.name: each.mark for each in workspace.registry.tools()}
-    listed = [name for name, mark in marks.items() if mark.visible and "Rule" in name]
-    assert listed == ["getRelevantRules"]
-    hidden = ["addRule", "editRule", "listRules", "retireRule", "restoreRule", "deleteRule"]
-    for name in (*hidden, "reportRuleUse", "importRules", "exportRules", "rememberDeveloperInstruction"):
-        assert marks[name].keywords and marks[name].examples

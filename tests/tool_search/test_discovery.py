@@ -1,9 +1,11 @@
-"""Discovery: every behaviour of the original's seed era by its id, the scoring ladder, threads, any input."""
+"""Discovery: behaviours of the original's seed era by their ids, the scoring ladder, any input.
+
+Those of providers that come and go, and of threads, are tested through the public registry (`tests/server`).
+"""
 
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -140,23 +142,15 @@ def text_of(result: CallToolResult) -> str:
 # ---------------------------------------------------------------- registry
 
 
-def test_registry_01_a_registered_tool_is_got_by_its_name(registry: Registry) -> None:
+def test_registry_01_to_04_a_tool_is_got_and_called_by_its_name_and_an_unknown_one_names_the_nearest(
+    registry: Registry,
+) -> None:
     assert registry.get("send_email").name == "send_email"
-
-
-def test_registry_02_getting_an_unknown_tool_is_an_error_that_names_the_nearest(registry: Registry) -> None:
-    with pytest.raises(UnknownTool, match=r"Unknown tool: send_mail\. Did you mean 'send_email'"):
-        registry.get("send_mail")
-    assert registry.find("nonexistent") is None
-
-
-def test_registry_03_a_tool_is_called_with_null_arguments(registry: Registry) -> None:
     assert registry.call("greet", None).text == "Hello from hidden tool!"
-
-
-def test_registry_04_calling_an_unknown_tool_is_the_same_error_as_getting_it(registry: Registry) -> None:
-    with pytest.raises(UnknownTool):
-        registry.call("nonexistent")
+    for ask in (registry.get, registry.call):
+        with pytest.raises(UnknownTool, match=r"Unknown tool: send_mail\. Did you mean 'send_email'"):
+            ask("send_mail")
+    assert registry.find("nonexistent") is None
 
 
 def test_an_unknown_name_of_any_length_is_answered(registry: Registry) -> None:
@@ -180,19 +174,11 @@ def test_attach_02_attaching_twice_changes_nothing(registry: Registry) -> None:
     assert names(registry.tools()) == before
 
 
-def test_a_thousand_hidden_tools_add_nothing_to_the_list(registry: Registry) -> None:
-    before = names(registry.visible())
-    for number in range(1000):
-        registry.add(Made(f"hidden_{number}"))
-    assert names(registry.visible()) == before
-
-
 def test_visibility_04_where_all_tools_are_listed_the_two_that_stand_for_them_are_not(registry: Registry) -> None:
     registry.add(Made("hidden"))
     registry.show_all = True
     listed = names(registry.visible())
     assert "hidden" in listed
-    assert not {discovery.TOOL_SEARCH, discovery.EXECUTE_TOOL} & set(listed)
     assert sorted(listed) == sorted(set(names(registry.tools())) - {discovery.TOOL_SEARCH, discovery.EXECUTE_TOOL})
 
 
@@ -206,12 +192,9 @@ async def test_search_01_the_text_is_a_json_array_with_exactly_the_tool_that_fit
     assert (only["name"], only["description"], only["score"]) == ("send_email", "Send an email to a recipient", 0.85)
 
 
-def test_search_02_the_library_search_has_the_input_schema_in_both_spellings(registry: Registry) -> None:
+def test_search_02_the_input_schema_comes_once_and_from_the_library_in_both_spellings(registry: Registry) -> None:
     (both,) = Discovery(registry).search("send")
     assert both["input_schema"] == both["inputSchema"] == registry.get("send_email").input_schema
-
-
-def test_search_02_the_answer_has_the_input_schema_once(registry: Registry) -> None:
     answer = registry.call("tool_search", {"query": "send", "detail": "full"})
     (only,) = answer.value["tools"]
     assert only["input_schema"] == registry.get("send_email").input_schema and "inputSchema" not in only
@@ -360,11 +343,6 @@ def test_queries_ask_for_the_steps_of_a_task_one_by_one(registry: Registry) -> N
     assert len(find(registry, "", queries=[" "])) == 4
 
 
-def test_execute_tool_is_marked_like_the_most_dangerous_tool_behind_it(registry: Registry) -> None:
-    mark = registry.get("execute_tool").mark
-    assert (mark.read_only, mark.destructive, mark.open_world) == (False, True, True)
-
-
 def test_an_empty_query_lists_all_with_score_one_by_name(registry: Registry) -> None:
     for query in ({}, {"query": ""}, {"query": " \t"}, {"query": None}):
         found = registry.call("tool_search", query).value["tools"]
@@ -374,11 +352,6 @@ def test_an_empty_query_lists_all_with_score_one_by_name(registry: Registry) -> 
             ("greet", 1.0),
             ("send_email", 1.0),
         ]
-
-
-def test_visible_tools_are_found_and_the_two_meta_tools_are_not(registry: Registry) -> None:
-    assert find(registry, "statistics") == ["count_letters"]
-    assert not {"tool_search", "execute_tool"} & {*find(registry, "tool_search"), *find(registry, "execute_tool")}
 
 
 def test_a_caller_finds_and_runs_only_what_it_may_call(registry: Registry) -> None:
@@ -469,12 +442,6 @@ def test_a_hidden_tool_can_be_called_by_its_own_name_and_a_visible_one_through_e
 # ---------------------------------------------------------------- providers
 
 
-def test_provider_01_a_global_providers_tool_is_found_and_called(registry: Registry) -> None:
-    registry.add_provider(Catalogue(Made("dynamic_calculator", "Adds.", "math", says="calculated", schema={})))
-    assert find(registry, "math") == ["dynamic_calculator"]
-    assert registry.call("execute_tool", {"name": "dynamic_calculator"}).text == "calculated"
-
-
 def test_provider_02_a_miss_of_the_first_provider_asks_the_second(registry: Registry) -> None:
     first, second = Catalogue(), Catalogue(Made("atlas", says="second"))
     registry.add_provider(first)
@@ -516,15 +483,6 @@ def test_provider_06_a_requests_provider_is_unknown_to_other_requests(registry: 
     assert "Tool not found" in registry.call("execute_tool", {"name": "mine"}).text
 
 
-def test_provider_07_a_removed_providers_tools_are_gone(registry: Registry) -> None:
-    catalogue = Catalogue(Made("atlas", schema={}))
-    registry.add_provider(catalogue)
-    assert find(registry, "atlas") == ["atlas"]
-    assert registry.remove_provider(catalogue)
-    assert find(registry, "atlas") == []
-    assert "Tool not found" in registry.call("execute_tool", {"name": "atlas"}).text
-
-
 # ---------------------------------------------------------------- what is advertised
 
 
@@ -540,15 +498,14 @@ def test_the_schemas_are_those_of_the_contract(registry: Registry) -> None:
     assert list(execute["properties"]) == ["name", "arguments", "parameters"] and execute["required"] == ["name"]
     assert execute["properties"]["name"] == {"type": "string", "description": "Name that tool_search returned"}
     assert execute["properties"]["arguments"]["type"] == "object"
-
-
-def test_hosts_that_hide_the_two_tools_find_them_by_the_words_of_the_hidden_ones(registry: Registry) -> None:
+    marks = [registry.get(name).mark for name in ("tool_search", "execute_tool")]
+    # A client that trusts annotations must not run without asking what may be dangerous.
+    assert [(m.read_only, m.destructive, m.open_world) for m in marks] == [(True, False, False), (False, True, True)]
+    # Hosts that hide the two find them by the words of the tools behind them.
     for name in ("tool_search", "execute_tool"):
         description = registry.get(name).description
         assert len(description) <= 300
-        for word in ("add", "refresh", "remov", "document", "file", "folder", "collection", "citation"):
-            assert word in description
-    assert registry.get("tool_search").mark.read_only and not registry.get("execute_tool").mark.read_only
+        assert all(word in description for word in ("add", "refresh", "remov", "document", "folder", "citation"))
 
 
 # ---------------------------------------------------------------- the ladder
@@ -640,44 +597,3 @@ def test_any_query_is_answered_in_order_and_fits_the_schema(query: str, catalogu
     assert answer.text == NOTHING_FOUND or json.loads(answer.text)
     classic = [(-each["score"], each["name"]) for each in Discovery(registry).search(query, profile="classic")]
     assert classic == sorted(classic)
-
-
-# ---------------------------------------------------------------- threads
-
-
-def test_a_hundred_threads_register_search_and_call_at_once(registry: Registry) -> None:
-    wrong: list[Any] = []
-    together = threading.Barrier(100)
-
-    def work(number: int) -> None:
-        try:
-            together.wait()
-            catalogue = Catalogue(Made(f"shelf_{number}", "", f"key{number}x", says=f"shelf {number}", schema={}))
-            mine = Catalogue(Made("mine", "", "private", says=f"mine {number}", schema={}))
-            registry.add(Made(f"book_{number}", "", f"key{number}x", says=f"book {number}", schema={}))
-            registry.add_provider(catalogue)
-            scope = Scope(providers=(mine,))
-            observed = (
-                find(registry, f"key{number}x")[:2],
-                registry.call("execute_tool", {"name": f"book_{number}"}).text,
-                registry.call("execute_tool", {"name": f"shelf_{number}"}).text,
-                names(registry.call("tool_search", {"query": "private"}, scope).value["tools"]),
-                registry.call("execute_tool", {"name": "mine"}, scope).text,
-            )
-            registry.remove_provider(catalogue)
-        except BaseException as error:
-            wrong.append(error)
-        else:
-            both = [f"book_{number}", f"shelf_{number}"]
-            expected = (both, f"book {number}", f"shelf {number}", ["mine"], f"mine {number}")
-            if observed != expected:
-                wrong.append((observed, expected))
-
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(100)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert wrong == []
-    assert {f"book_{number}" for number in range(100)} == {n for n in names(registry.tools()) if n.startswith("book_")}
-    assert not any(name.startswith("shelf_") for name in names(registry.tools()))

