@@ -41,9 +41,7 @@ def entry(server: str, *options: str) -> dict[str, Any]:
 @pytest.fixture
 def registry(farm: Farm) -> Registry:
     farm.write(sdk=entry("sdk.py"))
-    registry, opened = farm.open()
-    assert opened.refresh(["sdk"]) == {"sdk": 4}
-    return registry
+    return farm.open()[0]
 
 
 @pytest.mark.parametrize("era", ERAS)
@@ -96,7 +94,7 @@ async def decline(context: ClientRequestContext, params: types.ElicitRequestPara
 async def paint(registry: Registry, era: Any, callback: Any) -> Any:
     async with Client(ToolServer(lambda: Wired(registry), Scope()), mode=era, elicitation_callback=callback) as client:
         try:
-            return await client.call_tool("questions__paint", {"thing": "fence"})
+            return await client.call_tool("notes__paint", {"thing": "fence"})
         except MCPError as error:
             return error
 
@@ -106,7 +104,7 @@ def questions(farm: Farm) -> Callable[..., Registry]:
     """Opens a server that asks, of the generation that `--new` chooses."""
 
     def open_server(*options: str, **more: Any) -> Registry:
-        farm.write(questions={**entry("questions.py", *options), **more})
+        farm.write(notes={**entry("notes.py", *options), **more})
         return farm.open()[0]
 
     return open_server
@@ -157,49 +155,43 @@ async def test_the_time_that_a_person_takes_does_not_count_against_the_server(
     assert "fence: green" in str((await paint(registry, "legacy", hesitate)).content)
 
 
-@pytest.mark.parametrize("era", ERAS)
-async def test_resources_and_prompts_of_a_connected_server_come_under_its_namespace(
-    farm: Farm, registry: Registry, tmp_path: Path, era: Any
-) -> None:
-    with localmcp.open(tmp_path / "own.db", model="hash") as opened:
-        workspace = opened.workspace
-        workspace.library.add_text("Flour and water.", "Bread")
-        workspace.registry.call("addRule", {"rule_text": "Weigh flour."})
-        async with Client(ToolServer(lambda: workspace, Scope()), mode=era) as client:
-            listed = await client.list_resources()
-            assert listed.next_cursor is None and listed.resources[0].name == "Bread"
-            (resource,) = [each for each in listed.resources if "server/sdk/" in str(each.uri)]
-            (content,) = (await client.read_resource(str(resource.uri))).contents
-            prompts = [each.name for each in (await client.list_prompts()).prompts]
-            prompt = await client.get_prompt("sdk__greet", {"name": "Ada"})
-        assert workspace.mcp_servers.servers["sdk"].condition == "running"
-    assert getattr(content, "text", "") == "water the plants" and str(content.uri) == str(resource.uri)
-    assert "sdk__greet" in prompts and "Say hello to Ada." in str(prompt.messages[0].content)
-
-
 @pytest.fixture(params=["old server", "new server"])
 def notes(request: pytest.FixtureRequest, farm: Farm, tmp_path: Path) -> Iterator[Workspace]:
     farm.write(notes=entry("notes.py", *(["--new"] if request.param == "new server" else [])))
     farm.open()[1].refresh(["notes"])
     with localmcp.open(tmp_path / "own.db", model="hash") as opened:
+        opened.workspace.library.add_text("Flour and water.", "Bread")
         yield opened.workspace
 
 
-NOTE_B = "localmcp://server/notes/note%3A%2F%2Fb"
+NOTE_A, NOTE_B = "localmcp://server/notes/note%3A%2F%2Fa", "localmcp://server/notes/note%3A%2F%2Fb"
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_templates_and_completion_of_a_connected_server_are_used_as_if_they_were_ours(
+async def test_offers_of_a_connected_server_come_under_its_namespace_and_are_used_as_if_they_were_ours(
     notes: Workspace, era: Any
 ) -> None:
     async with Client(ToolServer(lambda: notes, Scope()), mode=era) as client:
+        listed = await client.list_resources()
+        assert listed.next_cursor is None and [each.name for each in listed.resources] == ["Bread", "note://a"]
+        assert str(listed.resources[1].uri) == NOTE_A
+        (content,) = (await client.read_resource(NOTE_A)).contents
+        prompts = [each.name for each in (await client.list_prompts()).prompts]
+        prompt = await client.get_prompt(prompts[-1], {"who": "Ada"})
         templates = [each.uri_template for each in (await client.list_resource_templates()).resource_templates]
         (template,) = [each for each in templates if "server/notes" in each]
         read = await client.read_resource(template.replace("{name}", "a"))
         reference = types.ResourceTemplateReference(uri=template)
         proposed = (await client.complete(reference, {"name": "name", "value": ""})).completion
+    assert (getattr(content, "text", ""), str(content.uri)) == ("first", NOTE_A)
+    assert prompts[-1].startswith("notes__explain") and "explain note://a to Ada" in str(prompt.messages[0].content)
     assert getattr(read.contents[0], "text", "") == "first"
     assert (proposed.values, proposed.total, proposed.has_more) == (["a"], 900, True)
+    assert notes.mcp_servers.servers["notes"].condition == "running"
+    (offers,) = notes.registry.offers
+    with use_scope(Scope(tools=frozenset({"search"}))):
+        # Who is bound to some tools sees no resources of other servers.
+        assert offers.page("resources", 0) == ([], None) and offers.read(NOTE_A) is None
 
 
 @pytest.mark.parametrize("era", ERAS)
@@ -238,11 +230,3 @@ async def listen_to_lists(client: Client, note: Callable[[str], None], *, task_s
         task_status.started()
         async for event in events:
             note(names[type(event)])
-
-
-def test_who_is_bound_to_some_tools_sees_no_resources_of_other_servers(registry: Registry) -> None:
-    (offers,) = registry.offers
-    assert offers.page("resources", 0)[0] and offers.page("prompts", 0)[0]
-    with use_scope(Scope(tools=frozenset({"search"}))):
-        assert offers.page("resources", 0) == ([], None)
-        assert offers.read("localmcp://server/sdk/note%3A%2F%2Ftoday") is None

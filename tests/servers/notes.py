@@ -1,4 +1,7 @@
-"""An MCP server of notes: resources, a template, prompts, completion and changes; `--new`: of 2026-07-28."""
+"""An MCP server of notes: resources, a template, prompts, completion, changes, and a tool that asks the person.
+
+`--new`: of 2026-07-28. It is written without the SDK, whose server speaks both generations and takes a second to start.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,10 @@ CAPABILITIES = {
     "resources": {"listChanged": True},
     "completions": {},
 }
+SCHEMA = {"type": "object", "properties": {"thing": {"type": "string"}}, "required": ["thing"]}
 notes = {"note://a": "first"}
+offered: list[bool] = []
+"""Whether the client has offered to ask the person."""
 listening: dict[int | str, Json] = {}
 
 
@@ -39,18 +45,41 @@ def post(name: str, text: str) -> Json:
     return {"content": [link]}
 
 
+def paint(params: Json) -> Json:
+    """Ask the person for the color: by a request to the client, or by a result that the client answers."""
+    thing = params["arguments"]["thing"]
+    schema = {"type": "object", "properties": {"color": {"type": "string"}}, "required": ["color"]}
+    question = {"mode": "form", "message": f"Which color for the {thing}?", "requestedSchema": schema}
+    asked = {"method": "elicitation/create", "params": question}
+    response = (params.get("inputResponses") or {}).get("color")
+    if NEW and (response is None or params.get("requestState") != f"painting {thing}"):
+        state = {"inputRequests": {"color": asked}, "requestState": f"painting {thing}"}
+        return {"resultType": "input_required", **state}
+    if not NEW and not offered[-1]:
+        response = {"action": "accept", "content": {"color": "white"}}
+    elif not NEW:
+        say({"id": 1000, **asked})
+        while (message := json.loads(sys.stdin.readline())).get("id") != 1000:
+            pass
+        response = message["result"]
+    text = f"{thing}: {response['content']['color']}" if response["action"] == "accept" else response["action"]
+    return {"content": [{"type": "text", "text": text}]}
+
+
 def result(method: str, params: Json) -> Json:
     match method:
         case "initialize" if not NEW:
+            offered.append("elicitation" in params["capabilities"])
             info = {"name": "notes", "version": "1"}
             return {"protocolVersion": "2025-11-25", "capabilities": CAPABILITIES, "serverInfo": info}
         case "server/discover" if NEW:
             return {"supportedVersions": ["2026-07-28"], "capabilities": CAPABILITIES}
         case "tools/list":
             late = {"name": "research", "inputSchema": {"type": "object"}, "execution": {"taskSupport": "required"}}
-            return {"tools": [{"name": "post", "inputSchema": {"type": "object"}}, late]}
+            post_it = {"name": "post", "inputSchema": {"type": "object"}}
+            return {"tools": [post_it, late, {"name": "paint", "inputSchema": SCHEMA}]}
         case "tools/call":
-            return post(**params["arguments"])
+            return paint(params) if params["name"] == "paint" else post(**params["arguments"])
         case "resources/list":
             return {"resources": [{"uri": uri, "name": uri} for uri in notes]}
         case "resources/templates/list":
@@ -59,6 +88,9 @@ def result(method: str, params: Json) -> Json:
             return {"contents": [{"uri": params["uri"], "text": notes[params["uri"]]}]}
         case "prompts/list":
             return {"prompts": [{"name": f"explain {uri}"} for uri in notes]}
+        case "prompts/get":
+            words = f"{params['name']} to {params['arguments']['who']}"
+            return {"messages": [{"role": "user", "content": {"type": "text", "text": words}}]}
         case "completion/complete":
             names = [uri.removeprefix("note://") for uri in notes]
             begun = params["argument"]["value"]

@@ -37,18 +37,6 @@ async def grow(ctx: Context) -> str:
     return "done"
 
 
-@server.resource("note://today", mime_type="text/plain")
-def today() -> str:
-    """What is to be done."""
-    return "water the plants"
-
-
-@server.prompt()
-def greet(name: str) -> str:
-    """A greeting."""
-    return f"Say hello to {name}."
-
-
 @server.tool()
 async def count(steps: int, ctx: Context) -> str:
     """Count slowly, and say how far it is."""
