@@ -93,30 +93,34 @@ SCHEMAS = {"json_schema_2020_12_tool": DIALECT, "test_custom_headers": HEADERS}
 
 
 class Fixture(Tool):
-    """A tool with a fixed answer."""
+    """A tool of the suite, with what makes its answer."""
 
-    def __init__(self, name: str, before: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, name: str, answer: Callable[[str], Answer]) -> None:
         self.mark = ToolMark(name=name, title=name)
-        self.before = before
         self.description = "A fixture of the conformance suite."
+        self._answer = answer
 
     @property
     def input_schema(self) -> Json:
         return SCHEMAS.get(self.name, EMPTY)
 
     def call(self, arguments: Json) -> Answer:
-        self.before()
-        return Answer({}, "", is_error=self.name == "test_error_handling", content=ANSWERS[self.name])
+        return self._answer(self.name)
 
 
-class ProgressFixture(Fixture):
-    """A tool that tells how far it is."""
+def fixed(name: str) -> Answer:
+    return Answer({}, "", is_error=name == "test_error_handling", content=ANSWERS[name])
 
-    def call(self, arguments: Json) -> Answer:
-        for done in (0, 50, 100):
-            client_call().progress(done, 100, f"step {done}")
-            time.sleep(0.2)
-        return Answer({}, "", content=(text("done"),))
+
+def tell_progress(_name: str) -> Answer:
+    for done in (0, 50, 100):
+        client_call().progress(done, 100, f"step {done}")
+        time.sleep(0.2)
+    return Answer({}, "", content=(text("done"),))
+
+
+def demand(_name: str) -> Answer:
+    raise MissingCapability("this needs the client's model", capability="sampling")
 
 
 def form(message: str, **properties: Json) -> Json:
@@ -176,23 +180,14 @@ def ask_person(questions: list[Json], key: str = "question") -> list[Json] | Jso
     return {"resultType": "input_required", "inputRequests": {key: request}, "requestState": following}
 
 
-class AskingFixture(Fixture):
-    """A tool that asks the person."""
-
-    def call(self, arguments: Json) -> Answer:
-        key = "user_name" if self.name == "test_input_required_result_elicitation" else "question"
-        answers = ask_person(QUESTIONS[self.name], key)
-        if isinstance(answers, dict):
-            return Answer({}, "", unfinished=answers)
-        words = [f"action={answer['action']}, content={json.dumps(answer.get('content'))}" for answer in answers]
-        return Answer({}, "", content=(text(f"state-ok. Elicitation completed: {'; '.join(words)}"),))
-
-
-class DemandingFixture(Fixture):
-    """A tool that needs what no client of localmcp is asked for."""
-
-    def call(self, arguments: Json) -> Answer:
-        raise MissingCapability("this needs the client's model", capability="sampling")
+def ask(name: str) -> Answer:
+    answers = ask_person(
+        QUESTIONS[name], "user_name" if name == "test_input_required_result_elicitation" else "question"
+    )
+    if isinstance(answers, dict):
+        return Answer({}, "", unfinished=answers)
+    words = [f"action={answer['action']}, content={json.dumps(answer.get('content'))}" for answer in answers]
+    return Answer({}, "", content=(text(f"state-ok. Elicitation completed: {'; '.join(words)}"),))
 
 
 class Fixtures:
@@ -275,23 +270,20 @@ class WithKey:
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         workspace = open_workspace(Path(folder) / "conformance.localmcp", model="hash")
-        for name in ANSWERS:
-            workspace.registry.add(Fixture(name))
-        for name in QUESTIONS:
-            workspace.registry.add(AskingFixture(name))
-        workspace.registry.add(DemandingFixture("test_missing_capability"))
-        workspace.registry.add(ProgressFixture("test_tool_with_progress"))
+        more = {"test_missing_capability": demand, "test_tool_with_progress": tell_progress}
+        for name, answer in {**dict.fromkeys(ANSWERS, fixed), **dict.fromkeys(QUESTIONS, ask), **more}.items():
+            workspace.registry.add(Fixture(name, answer))
         workspace.registry.offers.append(Fixtures())
         workspace.knowledge.get_stats()
         once = OpenOnce(lambda: workspace)
         door = HttpApp(once, workspace.settings, "127.0.0.1")
 
-        def change_tools() -> None:
-            workspace.registry.add(Fixture("test_simple_text"))
-            door.server.publish_change("tools")
+        def change(name: str) -> Answer:
+            door.server.publish_change("tools" if name == "test_trigger_tool_change" else "prompts")
+            return fixed(name)
 
-        workspace.registry.add(Fixture("test_trigger_tool_change", change_tools))
-        workspace.registry.add(Fixture("test_trigger_prompt_change", lambda: door.server.publish_change("prompts")))
+        for name in ("test_trigger_tool_change", "test_trigger_prompt_change"):
+            workspace.registry.add(Fixture(name, change))
         sock = listen("127.0.0.1", 0)
         server = HttpServer(door)
         server.config.app = WithKey(door, workspace.api_keys.create(name="conformance").key)

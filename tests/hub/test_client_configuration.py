@@ -24,7 +24,7 @@ from localmcp.hub.client_configuration import (
     read_document,
     servers_in,
 )
-from localmcp.hub.entries import read_entries, take_over
+from localmcp.hub.entries import take_over
 
 
 @pytest.fixture
@@ -176,37 +176,16 @@ def test_localmcp_knows_itself(entry: dict[str, Any], expected: bool) -> None:
 
 def test_a_plan_never_overwrites_unless_it_is_told_to(home: Path) -> None:
     theirs: Any = {"same": TIME, "other": TIME, "new": TIME, "odd": {"args": []}, "me": {"command": "localmcp"}}
-    write(servers_file(), {"mcpServers": {"same": TIME, "other": {"command": "mine"}}})
+    write(servers_file(), {"mcpServers": {"same": TIME, "other": {"command": "mine"}}, "note": "keep me"})
     plan = {step["name"]: step["action"] for step in take_over({home: theirs}, dry_run=True)["servers"]}
     assert plan == {"me": "skipped", "new": "added", "odd": "skipped", "other": "kept", "same": "unchanged"}
     replaced = take_over({home: theirs}, ["other"], replace=True)["servers"]
     assert [(step["name"], step["action"]) for step in replaced] == [("other", "replaced")]
+    kept = json.loads(servers_file().read_text(encoding="utf-8"))
+    assert kept == {"mcpServers": {"same": TIME, "other": TIME}, "note": "keep me"}
+    assert os.name != "posix" or stat.S_IMODE(servers_file().stat().st_mode) == 0o600
     with pytest.raises(InvalidInput, match="No server there is called 'othr'"):
         take_over({home: theirs}, ["othr"])
-
-
-def test_one_command_imports_the_servers_of_a_client_and_keeps_what_is_there(
-    home: Path, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    on("linux", monkeypatch)
-    write(servers_file(), {"mcpServers": {"mine": TIME}, "note": "keep me"})
-    theirs = {"mcpServers": {"time": TIME, "us": {"command": "localmcp"}, "gh": {**TIME, "env": {"T": "${GH}"}}}}
-    source = write(home / ".config/Claude/claude_desktop_config.json", theirs)
-    before = source.read_bytes()
-    code, told = run("import", "claude-desktop", "--dry-run")
-    assert (code, told["dryRun"], told["changed"], len(read_entries())) == (0, True, 2, 1)
-    code, told = run("import", "claude-desktop")
-    assert code == 0
-    assert [(each["name"], each["action"]) for each in told["servers"]] == [
-        ("gh", "added"),
-        ("time", "added"),
-        ("us", "skipped"),
-    ]
-    assert [each.name for each in read_entries()] == ["gh", "mine", "time"]
-    assert json.loads(servers_file().read_text(encoding="utf-8"))["note"] == "keep me"
-    assert os.name != "posix" or stat.S_IMODE(servers_file().stat().st_mode) == 0o600
-    assert run("import", str(source))[1]["changed"] == 0
-    assert source.read_bytes() == before
 
 
 # ---------------------------------------------------------------- the other commands

@@ -462,15 +462,6 @@ def test_management_needs_an_admin_key(door: OpenDoor) -> None:
         assert door.send(method, f"/api/mcp/{path}", body, key=key).status == 403
 
 
-def test_an_admin_key_of_one_collection_gives_away_no_other(door: OpenDoor) -> None:
-    key = door.make_key("admin", collections=["default"])
-    assert door.send("POST", "/api/mcp/keys/generate", {"ragId": "private"}, key=key).status == 404
-    assert door.send("GET", "/api/mcp/keys/list?ragId=private", key=key).status == 404
-    assert door.send("GET", "/api/mcp/logs?ragId=private", key=key).status == 404
-    everything = door.workspace.api_keys.create(name="everything").info
-    assert door.send("POST", "/api/mcp/keys/revoke", {"keyId": everything.id}, key=key).status == 404
-
-
 def test_calls_over_http_are_logged_with_where_they_came_from(door: OpenDoor) -> None:
     key = door.make_key(collections=["default"])
     door.call("search", {"query": "queen of the log"}, key=key, headers={"User-Agent": "a test"})

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -54,19 +53,6 @@ class Calculator:
         if name != self.tool:
             raise ToolNotFound(name)
         return self.answer
-
-
-class Broken:
-    """A provider of which nothing works."""
-
-    def list_tools(self) -> list[ToolMetadata]:
-        raise RuntimeError("cannot list")
-
-    def get_tool(self, name: str) -> None:
-        raise RuntimeError("cannot define")
-
-    def call_tool(self, name: str, arguments: dict[str, Any]) -> Any:
-        raise RuntimeError("cannot call")
 
 
 @pytest.fixture
@@ -191,22 +177,6 @@ def test_a_global_provider_is_searched_and_called_until_it_is_removed(registry: 
     assert registry.search("math") == []
 
 
-def test_registered_tools_come_first_then_providers_in_order(registry: ToolRegistry) -> None:
-    registry.add_provider(Calculator("shared", "first"))
-    registry.add_provider(Calculator("shared", "second"))
-    registry.add_provider(Calculator("send_email", "never"))
-    assert registry.call_tool("shared").text == "first"
-    assert registry.call_tool("send_email", {"to": "a"}).text == "Email sent to a: Hello"
-    assert sorted(each.name for each in registry.list_tools()) == ["fail", "send_email", "shared"]
-
-
-def test_another_error_of_a_provider_ends_the_call(registry: ToolRegistry) -> None:
-    registry.add_provider(Broken())
-    registry.add_provider(Calculator("two"))
-    with pytest.raises(RuntimeError, match="cannot define"):
-        registry.call_tool("two")
-
-
 def test_what_is_no_provider_is_refused(registry: ToolRegistry) -> None:
     for wrong in (object(), registry):
         with pytest.raises(InvalidInput):
@@ -229,24 +199,6 @@ def test_request_providers_exist_inside_the_block_and_nested_ones_add_up(registr
         registry.call_tool("outer")
 
 
-def test_requests_in_parallel_do_not_see_each_others_tools(registry: ToolRegistry) -> None:
-    seen: dict[int, Any] = {}
-    barrier = threading.Barrier(20)
-
-    def request(number: int) -> None:
-        with with_request_providers(Calculator(f"mine_{number}", str(number))):
-            barrier.wait()
-            names = [each.name for each in registry.list_tools() if each.name.startswith("mine")]
-            seen[number] = (names, registry.call_tool(f"mine_{number}").text)
-
-    threads = [threading.Thread(target=request, args=(number,)) for number in range(20)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert seen == {number: ([f"mine_{number}"], str(number)) for number in range(20)}
-
-
 def test_a_registry_is_a_provider_of_another_and_even_of_itself_in_a_request(registry: ToolRegistry) -> None:
     other = ToolRegistry()
     other.register_tool(ToolDefinition("theirs"), lambda: "from the other")
@@ -258,39 +210,6 @@ def test_a_registry_is_a_provider_of_another_and_even_of_itself_in_a_request(reg
     assert registry.call_tool("dynamic_calculator").text == "calculated"
     with pytest.raises(ToolNotFound):
         registry.call_tool("nobodys")
-
-
-def test_many_threads_registering_searching_and_calling_lose_nothing() -> None:
-    registry = ToolRegistry()
-    failures: list[BaseException | str] = []
-    barrier = threading.Barrier(12)
-
-    def work(number: int) -> None:
-        try:
-            barrier.wait()
-            for turn in range(2):
-                name = f"tool_{number}_{turn}"
-                registry.register_tool(ToolDefinition(name), lambda name=name: name, f"key{number}x{turn}y")
-                if registry.call_tool(name).text != name:
-                    failures.append(f"{name} answers wrongly")
-                if registry.search(f"key{number}x{turn}y", 1)[0]["name"] != name:
-                    failures.append(f"{name} is not found")
-            provider = Calculator(f"provided_{number}")
-            registry.add_provider(provider)
-            if registry.call_tool(f"provided_{number}").text != "calculated":
-                failures.append(f"provided_{number} answers wrongly")
-            if not registry.remove_provider(provider):
-                failures.append(f"provided_{number} was lost")
-        except BaseException as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(12)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failures == []
-    assert {each.name for each in registry.list_tools()} == {f"tool_{n}_{t}" for n in range(12) for t in range(2)}
 
 
 # ---------------------------------------------------------------- attached to a server
