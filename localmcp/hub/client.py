@@ -213,12 +213,7 @@ class Connection:
         # Streams and cancel scopes must be left by the task that entered them, so one task holds them all its life.
         self._life = asyncio.create_task(self._live(launch), name=f"mcp-server {self.entry.name}")
         try:
-            async with asyncio.timeout(self.entry.startTimeout):
-                await asyncio.shield(self._opened)
-        except TimeoutError:
-            await self.close()
-            problem = f"did not answer within {self.entry.startTimeout:g} seconds of its start"
-            raise await self._unavailable(problem) from None
+            await asyncio.shield(self._opened)
         except BaseException:
             await self.close()
             raise
@@ -238,13 +233,14 @@ class Connection:
         try:
             with self._life_scope:
                 async with AsyncExitStack() as stack:
-                    await self._enter(stack, launch)
+                    async with asyncio.timeout(launch.startTimeout):
+                        await self._enter(stack, launch)
                     self._opened.set_result(None)
                     await self._leave.wait()
         except Exception as error:
             log.info("the connection to the MCP server '%s' ended: %s", self.entry.name, error)
             if not self._opened.done():
-                self._opened.set_exception(await self._explain("the handshake", error))
+                self._opened.set_exception(await self._explain("the handshake", error, launch.startTimeout))
         finally:
             self._leave.set()
             if not self._opened.done():
@@ -453,7 +449,8 @@ class Connection:
             if self._timeouts >= MOST_TIMEOUTS:
                 self._log.add(b"localmcp: it does not answer any more and is ended")
                 self._leave.set()
-            hint = f"It may need more: set its `{'startTimeout' if what in LISTS.values() else 'timeout'}`."
+            is_start = what in ("the handshake", *LISTS.values())
+            hint = f"It may need more: set its `{'startTimeout' if is_start else 'timeout'}`."
             return await self._unavailable(f"did not answer {what} within {round(seconds, 1):g} seconds", hint)
         # The code of a closed connection, -32000, is also how most servers refuse a call.
         ends = ("Connection closed", "SSE stream failed", "SSE stream ended", "server answered a request with 202")

@@ -259,14 +259,12 @@ class McpServer:
         except LocalMCPError as error:
             log.debug("%s", error)
 
-    async def _use(self, request: Callable[[Connection], Awaitable[Result]], is_repeated: bool = False) -> Result:
+    async def _use(self, request: Callable[[Connection], Awaitable[Result]]) -> Result:
         """Send a request, and again if the server had forgotten the session, or other tokens are to be used."""
         try:
             return await request(await self._connect())
         except SessionLost:
-            if is_repeated:
-                raise
-            return await self._use(request, True)
+            return await request(await self._connect())
 
     async def _connect(self) -> Connection:
         """Return the live connection; if there is none, one caller opens it for all. Raises as `Connection.open`."""

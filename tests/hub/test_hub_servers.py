@@ -278,7 +278,8 @@ def test_a_server_that_answers_nothing_any_more_is_ended_and_started_again(farm:
 def test_a_start_that_takes_too_long_is_given_up_and_leaves_no_process(farm: Farm) -> None:
     farm.write(slow=farm.plain("slow", "--gated", startTimeout=0.5))
     registry, _ = farm.open()
-    assert "did not answer within 0.5 seconds of its start" in failure(registry, "slow__echo").message
+    error = failure(registry, "slow__echo")
+    assert "did not answer the handshake within 0.5 seconds" in error.message and "`startTimeout`" in str(error.hint)
     assert wait_until(lambda: not any(map(is_alive, farm.pids("slow"))))
 
 

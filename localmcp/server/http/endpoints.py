@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
@@ -67,11 +68,9 @@ def say(message: str, **fields: Any) -> None:
     """
     shown: list[str] = []
     for name, value in fields.items():
-        value = mask_text(value[:LONGEST]) if isinstance(value, str) else value
-        quoted = json.dumps(value, default=str)
+        quoted = json.dumps(mask_text(value[:LONGEST]) if isinstance(value, str) else value, default=str)
         # In quotes if it could be misread or could look like another field.
-        is_plain = isinstance(value, str) and value and quoted[1:-1] == value and not set(value) & set(" =:,")
-        shown.append(f"{name}={value if is_plain else quoted}")
+        shown.append(f"{name}=" + re.sub(r'^"([\w./*+-]+)"$', r"\1", quoted))
     joint = "" if not fields else " " if ": " in message else ": "
     log.info("%s", f"{' '.join(mask_text(message).split())}{joint}{' '.join(shown)}")
 
