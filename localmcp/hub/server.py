@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote
 
 from localmcp.config import servers_file
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from localmcp.hub.servers import McpServers
 
 log = logging.getLogger(__name__)
-
-Result = TypeVar("Result")
 
 SERVER_ADDRESS = "localmcp://server/"
 """Begins our addresses of servers' resources."""
@@ -259,7 +257,7 @@ class McpServer:
         except LocalMCPError as error:
             log.debug("%s", error)
 
-    async def _use(self, request: Callable[[Connection], Awaitable[Result]]) -> Result:
+    async def _use(self, request: Callable[[Connection], Awaitable[Any]]) -> Any:
         """Send a request, and again if the server had forgotten the session, or other tokens are to be used."""
         try:
             return await request(await self._connect())
