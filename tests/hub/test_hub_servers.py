@@ -288,15 +288,21 @@ def test_a_start_that_takes_too_long_is_given_up_and_leaves_no_process(farm: Far
 # ---------------------------------------------------------------- changes
 
 
-def test_a_tool_that_a_server_adds_is_found_told_and_remembered(farm: Farm) -> None:
+def test_a_tool_that_joins_later_is_told_refused_until_it_is_approved_and_remembered(farm: Farm) -> None:
     farm.write(shop=farm.plain("shop"))
     registry, opened = farm.open()
     assert "shop__grown" not in names(registry)
-    echo, changed = registry.get("shop__echo"), threading.Event()
+    shop, echo, changed = opened.servers["shop"], registry.get("shop__echo"), threading.Event()
     opened.listeners.append(lambda kind: changed.set() if kind == "tools" else None)
     registry.call("shop__grow")
-    assert changed.wait(60)
-    opened.servers["shop"].approve()
+    assert changed.wait(60) and "shop__grown" in names(registry)
+    refused = failure(registry, "shop__grown")
+    assert isinstance(refused, AccessDenied) and "was added since the user approved the tools of 'shop'" in str(refused)
+    assert "servers approve shop" in str(refused)
+    (problem,) = shop.check()
+    assert problem.message == "'shop' has changed or added since you approved it: shop__grown."
+    assert list(shop.changes()) == ["shop__grown"]
+    shop.approve()
     assert registry.call("shop__grown").text == "grown was called"
     assert registry.get("shop__echo") is echo
     assert "shop__grown" in names(farm.open()[0])
@@ -606,18 +612,3 @@ def test_the_first_call_after_a_start_runs_no_definition_that_changed_with_the_s
     registry, _ = farm.open()
     refused = failure(registry, "shop__echo", {"text": "a"})
     assert isinstance(refused, AccessDenied) and "has changed since the user approved" in refused.message
-
-
-def test_a_tool_that_joins_later_is_refused_until_it_is_approved(farm: Farm) -> None:
-    farm.write(shop=farm.plain("shop"))
-    registry, opened = farm.open()
-    registry.call("shop__grow")
-    assert wait_until(lambda: "shop__grown" in names(registry))
-    refused = failure(registry, "shop__grown")
-    assert isinstance(refused, AccessDenied) and "was added since the user approved the tools of 'shop'" in str(refused)
-    assert "servers approve shop" in str(refused)
-    (problem,) = opened.servers["shop"].check()
-    assert problem.message == "'shop' has changed or added since you approved it: shop__grown."
-    assert list(opened.servers["shop"].changes()) == ["shop__grown"]
-    opened.servers["shop"].approve()
-    assert registry.call("shop__grown").text == "grown was called"
