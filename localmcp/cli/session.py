@@ -19,12 +19,10 @@ import click
 
 from localmcp.cli import render
 from localmcp.errors import FileUnavailable, NeedsConfirmation
-from localmcp.humanize import counted, duration, short_path
+from localmcp.humanize import counted, short_path
 from localmcp.visible_text import VisibleFormatter, visible, visible_json
 
 if TYPE_CHECKING:
-    from rich.progress import Progress as Bar
-
     from localmcp.config import Settings
     from localmcp.library.jobs import Progress
     from localmcp.models import LazyEmbedder
@@ -254,55 +252,54 @@ def ended_by_signals() -> Generator[None]:
 @contextmanager
 def shown_progress(session: Session) -> Generator[Callable[[Progress], None] | None]:
     """Yield what to hand to the library as `progress`."""
-    if not session.shows_progress:
-        yield None
-        return
-    with _bars(session, count=False) as bar:
-        words = bar.add_task("looking at the files", total=None)
-        meaning = bar.add_task("", total=None, visible=False)
+    with _bars(session) as bar:
 
         def show(progress: Progress) -> None:
-            left = "" if progress.seconds_left is None else f"{duration(progress.seconds_left)} left"
             if progress.phase == "meaning":
                 share = f"Meaning: {100 * progress.vectors_done // max(progress.vectors_total, 1)} %"
-                line = f"{', '.join(filter(None, (share, left)))}; you can stop, it continues when localmcp runs"
-                bar.update(words, total=1, completed=1, description="every document is found by word")
-                total = max(progress.vectors_total, 1)
-                bar.update(meaning, total=total, completed=progress.vectors_done, visible=True, description=line)
+                words = f"{share}; you can stop, it continues when localmcp runs"
+                bar(progress.phase, progress.vectors_done, progress.vectors_total, words)
                 return
             files = f"{progress.done} of {counted(progress.total, 'file')}"
-            path, report = visible(short_path(progress.path)), progress.report
+            report = progress.report
             passages = counted(report.chunks_added + report.chunks_kept, "passage")
-            line = " · ".join(filter(None, (files, passages, left, path)))
-            bar.update(words, total=max(progress.bytes_total, 1), completed=progress.bytes_done, description=line)
+            words = " · ".join((files, passages, short_path(progress.path)))
+            bar(progress.phase, progress.bytes_done, progress.bytes_total, words)
 
-        yield show
+        yield show if session.shows_progress else None
 
 
 @contextmanager
 def shown_counts(session: Session, words: str) -> Generator[Callable[[int, int], None]]:
     """Show a bar of what is done of a total, on a terminal; nothing elsewhere."""
-    if not session.shows_progress:
-        yield lambda done, total: None
-        return
-    with _bars(session, count=True) as bar:
-        task = bar.add_task(visible(words), total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=max(total, 1))
+    with _bars(session) as bar:
+        yield lambda done, total: bar(words, done, total, f"{done:,} of {total:,} · {words}")
 
 
 @contextmanager
-def _bars(session: Session, *, count: bool) -> Generator[Bar]:
-    """Yield bars that vanish at the end, of lines that are cut at the width; `count`: with numbers and time left."""
+def _bars(session: Session) -> Generator[Callable[[str, int, int, str], None]]:
+    """Yield a function that shows how far a phase is, with the time that is left; the bar vanishes at the end."""
+    if not session.shows_progress:
+        yield lambda phase, done, total, words: None
+        return
     # rich costs 45 ms, and most commands draw no bar.
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
 
     console = Console(stderr=True, no_color=session.color is False, highlight=False)
-    before, after = ((), (MofNCompleteColumn(), TimeRemainingColumn())) if count else ((SpinnerColumn(),), ())
-    columns = (*before, BarColumn(bar_width=30), *after, TextColumn("{task.description}", markup=False))
-    with Bar(*columns, console=console, transient=True) as bars:
-        yield bars
+    text = TextColumn("{task.description}", markup=False)
+    with Bar(SpinnerColumn(), BarColumn(30), TimeRemainingColumn(), text, console=console, transient=True) as bars:
+        tasks = {"": bars.add_task("looking", total=None)}
+
+        def tell(phase: str, done: int, total: int, words: str) -> None:
+            if phase not in tasks:
+                # The time that is left is that of the phase.
+                bars.remove_task(tasks.popitem()[1])
+                tasks[phase] = bars.add_task("")
+            bars.update(tasks[phase], completed=done, total=max(total, 1), description=visible(words))
+
+        yield tell
 
 
 # ---------------------------------------------------------------- options before or after the command

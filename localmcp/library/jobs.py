@@ -104,15 +104,6 @@ class Progress:
     """Characters of the passages that got their vectors, of `vectors_total`."""
     vectors_total: int = 0
     _start: float = field(default_factory=time.perf_counter)
-    _phase_start: float = field(default_factory=time.perf_counter)
-
-    @property
-    def seconds_left(self) -> float | None:
-        """Of the phase, by bytes or characters; None until enough is done to tell."""
-        words = self.phase == "words"
-        done, total = (self.bytes_done, self.bytes_total) if words else (self.vectors_done, self.vectors_total)
-        elapsed = time.perf_counter() - self._phase_start
-        return elapsed * (total - done) / done if 0 < done < total and elapsed > 2.0 else None
 
     def tell(self) -> None:
         """Hand it to the callback."""
@@ -121,8 +112,7 @@ class Progress:
 
     def leave_vectors(self, left: int) -> None:
         """Note how many characters still wait; the others have vectors, whichever process made them."""
-        if self.phase == "words":
-            self.phase, self._phase_start = "meaning", time.perf_counter()
+        self.phase = "meaning"
         self.vectors_total = max(self.vectors_total, self.vectors_done + left)
         self.vectors_done = self.vectors_total - left
         self.tell()
