@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -29,21 +27,6 @@ def kb(tmp_path_factory: pytest.TempPathFactory) -> KnowledgeFile:
         opened.call("importRules", path=str(SAMPLES / "rules" / "CLAUDE.md"))
         opened.call("importQuickstarts", path=str(SAMPLES / "quickstarts"))
     return opened
-
-
-def test_five_lines_answer_a_question(tmp_path: Path) -> None:
-    """As the README prints them."""
-    script = f"""
-import localmcp
-
-kb = localmcp.open({str(tmp_path / "notes.localmcp")!r})
-kb.add({str(SAMPLES / "documents" / "cooking")!r})
-for hit in kb.search("bread came out flat and too acidic", limit=3):
-    print(hit.score, hit.title, hit.place)
-kb.close()
-"""
-    run = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert "sourdough" in run.stdout.splitlines()[0].lower()
 
 
 def test_a_hit_leads_to_its_context_and_its_document(kb: KnowledgeFile) -> None:

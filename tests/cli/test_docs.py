@@ -11,15 +11,15 @@ import sys
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import click
 import pytest
+from command_line import run_here
 from doors import open_door
 from folders import write
 
-from localmcp.cli.program import COMMANDS, execute, program
-from localmcp.cli.session import Session
+from localmcp.cli.program import modules, program
 from localmcp.cli.start import list_subjects, read_page
 from localmcp.config import Settings, config_directory, describe_settings
 from localmcp.tools import Param, Registry, Scope, tool
@@ -37,7 +37,7 @@ def registry(tmp_path: Path) -> Registry:
     return Workspace(Settings(database=tmp_path / "a.localmcp", model="hash")).registry
 
 
-@pytest.mark.parametrize("command", sorted(name for section in COMMANDS.values() for name in section))
+@pytest.mark.parametrize("command", modules())
 def test_every_command_is_in_the_documentation(command: str) -> None:
     assert re.search(rf"localmcp {command}\b", ALL)
 
@@ -123,14 +123,8 @@ NOTES = {
 """What lies in the home of the person who reads it, which is the working directory too."""
 
 
-class Typed(NamedTuple):
-    """A command, and whether what it prints goes into the next one."""
-
-    words: tuple[str, ...]
-    piped: bool
-
-    def __str__(self) -> str:
-        return " ".join(self.words)
+Typed = tuple[tuple[str, ...], bool]
+"""A command, and whether what it prints goes into the next one."""
 
 
 def read_commands(text: str) -> list[Typed]:
@@ -145,13 +139,9 @@ def read_commands(text: str) -> list[Typed]:
             if token.strip("&|\n"):
                 words.append(token.removeprefix(".venv/bin/"))
             elif words:
-                found.append(Typed(tuple(words), token == "|"))
+                found.append((tuple(words), token == "|"))
                 words = []
     return found
-
-
-def not_typed(command: Typed) -> bool:
-    return any(str(command).startswith(beginning) for beginning in NOT_TYPED)
 
 
 class Shell:
@@ -185,12 +175,8 @@ class Shell:
         given = [os.path.expanduser(each) if each.startswith("~") else each for each in words[1:]]
         printed = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
         self.monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
-        session = Session()
         with redirect_stdout(printed), redirect_stderr(printed):
-            try:
-                code = execute(session, given)
-            finally:
-                session.close()
+            code = run_here(*given)
         self.output = printed.buffer.getvalue().decode()
         return code
 
@@ -211,27 +197,27 @@ def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shell:
 def test_every_command_works_as_it_is_printed(shell: Shell, page: str) -> None:
     """In the order of the page, in a home with one document; the model is the one without weights."""
     stdin, failed = "", list[str]()
-    for command in read_commands(PAGES[page]):
-        if not_typed(command):
+    for words, is_piped in read_commands(PAGES[page]):
+        if " ".join(words).startswith(tuple(NOT_TYPED)):
             continue
-        assert command.words[0] in ("localmcp", "git"), command
-        code = shell.type(command.words, stdin)
-        stdin = shell.output if command.piped else ""
+        assert words[0] in ("localmcp", "git"), words
+        code = shell.type(words, stdin)
+        stdin = shell.output if is_piped else ""
         if code != 0:
-            failed.append(f"{command}: {code}\n{shell.output}")
+            failed.append(f"{words}: {code}\n{shell.output}")
     assert failed == []
 
 
 def test_what_is_not_typed_is_in_the_documentation_still() -> None:
-    commands = [str(command) for command in read_commands(ALL)]
+    commands = [" ".join(words) for words, _ in read_commands(ALL)]
     assert [start for start in NOT_TYPED if not any(command.startswith(start) for command in commands)] == []
 
 
 @pytest.mark.skipif(shutil.which("curl") is None or sys.platform == "win32", reason="there is no curl here")
 def test_the_request_over_http_is_answered(tmp_path: Path) -> None:
-    (request,) = (each for each in read_commands(ALL) if each.words[0] == "curl")
+    (request,) = (words for words, _ in read_commands(ALL) if words[0] == "curl")
     with open_door(tmp_path / "a.localmcp") as door:
-        words = [word.replace("http://127.0.0.1:8080", door.url).replace("mcp_...", door.key) for word in request.words]
+        words = [word.replace("http://127.0.0.1:8080", door.url).replace("mcp_...", door.key) for word in request]
         done = subprocess.run([*words, "-sS"], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["result"]["query"] == "how is a backup restored"
