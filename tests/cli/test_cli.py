@@ -197,15 +197,13 @@ def test_documents_are_listed_by_where_their_files_are_and_when_these_changed(fi
 
 def test_why_tells_what_became_of_a_path(filled, notes: Path) -> None:
     assert "indexed" in filled("why", "notes/garden.md").out
-    assert "hidden file" in filled("why", "notes/.secret.md").out
-    assert "never offered" in filled("why", "elsewhere.md").out
     assert filled("why", "notes/garden.md", "--json").json["entries"][0]["status"] == "indexed"
-    both = filled("why", "notes/garden.md", "notes/.secret.md")
-    assert both.out.index("indexed") < both.out.index("hidden file")
     (notes / "broken.docx").write_text("PK no zip")
     assert filled("refresh").code == 1
     folder = filled("why", "notes").out
     assert "1 failed" in folder and "notes/broken.docx" in folder and "hidden file" in folder
+    both = filled("why", "notes/.secret.md", "elsewhere.md")
+    assert both.out.index("hidden file") < both.out.index("never offered")
     files = filled("why", "notes/garden.md", "elsewhere.md", "--json").json["files"]
     assert [len(file["entries"]) for file in files] == [1, 0]
 
@@ -228,18 +226,15 @@ def test_json_is_one_line_whatever_a_text_holds(filled, notes: Path) -> None:
 def test_removed_documents_go_to_the_trash_and_come_back(filled) -> None:
     assert filled("remove", "notes/garden.md", "--yes").code == 0
     assert filled("search", "calcium", "-m", "keyword", "--json").json["count"] == 0
-    trashed = filled("trash", "list", "--json").json["sources"]
-    assert [each["title"] for each in trashed] == ["Tomatoes"]
     listed = filled("trash", "list")
-    assert trashed[0]["sourceId"] in listed.out
+    assert "Tomatoes" in listed.out
     assert "localmcp trash restore brings documents back." in listed.err, "a person is told the command"
     unknown = filled("trash", "restore", "nothing").err
     assert "localmcp trash list" in unknown and "tool" not in unknown
     assert "removed by you" in filled("refresh").err
-    for name in (trashed[0]["sourceId"], "tomatoes", "notes/garden.md"):
-        assert filled("trash", "restore", name).code == 0
-        assert filled("search", "calcium", "-m", "keyword", "--json").json["count"] == 1
-        assert filled("remove", "notes/garden.md", "--yes").code == 0
+    assert filled("trash", "restore", "notes/garden.md").code == 0
+    assert filled("search", "calcium", "-m", "keyword", "--json").json["count"] == 1
+    assert filled("remove", "notes/garden.md", "--yes").code == 0
     assert filled("trash", "empty", "--yes", "--json").json == {"purged": 1}
     assert filled("trash", "list", "--json").json["count"] == 0
 

@@ -82,9 +82,6 @@ class Echo(BaseHTTPRequestHandler):
     def answer_denied(self) -> None:
         self.reply(403, f"the key {self.headers['Authorization']} is wrong".encode(), "text/plain")
 
-    def answer_moved(self) -> None:
-        self.reply(302, b"", Location="/there?with=query")
-
     def answer_away(self) -> None:
         port = self.server.server_address[1]
         self.reply(302, b"", Location=f"http://localhost:{port}/elsewhere")
@@ -259,11 +256,10 @@ def test_a_long_answer_is_cut_and_says_so(workspace: Workspace, url: str) -> Non
 
 
 def test_no_redirect_is_followed(workspace: Workspace, url: str) -> None:
-    for path, more in (("away", ""), ("moved", 'method = "POST"\nbody = { a = 1 }')):
-        before = len(Echo.seen)
-        with pytest.raises(Unavailable, match="redirects elsewhere"):
-            ask(workspace, f"{url}/{path}", more)
-        assert len(Echo.seen) == before + 1
+    before = len(Echo.seen)
+    with pytest.raises(Unavailable, match="redirects elsewhere"):
+        ask(workspace, f"{url}/away")
+    assert len(Echo.seen) == before + 1
 
 
 @pytest.mark.parametrize("path", ["headers", "chunks"])
