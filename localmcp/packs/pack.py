@@ -6,12 +6,13 @@ import hashlib
 import json
 import marshal
 import os
+import re
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from itertools import chain, count
 from pathlib import Path, PurePath, PurePosixPath, PureWindowsPath
-from typing import Any, cast
+from typing import Any
 
 import apsw
 
@@ -257,29 +258,26 @@ def _hide_places(connection: apsw.Connection) -> None:
 
     What only looks like a path, such as `/api/users`, stays.
     """
-    roots = [
-        PurePath(path) for path in fetch_column(connection, "select path from live.roots order by length(path) desc")
+    sql = "select path from live.roots order by length(path) desc"
+    roots = [PurePath(path) for path in fetch_column(connection, sql)]
+    # As JSON has it: the folder itself, or what is below it.
+    hidden = [
+        (re.compile(rf'(?:file://)?{re.escape(json.dumps(str(folder), ensure_ascii=False)[1:-1])}(?=["/\\#])'), name)
+        for folder, name in [*((root, root.name) for root in roots), (Path.home(), "~")]
+        if folder.name
     ]
-    homes = [*roots, PurePath(Path.home())]
     rows = fetch_all(connection, "select id, collection_id, uri, metadata from sources order by id")
     taken = {(collection_id, uri) for _, collection_id, uri, _ in rows if uri is not None and not _is_absolute(uri)}
     for source_id, collection_id, uri, metadata in rows:
-        place = uri
         if uri is not None and _is_absolute(uri):
             below = _below(uri, roots)
             candidates = chain([below], (f"{number}/{below}" for number in count(2)))
-            place = next(path for path in candidates if (collection_id, path) not in taken)
-            taken.add((collection_id, place))
-
-        def shorten(text: str, uri: str | None = uri, place: str | None = place) -> str:
-            path = PurePath(text.removeprefix("file://"))
-            is_here = path.is_absolute() and any(path.is_relative_to(home) for home in homes)
-            return place if place is not None and text == uri else _below(str(path), homes) if is_here else text
-
-        if "/" in metadata or "\\" in metadata:
-            metadata = json.dumps(_mapped(json.loads(metadata), shorten), ensure_ascii=False)
+            uri = next(path for path in candidates if (collection_id, path) not in taken)
+            taken.add((collection_id, uri))
+        for folder, name in hidden:
+            metadata = folder.sub(lambda _, name=name: name, metadata)
         sql = "update sources set uri = ?, mtime_ns = null, metadata = ? where id = ?"
-        connection.execute(sql, (place, metadata, source_id))
+        connection.execute(sql, (uri, metadata, source_id))
 
 
 def _is_absolute(place: str) -> bool:
@@ -294,16 +292,6 @@ def _below(place: str, roots: Sequence[PurePath]) -> str:
         if path != root and path.is_relative_to(root):
             return PurePath(root.name, path.relative_to(root)).as_posix()
     return PureWindowsPath(place).name or "document"
-
-
-def _mapped(value: Any, change: Callable[[str], str]) -> Any:
-    if isinstance(value, str):
-        return change(value)
-    if isinstance(value, list):
-        return [_mapped(item, change) for item in cast("list[Any]", value)]
-    if isinstance(value, dict):
-        return {key: _mapped(nested, change) for key, nested in cast("dict[str, Any]", value).items()}
-    return value
 
 
 # ---------------------------------------------------------------- verifying

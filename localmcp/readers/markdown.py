@@ -218,6 +218,9 @@ def read_man_page(data: bytes, name: str) -> Document:
     titled = re.search(r"(?m)^\.(?:TH|Dt)[ \t]+(.+)", text)
     title = [*arguments(titled[1] if titled else name), "", "", ""]
     named = f"{title[0].lower() if title[0].isupper() else title[0]}({title[1]})"
+    # What a macro is defined as, and the other branch of a condition, are not printed.
+    hidden = r"(?ms)^[.'][ \t]*(?:(?:de1?|am|ig)\b.*?^\.\.|el\b[^\n]*\\\{.*?^\.[ \t]*\\\})[ \t]*$"
+    text = re.sub(hidden, lambda match: "\n" * match[0].count("\n"), text)
     # Macros, besides headings, whose arguments are printed.
     printed = "B I SM SB BR RB BI IB IR RI IP Nm Nd Fl Ar Op It Pa Xr Ic Cm Em Sy Va Ev Li Dl Ql Fn Fa".split()
     lines: list[str] = []

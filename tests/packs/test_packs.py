@@ -25,6 +25,7 @@ pytestmark = pytest.mark.usefixtures("in_process")
 
 ROOT = Path(__file__).parents[2]
 PERSON = Scope(caller="cli")
+METADATA = {"keep": "/api/users", "home": [f"file://{Path.home()}/x.md", str(Path.home())]}
 PLANTED = (
     b"plantedsecret", b"plantedtrash", b"plantedquery", b"plantedelsewhere", b"plantedfolder", b"plantedsaid",
     b"plantedretired", b"plantedguide", b"plantedmetadata", b"plantedtable", b"plantedjob",
@@ -50,7 +51,7 @@ def lived_in(folder: Path) -> Path:
         workspace.library.add_paths([folder])
         workspace.library.add_text("The plantedelsewhere stands here.", "Other", collection="other")
         place = str(folder / "bees.md")
-        workspace.library.add_text("A text with a place.", "Placed", metadata={"was": place, "keep": "/api/users"})
+        workspace.library.add_text("A text with a place.", "Placed", metadata=METADATA | {"was": f"in {place}"})
         workspace.library.remove([str(folder / "gone.md")])
         workspace.registry.call("search", {"query": "plantedquery"}, PERSON)
         workspace.api_keys.create(name="plantedsecret", scopes=("read",))
@@ -147,7 +148,7 @@ def test_places_are_told_below_the_folder_that_was_added(full: Path, tmp_path: P
     places = {row[0] for row in fetch_all(connection, "select uri from sources where uri is not null")}
     assert places == {"notes/bees.md", "notes/deep/bees.md"}
     metadata = fetch_one(connection, "select metadata from sources where title = 'Placed'")
-    assert json.loads(metadata) == {"was": "notes/bees.md", "keep": "/api/users"}
+    assert json.loads(metadata) == {"was": "in notes/bees.md", "keep": "/api/users", "home": ["~/x.md", "~"]}
     connection.close()
 
 

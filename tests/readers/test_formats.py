@@ -348,16 +348,16 @@ def test_asciidoc_has_its_headings_and_listings() -> None:
 
 def test_a_manual_page_is_read_without_what_typesets_it() -> None:
     source = (
-        '.\\" A note\n.TH SNOW 1 2024-05-03 "Winter 2"\n'
+        '.\\" A note\n.de XX\nunseen\n..\n.TH SNOW 1 2024-05-03 "Winter 2"\n'
         ".  LINKSTYLE blue R < >\n.SH NAME\nsnow \\- make it \\fIwhite\\fP\n"
         '.SH\nOPTIONS\n.TP\n.BR \\-d ", " \\-\\-depth =\\fICM\\fR\nHow deep; see\n.BR rain (1).\n.IP \\(bu 2\nOne.\n'
-        ".SS Examples\n.nf\n# snow -d 3\n.fi\nIt says \\e.\n"
+        ".SS Examples\n.nf\n# snow -d 3\n.fi\nIt says \\e.\n.ie n \\{\\\nplain\n.\\}\n.el \\{\\\nprinted\n.\\}\n"
     )
     document = read_bytes(gzip.compress(source.encode()), "snow.1.gz")
     assert (document.title, document.date) == ("snow(1)", "2024-05-03")
     assert [line.rstrip() for line in document.text.split("\n") if line] == (
         ["# snow(1)", "## NAME", "snow - make it white", "## OPTIONS", "-d, --depth=CM", "How deep; see", "rain(1)."]
-        + ["•", "One.", "### Examples", "    # snow -d 3", "It says \\."]
+        + ["•", "One.", "### Examples", "    # snow -d 3", "It says \\.", "plain"]
     )
     assert document.text.count("\n") == source.count("\n")
 
