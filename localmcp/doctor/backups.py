@@ -337,19 +337,13 @@ def repair(database: Database, say: Callable[[str], None] = lambda _: None) -> t
 
 def _copy(database: Database) -> Path:
     target = free_name(database.path, "before-repair")
-    with scratch_folder(target.parent) as scratch:
-        copy = scratch / "copy"
+    with _scratch(target.parent) as scratch:
         try:
-            database.copy_to(copy)
+            database.copy_to(scratch / "copy")
+            os.replace(scratch / "copy", target)
         except FileUnavailable:
             # Pages that cannot be read are copied as they are.
-            copy.unlink(missing_ok=True)
-            truncate_log(database.path)
-            try:
-                shutil.copy2(database.path, copy)
-            except OSError as error:
-                raise FileUnavailable(f"{target} cannot be written: {error.strerror}.") from error
-        os.replace(copy, target)
+            keep_bytes(database.path, target)
     return target
 
 

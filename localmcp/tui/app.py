@@ -50,8 +50,8 @@ PANES = {
     "activity": "Activity", "file": "File",
 }  # fmt: skip
 """Name -> title. The pane `NAME` is the class `NamePane` of `NAME.py`, imported when it is first shown."""
-MODULES = {"quickstarts": "rules", "file": "tools"}
-"""Panes of another module."""
+MODULES = {"quickstarts": "lists", "rules": "lists", "activity": "lists", "file": "tools"}
+"""Panes that share a module."""
 PATIENCE_SECONDS = 0.25
 """Before the screen says that something is waited for."""
 ERRORS_AT_ONCE = 20

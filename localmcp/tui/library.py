@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -118,8 +118,6 @@ class LibraryPane(Pane, DocumentKeys):
         """What is highlighted."""
         return self.chosen.record if self.chosen is not None else Place("")
 
-    # ------------------------------------------------------------ the rows
-
     def file_changed(self, counters: dict[str, int]) -> None:
         """Read the rows again, which looks at each file, when documents have changed, not for each vector."""
         if not counters or counters.get("content") != self._generation:
@@ -145,8 +143,7 @@ class LibraryPane(Pane, DocumentKeys):
             for row in _first_level(workspace):
                 add(*row)
 
-        if self.session.exists:
-            self.session.look(read)
+        self.session.look(read)
         return rows
 
     def show_rows(self, rows: Sequence[Row]) -> None:
@@ -200,8 +197,6 @@ class LibraryPane(Pane, DocumentKeys):
     def action_refresh(self) -> None:
         """Look at everything that was added again, in the background."""
         self.session.refresh()
-
-    # ------------------------------------------------------------ removing
 
     def action_remove(self) -> None:
         """Put what is highlighted into the trash; of a collection, what the filter leaves."""
@@ -267,8 +262,6 @@ class LibraryPane(Pane, DocumentKeys):
 
         self.ask("restore", lambda: self.session.workspace.library.restore(*ids), done)
 
-    # ------------------------------------------------------------ a document
-
     def action_read(self) -> None:
         if item := self.place.item:
             open_document(self, item, self.place.origin)
@@ -284,81 +277,70 @@ Entry = tuple[str, Content, Place]
 """The key of a row, its title, and what it is."""
 
 
-def _first_level(workspace: Workspace) -> list[Entry]:
-    """Return the collections of the file, then those of mounted ones, and the trash."""
+def _first_level(workspace: Workspace) -> Iterator[Entry]:
+    """Yield the collections of the file, then those of mounted ones, and the trash."""
     stats: Any = workspace.knowledge.get_stats()
-    rows: list[Entry] = []
     for collection in stats["collections"]:
         name, documents = collection["name"], collection["sources"]
         if documents or any(workspace.inventory.count_waiting(name)[1:]):
-            place = Place("collection", name, name, documents=documents)
-            rows.append((f"collection {name}", Content.assemble((name, "bold"), (f"  {documents:,}", "$muted")), place))
-    for mount in stats.get("mounts", ()):
-        origin = mount["name"]
-        for name in mount["collections"]:
-            documents = inventory_of(workspace, origin).documents(name, limit=1)[1]
+            title = Content.assemble((name, "bold"), (f"  {documents:,}", "$muted"))
+            yield f"collection {name}", title, Place("collection", name, name, documents=documents)
+    for origin, name in ((mount["name"], name) for mount in stats.get("mounts", ()) for name in mount["collections"]):
+        if documents := inventory_of(workspace, origin).documents(name, limit=1)[1]:
             title = Content.assemble((f"{origin}/{name}", "bold"), (f"  {documents:,}", "$muted"),
                                      ("  read-only", "$warning"))  # fmt: skip
             says = f"{counted(documents, 'document')} of the mounted file {origin}, which is read-only.\n\n"
             says += f"Search only here:  collection:mount:{origin}/{name}"
-            if documents:
-                place = Place("collection", name, name, origin, documents=documents, says=says)
-                rows.append((f"mount {origin}/{name}", title, place))
+            place = Place("collection", name, name, origin, documents=documents, says=says)
+            yield f"mount {origin}/{name}", title, place
     if trashed := tuple(row.uuid for row, _ in workspace.library.trashed()):
         says = "u brings everything back. For good, from a shell: localmcp trash empty"
         place = Place("trash", counted(len(trashed), "document"), says=says, trashed=trashed)
-        rows.append(("trash", Content(f"Trash  {len(trashed)}"), place))
-    return rows
+        yield "trash", Content(f"Trash  {len(trashed)}"), place
 
 
-def _below(workspace: Workspace, place: Place, words: str) -> list[Entry]:
-    """Return what is right below a branch; with words, every document of a collection that fits."""
+def _below(workspace: Workspace, place: Place, words: str) -> Iterator[Entry]:
+    """Yield what is right below a branch; with words, every document of a collection that fits."""
     depth, name, inventory = place.depth + 1, place.collection, inventory_of(workspace, place.origin)
     if place.kind == "trash":
-        says = "{}\n\n{}\n\nRemoved {}; enter brings it back."
-        return [
-            (f"trashed {row.uuid}", Content(row.title),
-             Place("trashed", row.title, says=says.format(row.title, row.uri or "", local_time(since)[:10]),
-                   trashed=(row.uuid,), depth=depth))
-            for row, since in workspace.library.trashed()
-        ]  # fmt: skip
+        for row, since in workspace.library.trashed():
+            says = f"{row.title}\n\n{row.uri or ''}\n\nRemoved {local_time(since)[:10]}; enter brings it back."
+            trashed = Place("trashed", row.title, says=says, trashed=(row.uuid,), depth=depth)
+            yield f"trashed {row.uuid}", Content(row.title), trashed
+        return
     if place.kind == "unread":
-        return [
-            (f"file {path}", Content.styled(f"✗ {short(path)}", "$error"),
-             Place("file", short(path), name, says=f"{short(path)}\n\n✗ {reason}", depth=depth))
-            for path, reason in inventory.unread(name)
-        ]  # fmt: skip
+        for path, reason in inventory.unread(name):
+            says = f"{short(path)}\n\n✗ {reason}"
+            file = Place("file", short(path), name, says=says, depth=depth)
+            yield f"file {path}", Content.styled(f"✗ {short(path)}", "$error"), file
+        return
     items, total = inventory.documents(name, words, folder=None if words else place.path, limit=MOST_BELOW)
-    rows: list[Entry] = []
     if not words:
         unread = inventory.count_waiting(name)[2] if place.kind == "collection" and place.origin is None else 0
         if unread:
             says = f"✗ {counted(unread, 'file')} could not be read"
-            rows.append((f"unread {name}", Content.styled(says, "$error"), Place("unread", says, name, depth=depth)))
+            yield f"unread {name}", Content.styled(says, "$error"), Place("unread", says, name, says=says, depth=depth)
         for folder in inventory.folders(name, place.path or None):
             counts = (
                 ("✗", folder.unread, "$error"), ("✎", folder.changed, "$warning"), ("○", folder.missing, "$foreground"),
             )  # fmt: skip
             marks = [(f"  {mark} {count:,}", tone) for mark, count, tone in counts if count]
             title = Content.assemble(f"{folder.name}{os.sep}", (f"  {folder.documents:,}", "$muted"), *marks)
-            about = (
+            says = (
                 f"{short(folder.path)}\n\n{counted(folder.documents, 'document')}\n\n"
                 f"Search only here:  path:{short(folder.path)}\n\n"
                 "✗ could not be read   ✎ changed since: r reads them again   ○ gone: r puts them into the trash"
             )
-            inside = Place(
-                "folder", folder.name, name, place.origin, folder.path, folder.documents, says=about, depth=depth
-            )
-            rows.append((f"folder {place.origin} {name} {folder.path}", title, inside))
+            inside = Place("folder", folder.name, name, place.origin, folder.path, folder.documents, None, says)
+            yield f"folder {place.origin} {name} {folder.path}", title, replace(inside, depth=depth)
     for item in items:
         mark, _, tone = STATES[item.state]
         title = Content.assemble((f"{mark} ", tone), item.title, (f"  {item.chunks:,}", "$muted"))
         inside = Place("document", item.title, item.collection, place.origin, item=item, depth=depth)
-        rows.append((f"document {item.id}", title, inside))
+        yield f"document {item.id}", title, inside
     if total > len(items):
         more = f"… {total - len(items):,} more: words in the line above find them"
-        rows.append((f"more {name} {place.path}", Content.styled(more, "$muted"), Place("", depth=depth)))
-    return rows
+        yield f"more {name} {place.path}", Content.styled(more, "$muted"), Place("", depth=depth)
 
 
 def about_place(workspace: Workspace, place: Place) -> tuple[Content, Json]:

@@ -364,10 +364,9 @@ class ReaderScreen(Screen[None], DocumentKeys):  # pyright: ignore[reportIncompa
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Let keys wait for the document, which may have been removed meanwhile."""
-        need = "find", "match", "edge", "cite", "copy", "edit", "original", "link", "follow", "linking", "tables"
-        if action in need and not self._drawn:
+        if action == "edge" and self.focused is not self.view:
             return False
-        return self.focused is self.view if action == "edge" else True
+        return action == "close" or bool(self._drawn)
 
     def action_close(self) -> None:
         """Leave the search inside the document; else leave the document."""

@@ -45,7 +45,8 @@ if TYPE_CHECKING:
     from localmcp.tui.session import OnProgress
 
 HITS = 20
-"""Passages on a page; the next page comes when the last one is reached."""
+"""Passages at first; as many more come when the last one is reached."""
+MOST_HITS = 100
 MODES = ("hybrid", "keyword", "semantic")
 FIRST_QUERIES = (
     ("boiler error E110", "a code"),
@@ -83,7 +84,7 @@ class Found:
     """The call, until it is logged."""
 
 
-def run_search(session: Session, asked: Asked, *, cursor: str | None = None, limit: int = HITS) -> Found:
+def run_search(session: Session, asked: Asked, limit: int) -> Found:
     """Search, for a thread that may wait. The answer is what an assistant gets, with its explanation.
 
     Raises:
@@ -96,8 +97,8 @@ def run_search(session: Session, asked: Asked, *, cursor: str | None = None, lim
     mode = "keyword" if session.model_loading else "semantic" if similar_to else mode
     answer, record = session.draft(
         "search", lean=True, query=similar_to[:2000] or words, mode=mode, **last,
-        metadata={"tags": tags} if tags else None, limit=min(limit, 100), explain=True,
-        cursor=cursor, sort="newest" if by_date else None, maxChars=1_000_000,
+        metadata={"tags": tags} if tags else None, limit=limit, explain=True,
+        sort="newest" if by_date else None, maxChars=1_000_000,
     )  # fmt: skip
     hits: list[Json] = answer.value["results"]
     if by_date:
@@ -114,7 +115,7 @@ class SearchPane(Pane, DocumentKeys):
     FOLLOWS_TOP = True
     NEED_ROW = ("read", "explain", "cite", "copy", "original", "edit", "similar", "sort")
     BINDINGS: ClassVar[list[BindingType]] = [
-        Quiet("up", "earlier", "Earlier search"), Binding("space", "read", "Read"), Binding("x", "explain", "Why"),
+        Binding("space", "read", "Read"), Binding("x", "explain", "Why"),
         Binding("f,ctrl+f", "filters", "Filters"), Binding("l", "similar", "Like this"),
         Quiet("t", "sort", "By date"), Quiet("s,ctrl+s", "save", "Save the search"), Binding("y", "cite", "Cite"),
         Quiet("Y", "copy", "Copy text"), Binding("o", "original", "Open"), Quiet("e", "edit", "Edit"),
@@ -130,7 +131,7 @@ class SearchPane(Pane, DocumentKeys):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self.mode, self.by_date, self.explains = MODES[0], False, False
-        self.found = Found()
+        self.found, self._limit = Found(), HITS
         self._similar: tuple[str, str] = ("", "")
         """A search line, and the passage that it represents."""
 
@@ -168,9 +169,9 @@ class SearchPane(Pane, DocumentKeys):
             return
         similar_to = self._similar[1] if self.text == self._similar[0] else ""
         asked = self.text, self.mode, self.by_date, similar_to
-        self.forget("more")
         if not parse_query_line(self.text)[0]:
-            self.ask("rows", self._is_empty, self._show_start)
+            is_empty = lambda: not self.session.exists or not self.session.read("get_stats")["totalSources"]  # noqa: E731
+            self.ask("rows", is_empty, self._show_start)
             return
 
         def show_refusal(error: LocalMCPError) -> None:
@@ -179,14 +180,11 @@ class SearchPane(Pane, DocumentKeys):
             self._show([])
             self.app.post_message(Failed(error))
 
-        # A person on the third page stays there when the file changes.
-        limit = max(len(self.hits), HITS) if asked == self.found.asked else HITS
-        self.ask("rows", partial(run_search, self.session, asked, limit=limit), self.show_found, show_refusal)
+        if asked != self.found.asked:
+            self._limit = HITS
+        self.ask("rows", partial(run_search, self.session, asked, self._limit), self.show_found, show_refusal)
 
     action_again = reload
-
-    def _is_empty(self) -> bool:
-        return not self.session.exists or not self.session.read("get_stats")["totalSources"]
 
     def _show_start(self, is_empty: bool) -> None:
         """Show saved searches and the recent ones, before anything was typed; the first steps in an empty library."""
@@ -267,21 +265,16 @@ class SearchPane(Pane, DocumentKeys):
     # ------------------------------------------------------------ the highlighted passage
 
     def show_row(self, row: Row) -> None:
-        """Show the passage; once the last is reached, fetch the next page."""
-        hit, before = self.hit, self.found
+        """Show the passage; once the last is reached, look for more."""
+        hit = self.hit
         if hit is None:
             self.reader.show("", row.about)
             return
-
-        def add(page: Found) -> None:
-            result = {**page.result, "explain": before.result["explain"]}
-            self.show_found(replace(self.found, result=result, hits=[*before.hits, *page.hits]))
-
         # The list is painted first: the person waits for it.
         self.call_after_refresh(self._look_around, hit)
-        cursor = before.result.get("nextCursor")
-        if row is self.rows[-1] and cursor and before.asked:
-            self.ask("more", partial(run_search, self.session, before.asked, cursor=cursor), add)
+        if row is self.rows[-1] and "nextCursor" in self.found.result and self._limit < MOST_HITS:
+            self._limit += HITS
+            self.reload()
 
     def _look_around(self, hit: Json) -> None:
         """Show a passage as it is read and what comes after it, below the reasons if they are asked for.
@@ -317,9 +310,7 @@ class SearchPane(Pane, DocumentKeys):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Offer what is done to a passage only where there is one."""
-        if action in self.NEED_ROW:
-            return bool(self.hits)
-        return self.screen.focused is self.line if action == "earlier" else super().check_action(action, parameters)
+        return bool(self.hits) if action in self.NEED_ROW else super().check_action(action, parameters)
 
     def _use(self) -> Json | None:
         """Return the highlighted passage, with which the person does something.
@@ -331,12 +322,6 @@ class SearchPane(Pane, DocumentKeys):
             self.session.memory.remember(self.found.asked[0])
             self.found = replace(self.found, record=None)
         return self.hit
-
-    def action_earlier(self) -> None:
-        """Bring an earlier search back into the line, one further with each key."""
-        if recent := self.session.memory.recent:
-            place = recent.index(self.line.value) + 1 if self.line.value in recent else 0
-            self.type_query(recent[place % len(recent)])
 
     def action_save(self) -> None:
         record = self.chosen.record if self.chosen is not None else None

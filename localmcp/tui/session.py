@@ -142,8 +142,6 @@ class Session:
         if not self._closed.is_set():
             self._send(message)
 
-    # ------------------------------------------------------------ opening
-
     def start(self) -> None:
         """Open the workspace in a thread, after the first paint: its modules take 0.2 s to import."""
         _start_thread(self._open)
@@ -207,8 +205,6 @@ class Session:
         if self._workspace is not None:
             self._workspace.close()
 
-    # ------------------------------------------------------------ the tools
-
     @property
     def scope(self) -> Scope:
         """The scope of the person at the machine, who may see everything."""
@@ -251,8 +247,6 @@ class Session:
         with use_scope(self.scope):
             return work(self.workspace)
 
-    # ------------------------------------------------------------ what other processes do
-
     def _watch(self, workspace: Workspace) -> None:
         """Tell the app whenever the file or the work on it changes, and once when it cannot be read."""
         from localmcp.library.jobs import work_on
@@ -284,8 +278,6 @@ class Session:
                     self._post(Failed(error))
                 problem = str(error)
             self._closed.wait(LOOK_SECONDS)
-
-    # ------------------------------------------------------------ work in the background
 
     def do(self, title: str, work: Callable[[OnProgress], Any], then: Callable[[Any], object] | None = None) -> None:
         """Run `work` after the running job, then `then` with its result; posts `StateChanged`, `JobEnded`."""

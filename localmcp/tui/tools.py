@@ -178,6 +178,7 @@ class CommandPane(Pane):
     """The base of the panes Tools and File; the record of a row is its commands."""
 
     PLACEHOLDER = "What do you want to do?"
+    NEEDS_FILE = False
     BINDINGS: ClassVar[list[BindingType]] = [Binding("r", "open", "Run"), Binding("y", "copy", "Copy")]
     COMMANDS: ClassVar[Mapping[str, Sequence[Command]]] = {}
     """Group -> commands, the first rows of the group."""
@@ -277,8 +278,6 @@ class CommandPane(Pane):
 
 # ---------------------------------------------------------------- the tools
 
-LOOK_SECONDS = 1.0
-"""How often the servers are looked at while the pane is in front."""
 MARKS = {"running": ("●", "$success"), "starting": ("◌", "$accent"), "failed": ("✗", "$error"),
          "unusable": ("✗", "$error"), "disabled": ("○", "$muted")}  # fmt: skip
 NAME = "localmcp"
@@ -399,7 +398,7 @@ class ToolsPane(CommandPane):
     PLACEHOLDER = "What should the tool do?"
     COMMANDS = TOOL_COMMANDS
     THINGS = {"Servers": servers_of}
-    LOOKS_EVERY = LOOK_SECONDS
+    LOOKS_EVERY = 1.0
     HELP = """\
     Assistants and servers first: an assistant is connected here, after you saw what is written; servers, which
     `localmcp servers add` connects, are read again; what they have changed is beside them. Then every tool that an

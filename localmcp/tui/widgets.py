@@ -324,12 +324,6 @@ def short(path: str) -> str:
     return visible(path)
 
 
-def citation_text(title: str, citation: Json) -> str:
-    """Return what `y` copies: `Boiler manual › Faults (docs/boiler.md:12)`."""
-    headings = [heading for heading in citation.get("heading", "").split(" › ") if heading and heading != title]
-    return f"{' › '.join([title, *headings])} ({citation['label']})"
-
-
 # ---------------------------------------------------------------- the document of what is shown
 
 PLACES = {
@@ -358,7 +352,9 @@ class DocumentKeys(Asking):
 
     def action_cite(self) -> None:
         def copy(title: str, citation: Json, _freshness: str) -> None:
-            self.copy(citation_text(title, citation), "The citation is copied.")
+            """Copy `Boiler manual › Faults (docs/boiler.md:12)`."""
+            headings = [text for text in citation.get("heading", "").split(" › ") if text and text != title]
+            self.copy(f"{' › '.join([title, *headings])} ({citation['label']})", "The citation is copied.")
 
         self.use_document(copy)
 
@@ -477,6 +473,8 @@ class Pane(Vertical, Asking):
     """What to say where nothing is, as the program's own markup: what belongs there, and how to add it."""
     LOOKS_EVERY: ClassVar[float] = 0.0
     """Seconds between two looks at what no change of the file tells of, while the pane is in front; 0 = never."""
+    NEEDS_FILE: ClassVar[bool] = True
+    """Whether there are no rows without a file."""
     FOLLOWS_TOP: ClassVar[bool] = False
     """Whether the first row stays highlighted when another becomes the first."""
     NEED_ROW: ClassVar[tuple[str, ...]] = ("copy",)
@@ -519,8 +517,6 @@ class Pane(Vertical, Asking):
         option = self.list.highlighted_option if self.rows else None
         return self.rows[int(option.id)] if option is not None and option.id else None
 
-    # ------------------------------------------------------------ coming to the front
-
     def come_to_front(self) -> None:
         """Reload the pane if it is stale, and take the focus."""
         if self.stale:
@@ -536,7 +532,8 @@ class Pane(Vertical, Asking):
         """Show what fits the text now."""
         if self.session.is_open:
             text = self.text
-            self.ask("rows", lambda: self.find(text), self.show_rows)
+            exists = self.session.exists or not self.NEEDS_FILE
+            self.ask("rows", lambda: self.find(text) if exists else (), self.show_rows)
 
     def find(self, text: str) -> Sequence[Row]:
         """Return what fits the text; for a thread that may wait."""
@@ -554,8 +551,6 @@ class Pane(Vertical, Asking):
     @on(Input.Submitted, "#line")
     def submitted(self) -> None:
         self.action_list()
-
-    # ------------------------------------------------------------ focus and keys
 
     def focus_first(self) -> None:
         """Put the focus where the person most likely begins."""
@@ -583,8 +578,6 @@ class Pane(Vertical, Asking):
             focused = self.screen.focused
             return focused is self.line or (focused is self.reader and not self.has_class("-nothing"))
         return self.chosen is not None if action in self.NEED_ROW else True
-
-    # ------------------------------------------------------------ rows
 
     def show_rows(self, rows: Sequence[Row]) -> None:
         """Put rows into the list; the one that was highlighted stays so if it is still there.

@@ -49,12 +49,17 @@ def change(workspace: Workspace, *statements: str) -> None:
 # ---------------------------------------------------------------- a sound file, none, and one that cannot be opened
 
 
-def test_a_sound_file_has_no_problems_and_every_part_was_looked_at(workspace: Workspace) -> None:
-    checks = run_checks(workspace)
+def test_a_sound_file_has_no_problems_every_part_is_looked_at_and_nothing_is_written(workspace: Workspace) -> None:
+    workspace.database.close()
+    before = workspace.database.path.read_bytes()
+    checks = run_checks(workspace.settings)
+    assert workspace.database.path.read_bytes() == before
     assert [each for each in checks if each.status != "ok"] == []
     seen = {each.name for each in checks}
     assert {"python", "sqlite", "integrity", "indexes", "vectors", "model", "disk"} <= seen
     assert {"folder", "freshness", "config", "clients", "writing", "holds", "file"} <= seen
+    assert repair(workspace.database)[0] is None
+    assert not list(workspace.database.path.parent.glob("*before-repair*")), "nothing was to be made again"
 
 
 def test_looking_makes_no_file_and_says_how_to_begin(tmp_path: Path) -> None:
@@ -165,11 +170,6 @@ def test_a_damaged_index_of_quick_starts_is_made_again(workspace: Workspace) -> 
     with workspace.database.read() as connection:
         sql = "select rowid from quickstarts_fts where quickstarts_fts match 'gauz'"
         assert connection.execute(sql).get == 1
-
-
-def test_mending_a_sound_file_changes_nothing_and_makes_no_copy(workspace: Workspace) -> None:
-    assert repair(workspace.database)[0] is None
-    assert not list(workspace.database.path.parent.glob("*before-repair*"))
 
 
 def test_a_scratch_folder_stays_as_long_as_its_process_works_in_it(workspace: Workspace) -> None:
@@ -306,10 +306,3 @@ def test_the_command_ends_with_1_when_something_fails_and_with_0_when_it_is_repa
     assert code == 0 and "sign codes again" in said
     code, out, _ = run(capsys, "--db", path, "doctor", "--fix", "--json")
     assert json.loads(out)["repaired"] == {"backup": None, "done": []}
-
-
-def test_looking_writes_nothing(workspace: Workspace) -> None:
-    workspace.database.close()
-    before = workspace.database.path.read_bytes()
-    run_checks(workspace.settings)
-    assert workspace.database.path.read_bytes() == before

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 from folders import write
-from screen_checks import commands_of_text
-from tui_driver import RunningTui, kept, make_library, open_tui, settings_of
+from tui_driver import RunningTui, commands_of_text, kept, make_library, open_tui, settings_of
 
 from localmcp.tui.reader import ReaderScreen
 from localmcp.workspace import Workspace

@@ -160,9 +160,6 @@ async def test_earlier_and_saved_searches_come_back(tmp_path: Path) -> None:
         await tui.press("escape", "y", "s")
     async with open_tui(file) as tui:
         assert "★ queen" in tui.text()
-        await tui.press("up")
-        assert tui.pane.line.value == "queen"
-        await tui.press("ctrl+u")
         await tui.press("down", "enter")
         assert tui.pane.line.value == "queen"
 

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 from folders import write
-from screen_checks import commands_of_text, misplaced_borders
-from tui_driver import RunningTui, make_library, open_tui
+from tui_driver import RunningTui, commands_of_text, make_library, misplaced_borders, open_tui
 
 from localmcp.activity import CallOrigin, call_origin
 from localmcp.config import config_directory, state_directory
@@ -29,25 +28,26 @@ def check(tui: RunningTui, what: str) -> None:
     assert misplaced_borders(tui.app, WIDTH) == [], what
 
 
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
-    """A file in which everything that has a text has that text."""
-    file = make_library(tmp_path)
-    folder = tmp_path / "docs" / "a\x1b[31mb [red] \u202ec"
+async def test_hostile_text_is_drawn_as_signs_in_every_pane(tmp_path: Path) -> None:
+    """In a file in which everything that has a text has that text."""
+    file, folder = make_library(tmp_path), tmp_path / "docs" / "a\x1b[31mb [red] \u202ec"
     write(folder / "e\x1b[2Jvil 👩‍👩‍👧‍👦.md", f"# {EVIL}\n\n{EVIL} about zebras.\n\n## {EVIL}\n\nMore zebras.\n")
     write(tmp_path / "docs" / "x\x1b[0m.pdf", "%PDF-1.4 broken")
     entry = {"command": "no-such", "args": [EVIL], "description": EVIL}
     write(config_directory() / "mcp.json", json.dumps({"mcpServers": {f"shop {EVIL}": entry}}))
     write(state_directory() / "tui_searches.json", json.dumps({"saved": [EVIL], "recent": [EVIL]}))
-    return file
+    task = {"title": EVIL, "description": EVIL}
+    spec = {"displayName": EVIL, "description": EVIL, "durationMinutes": 5, "introduction": EVIL, "tasks": [task]}
+    guide = {"kind": "QuickStarts", "metadata": {"name": "evil"}, "spec": spec}
 
+    def fail() -> None:
+        raise LocalMCPError(EVIL, hint=EVIL)
 
-async def test_hostile_text_is_drawn_as_signs_in_every_pane(file: Path) -> None:
     async with open_tui(file, (WIDTH, 34)) as tui:
         workspace = tui.app.session.workspace
         workspace.library.refresh()
         workspace.registry.call("addRule", {"rule_text": EVIL, "category": "style", "onDuplicate": "add"})
-        workspace.registry.call("importQuickstarts", {"text": quick_start()})
+        workspace.registry.call("importQuickstarts", {"text": json.dumps(guide)})
         token = call_origin.set(CallOrigin(client=EVIL))
         workspace.registry.call("search", {"query": EVIL}, Scope(caller="stdio"))
         with pytest.raises(LocalMCPError):
@@ -81,14 +81,6 @@ async def test_hostile_text_is_drawn_as_signs_in_every_pane(file: Path) -> None:
         check(tui, "error and message")
         await tui.press("f2")
         check(tui, "details of an error")
-
-
-async def test_hostile_text_is_drawn_as_signs_in_errors_of_tools(file: Path) -> None:
-    def fail() -> None:
-        raise LocalMCPError(EVIL, hint=EVIL)
-
-    async with open_tui(file, (WIDTH, 34)) as tui:
-        await tui.go("tools")
         shown: list[LocalMCPError] = []
         tui.pane.ask("run", fail, fail, failed=shown.append)
         await tui.until(lambda: bool(shown), "the error")
@@ -112,9 +104,3 @@ def test_names_with_control_characters_are_not_proposed(tmp_path: Path) -> None:
     write(tmp_path / "a\x1b[2J.md", "x")
     write(tmp_path / "ab.md", "x")
     assert completed_path(f"{tmp_path}{os.sep}a") == f"{tmp_path}{os.sep}ab.md"
-
-
-def quick_start() -> str:
-    task = {"title": EVIL, "description": EVIL}
-    spec = {"displayName": EVIL, "description": EVIL, "durationMinutes": 5, "introduction": EVIL, "tasks": [task]}
-    return json.dumps({"kind": "QuickStarts", "metadata": {"name": "evil"}, "spec": spec})

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import time
+import unicodedata
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -17,18 +18,22 @@ from unittest.mock import patch
 import textual.app
 import textual.pilot
 from folders import write
+from rich.cells import cell_len
 from textual._compositor import Compositor
 from textual._context import visible_screen_stack
+from textual.color import Color
 from textual.css.stylesheet import Stylesheet
 from textual.message_pump import MessagePump
 from textual.pilot import Pilot
+from textual.screen import ModalScreen
 from textual.timer import Timer
-from textual.widgets import Input, TextArea
+from textual.widgets import Footer, Input, TextArea
+from textual.widgets._toast import ToastRack
 
 from localmcp.config import Settings
 from localmcp.doctor.examination import Check
-from localmcp.tui.activity import ActivityPane
 from localmcp.tui.app import LocalMcpApp
+from localmcp.tui.lists import ActivityPane
 from localmcp.tui.tools import ToolsPane
 from localmcp.tui.widgets import Pane
 from localmcp.workspace import Workspace
@@ -105,27 +110,17 @@ QUICKSTARTS = """
 kind: QuickStarts
 metadata: {name: first-search}
 spec:
-  displayName: Index a folder and search it
-  description: From nothing to a first answer.
-  durationMinutes: 5
-  type: {text: Quick start}
-  tasks:
-    - title: Add a folder
-      description: Run `localmcp add`.
-      review: {instructions: Is it listed?, failedTaskHelp: Look again.}
-    - title: Search
-      description: Ask something.
+  {displayName: Index a folder and search it, description: From nothing to a first answer., durationMinutes: 5,
+   type: {text: Quick start}, tasks: [
+     {title: Add a folder, description: Run `localmcp add`.,
+      review: {instructions: "Is it listed?", failedTaskHelp: Look again.}},
+     {title: Search, description: Ask something.}]}
 ---
 kind: QuickStarts
 metadata: {name: keep-fresh}
 spec:
-  displayName: Keep the index fresh
-  description: What happens when files change.
-  durationMinutes: 3
-  type: {text: Quick start}
-  tasks:
-    - title: Refresh
-      description: Run `localmcp refresh`.
+  {displayName: Keep the index fresh, description: What happens when files change., durationMinutes: 3,
+   type: {text: Quick start}, tasks: [{title: Refresh, description: Run `localmcp refresh`.}]}
 """
 
 
@@ -318,3 +313,63 @@ def assert_screen(name: str, tui: RunningTui) -> None:
     assert text == path.read_text(encoding="utf-8"), (
         f"if this is how it should look, run again with UPDATE_SCREENS=1:\n{text}"
     )
+
+
+# ---------------------------------------------------------------- checks of a screen
+
+LEAST_CONTRAST = 4.5
+"""Between every text and what is behind it (WCAG 2, AA)."""
+FRAME = frozenset("▉▋▍▐╭╮╰╯│─┌┐└┘├┤┬┴┼▁▂▃▄▅▆▇█▏▌▎▊▔━╸╺▰▱")
+"""Signs that are drawn, not read."""
+BIDI = frozenset("\u200e\u200f\u061c\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+"""Characters that reorder what is around them."""
+
+
+def segments(app: Any) -> list[tuple[str, Any]]:
+    """Every piece of text on the screen with its style; of a dialog only its own, since what is behind it is dimmed."""
+    strips = app.screen._compositor.render_strips()
+    if isinstance(app.screen, ModalScreen):
+        boxes = [widget.region for widget in app.screen.children if not isinstance(widget, Footer | ToastRack)]
+        strips = [strips[y].crop(box.x, box.right) for box in boxes for y in box.line_range if y < len(strips)]
+    return [(part.text, part.style) for strip in strips for part in strip]
+
+
+def low_contrast(app: Any) -> list[tuple[str, float]]:
+    """The texts that are hard to read, with their contrast. The terminal's own colors have none that is known."""
+    bad: list[tuple[str, float]] = []
+    for text, style in segments(app):
+        words = "".join(sign for sign in text if sign not in FRAME).strip()
+        if not words or style is None or style.color is None or style.bgcolor is None:
+            continue
+        if style.color.is_default or style.bgcolor.is_default or style.color.number or style.bgcolor.number:
+            continue
+        ratio = contrast(Color.from_rich_color(style.color), Color.from_rich_color(style.bgcolor))
+        if ratio < LEAST_CONTRAST - 0.05:
+            bad.append((words, round(ratio, 2)))
+    return bad
+
+
+def contrast(first: Color, second: Color) -> float:
+    """The contrast ratio of WCAG 2: 1..21."""
+    lighter, darker = sorted((_luminance(first), _luminance(second)), reverse=True)
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+def _luminance(color: Color) -> float:
+    parts = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in color.normalized]
+    return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
+
+
+def misplaced_borders(app: Any, width: int) -> list[str]:
+    """The lines that are wider or narrower than the screen."""
+    strips = app.screen._compositor.render_strips()
+    lines = ["".join(part.text for part in strip) for strip in strips]
+    return [line for line in lines if cell_len(line) != width]
+
+
+def commands_of_text(app: Any) -> list[str]:
+    """The pieces of text that hold what a terminal obeys: control and reordering characters, and links."""
+    bad = [
+        text for text, _ in segments(app) if any(unicodedata.category(sign) == "Cc" or sign in BIDI for sign in text)
+    ]
+    return bad + [text for text, style in segments(app) if style is not None and style.link]

@@ -1,22 +1,26 @@
-"""Rules: by category, or as the assistant would get them for a task; and quick starts, which are short guides."""
+"""Rules by category, or as the assistant would get them; quick starts; the calls of this file, live."""
 
 from __future__ import annotations
 
+import json
 from functools import partial
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual.binding import Binding, BindingType
 from textual.content import Content
 
 from localmcp.errors import InvalidInput
-from localmcp.humanize import counted
+from localmcp.humanize import counted, local_time, size
 from localmcp.index.federation import never_changed
 from localmcp.schemas import Json
-from localmcp.tui.dialogs import PATH
+from localmcp.tui.dialogs import PATH, TextScreen
 from localmcp.tui.markdown import markdown_content
 from localmcp.tui.session import Failed
-from localmcp.tui.tools import Command, Run, call_tool, form_of, start, tool_schema
-from localmcp.tui.widgets import Pane, Quiet, Row, bar, facts, lines
+from localmcp.tui.tools import Command, Run, call_tool, describe_answer, form_of, start, tool_schema
+from localmcp.tui.widgets import Pane, Quiet, Row, bar, cut, facts, lines
+
+if TYPE_CHECKING:
+    from localmcp.activity import LogEntry
 
 MOST_LISTED = 1000
 NEAR = 0.3
@@ -50,8 +54,6 @@ class RulesPane(Pane):
     """Of the last answer, shown where no rule is."""
 
     def find(self, text: str) -> list[Row]:
-        if not self.session.exists:
-            return []
         self._note = ""
         if not text or self.retired:
             listed = self.session.read("listRules", retired=self.retired, words=text or None, limit=MOST_LISTED)
@@ -209,8 +211,6 @@ class QuickstartsPane(Pane):
     HELP = "Short guides. The list follows what you type, as an assistant finds them, typing errors and all."
 
     def find(self, text: str) -> list[Row]:
-        if not self.session.exists:
-            return []
         items: list[Json] = self.session.read("listQuickstarts", limit=1000)["quickstarts"]
         if text:
             by_name = {item["name"]: item for item in items}
@@ -244,3 +244,91 @@ class QuickstartsPane(Pane):
     def action_import(self) -> None:
         says = "A YAML or JSON file of quick starts, or a folder of them"
         import_path(self, "Import quick starts", "importQuickstarts", says)
+
+
+# ---------------------------------------------------------------- calls
+
+SHOWN = 200
+"""The latest calls that are listed."""
+NO_CALLS = (
+    "[b]No calls yet[/b]\n\n"
+    "Every call of an assistant shows here: what was asked, which documents it was given, how it ended.\n\n"
+    "[$muted]Connect one: [/][b]5[/b][$muted], or from a shell: localmcp connect. "
+    "[/][b]m[/b][$muted] shows the calls of this window too.[/]"
+)
+
+
+class ActivityPane(Pane):
+    PLACEHOLDER, LIST_TITLE = "Only calls that hold…", "Calls"
+    FOLLOWS_TOP, LOOKS_EVERY = True, 1.0
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("e", "errors", "Errors only"), Binding("s", "statistics", "Totals"), Binding("m", "mine", "Mine"),
+        Binding("y", "copy", "Copy"),
+    ]  # fmt: skip
+    HELP = """\
+    Calls of assistants, of the command line and of this window (m), the latest first, live. The line and e
+    choose among them; s shows what they add up to by tool and by key.
+    """
+
+    with_own = only_errors = False
+
+    def find(self, text: str) -> list[Row]:
+        without, words, errors = None if self.with_own else "tui", text or None, self.only_errors
+        entries, _ = self.session.look(
+            lambda w: w.activity.logs(limit=SHOWN, without_caller=without, words=words, errors=errors)
+        )
+        return [_call_row(entry) for entry in entries]
+
+    def title(self) -> str:
+        chosen = [self.LIST_TITLE, "errors only" if self.only_errors else "", "with mine" if self.with_own else ""]
+        return " · ".join(filter(None, chosen))
+
+    def nothing(self) -> str:
+        return "[b]No call fits[/b]" if self.text or self.only_errors else NO_CALLS
+
+    def action_mine(self) -> None:
+        self.with_own = not self.with_own
+        self.reload()
+
+    def action_errors(self) -> None:
+        self.only_errors = not self.only_errors
+        self.reload()
+
+    def action_statistics(self) -> None:
+        """Show what the calls add up to."""
+        self.ask(
+            "totals", lambda: self.session.look(lambda w: w.activity.stats()),
+            lambda totals: self.app.push_screen(TextScreen("What the calls add up to", describe_answer(totals))),
+        )  # fmt: skip
+
+    def action_copy(self) -> None:
+        if row := self.chosen:
+            self.copy(json.dumps(row.record.as_json(), ensure_ascii=False), "The call is copied as JSON.")
+
+
+def _call_row(entry: LogEntry) -> Row:
+    """Return a call in two lines: when, the tool and what was asked; who, and how it ended; beside them the whole."""
+    when, arguments = local_time(entry.started_at), entry.arguments or {}
+    values = {
+        name: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        for name, value in arguments.items()
+    }
+    # Texts say without their names what they are.
+    words = (text if isinstance(arguments[name], str) else f"{name} {text}" for name, text in values.items())
+    asked = cut(" · ".join(" ".join(text.split()) for text in words), 200)
+    took = f"{entry.seconds * 1000:.0f} ms" if entry.seconds < 0.9995 else f"{entry.seconds:.1f} s"
+    end = took if entry.success else f"✗ {entry.error_message or entry.error_class or 'error'}"
+    title = Content.assemble(
+        (f"{when[-8:]} ", "$muted"), (entry.tool, "bold"), f" {asked}\n", (f"         {entry.client} · ", "$muted"),
+        (" ".join(end.split()), "$muted" if entry.success else "$error"),
+    )  # fmt: skip
+    parts = [Content.assemble((entry.client, "bold $accent"), " called ", (entry.tool, "bold"), f" on {when}")]
+    parts += [Content.styled(f"through {entry.via}", "$muted")] if entry.via else []
+    parts += [Content(""), *facts({**values})]
+    if entry.documents:
+        parts += [Content(""), Content.styled("was given", "$muted"), *(Content(f"  {d}") for d in entry.documents)]
+    if entry.success:
+        parts.append(Content.styled(f"\n✓ {took}, an answer of {size(entry.result_bytes)}", "$success"))
+    else:
+        parts.append(Content.styled(f"\n✗ {entry.error_class}: {entry.error_message or ''}", "$error"))
+    return Row(str(entry.id), title, lines(*parts), record=entry)
