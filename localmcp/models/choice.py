@@ -268,7 +268,9 @@ def open_local_model(name: str, fingerprint: str, dimension: int, threads: int |
     specs[IMPORTED] = IMPORTED
     parts = name.split("+")
     if not specs.keys() >= set(parts):
-        specs |= {spec.partition(":")[2]: spec for spec, is_here, _ in _fastembed_models() if is_here}
+        from localmcp.models.onnx_models import list_fastembed_models
+
+        specs |= {spec.partition(":")[2]: spec for spec, is_here, _ in list_fastembed_models() if is_here}
     if len(parts) > 2 or not specs.keys() >= set(parts):
         return None
     try:
@@ -278,19 +280,10 @@ def open_local_model(name: str, fingerprint: str, dimension: int, threads: int |
     return embedder if embedder.identity.fingerprint == fingerprint else None
 
 
-def _fastembed_models(everything: bool = False) -> list[tuple[str, bool, str]]:
-    """Return what setting chooses a model of fastembed's list, whether it is here, and its size."""
-    here = {path.name.lower() for path in config.models_directory().glob("models--*") if path.is_dir()}
-    if not everything and not here:
-        return []
-    from localmcp.models.onnx_models import list_fastembed_models
-
-    return list_fastembed_models(here)
-
-
 def available_models(chosen: str, *, everything: bool = False) -> list[Json]:
     """Return the models, marking the one that is set; with `everything`, also those that can be downloaded."""
     from localmcp.models.multilingual_model import find_e5_file
+    from localmcp.models.onnx_models import list_fastembed_models
 
     try:
         multilingual = find_e5_file() and "ready"
@@ -306,7 +299,7 @@ def available_models(chosen: str, *, everything: bool = False) -> list[Json]:
         (IMPORTED, "ready" if imported_folder().is_dir() else "to import", f"MIT; {DOWNLOAD}"),
         ("hash", "ready", "Word hashes, for tests; no meaning"),
     ]
-    for spec, is_here, says in _fastembed_models(everything):
+    for spec, is_here, says in list_fastembed_models(everything):
         if is_here or everything:
             rows.append((spec, "ready" if is_here else "to download", says))
     if chosen not in {spec for spec, *_ in rows}:

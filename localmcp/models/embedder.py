@@ -144,29 +144,26 @@ class HashEmbedder:
             dimension=dimension,
             max_tokens=256,
         )
-        self.count_tokens = count_words
+
+    def count_tokens(self, text: str) -> int:
+        """Return the number of words, which are the tokens of this model."""
+        return len(_WORD.findall(text))
 
     def embed_passages(self, texts: Sequence[str]) -> Vectors:
         """Return vectors of shape (n, dimension), unit rows."""
-        rows = [self._sum_words(text) for text in texts]
-        return unit_rows(np.array(rows, np.float32).reshape(len(texts), self.identity.dimension))
+        dimension = self.identity.dimension
+        sums = np.zeros((len(texts), dimension), np.float32)
+        for row, text in enumerate(texts):
+            # A text of punctuation alone still needs a direction.
+            words = [word.encode("utf-8", "surrogatepass") for word in _WORD.findall(text.casefold()) or [""]]
+            digests = b"".join(hashlib.shake_256(word).digest(dimension // 8) for word in words)
+            bits = np.unpackbits(np.frombuffer(digests, np.uint8)).reshape(len(words), dimension)
+            sums[row] = bits.sum(axis=0, dtype=np.float32) * 2 - len(words)
+        return unit_rows(sums)
 
     def embed_query(self, text: str) -> Vector:
         """Return the unit vector of shape (dimension,)."""
         return self.embed_passages([require_query(text)])[0]
-
-    def _sum_words(self, text: str) -> Vector:
-        dimension = self.identity.dimension
-        # A text of punctuation alone still needs a direction.
-        words = [word.encode("utf-8", "surrogatepass") for word in _WORD.findall(text.casefold()) or [""]]
-        digests = b"".join(hashlib.shake_256(word).digest(dimension // 8) for word in words)
-        bits = np.unpackbits(np.frombuffer(digests, np.uint8)).reshape(len(words), dimension)
-        return bits.sum(axis=0, dtype=np.float32) * 2 - len(words)
-
-
-def count_words(text: str) -> int:
-    """Return the number of words, which are the tokens of this model."""
-    return len(_WORD.findall(text))
 
 
 # ---------------------------------------------------------------- loaded in the background

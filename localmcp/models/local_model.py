@@ -255,15 +255,6 @@ class Bert:
 # ---------------------------------------------------------------- files of weights
 
 
-def digest_weights(paths: Iterable[Path]) -> str:
-    """Return the sha256 of the files' bytes one after the other; 14 ms for the 23 MB of the default model."""
-    digest = hashlib.sha256()
-    for path in paths:
-        with path.open("rb") as file:
-            hashlib.file_digest(file, lambda: digest)
-    return digest.hexdigest()
-
-
 def map_file(path: Path) -> mmap.mmap:
     """Map a file into memory to read."""
     with path.open("rb") as file:
@@ -421,10 +412,6 @@ class WordPieces:
         encoding = self._tokenizer.encode(text, add_special_tokens=False)
         encoding.truncate(most)
         return np.array(self._tokenizer.post_process(encoding).ids, np.int64)
-
-    def special_tokens(self) -> int:
-        """Return how many special tokens are added to a text."""
-        return self._tokenizer.num_special_tokens_to_add(False)
 
     def __call__(self, text: str) -> int:
         if self._counts is not None and text.isascii():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import socket
 from dataclasses import dataclass
@@ -9,13 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from localmcp.arrays import Ids, Vector, np
+from localmcp.config import models_directory
 from localmcp.errors import ConfigurationError, ModelUnavailable
 from localmcp.models.embedder import ModelIdentity
 from localmcp.models.local_model import (
     LocalModel,
     Run,
     WordPieces,
-    digest_weights,
     explained,
     import_onnxruntime,
     make_session,
@@ -72,13 +73,21 @@ class OnnxModel(LocalModel):
             raise ConfigurationError(f"pooling is '{files.pooling}', but must be one of {', '.join(POOLINGS)}.")
         self._files = files
         tokens = WordPieces(folder / "tokenizer.json")
-        window = _read_window(folder) - tokens.special_tokens()
+        config = _read_json(folder / "tokenizer_config.json")
+        # transformers writes 1e30 for not known; special tokens are read as well.
+        sizes = [config.get(key) for key in ("model_max_length", "max_length")]
+        window = min((size for size in sizes if isinstance(size, int) and 0 < size < 1_000_000), default=512)
+        window -= len(tokens.model_ids("", 1))
+        digest = hashlib.sha256()
         # Large models keep their weights in a second file beside the graph.
-        parts = [files.model.with_name(files.model.name + ending) for ending in ("", "_data", ".data")]
+        for part in (files.model.with_name(files.model.name + ending) for ending in ("", "_data", ".data")):
+            if part.is_file():
+                with part.open("rb") as file:
+                    hashlib.file_digest(file, lambda: digest)
         run = self._open(threads_for(threads))
         identity = ModelIdentity(
             name=files.name,
-            sha256=digest_weights(part for part in parts if part.is_file()),
+            sha256=digest.hexdigest(),
             pooling=files.pooling,
             query_prefix=files.query_prefix,
             passage_prefix=files.passage_prefix,
@@ -172,8 +181,12 @@ def open_fastembed(
         return OnnxModel(folder, files, threads)
 
 
-def list_fastembed_models(here: set[str]) -> list[tuple[str, bool, str]]:
-    """Return what fastembed can download: the setting, whether its folder is one of `here`, its size. No network."""
+def list_fastembed_models(everything: bool = False) -> list[tuple[str, bool, str]]:
+    """Return what setting chooses a model of fastembed's list, whether it is here, and its size; no network. Those that
+    are here only count if some are, or `everything` does."""
+    here = {path.name.lower() for path in models_directory().glob("models--*") if path.is_dir()}
+    if not everything and not here:
+        return []
     return [
         (
             f"fastembed:{model['model']}",
@@ -201,13 +214,6 @@ def _import_fastembed() -> type[TextEmbedding]:
         # Our own errors say what went wrong; its log lines beside them would be noise on stderr.
         logger.disable("fastembed")
         return TextEmbedding
-
-
-def _read_window(folder: Path) -> int:
-    """Return how many tokens the model reads, special ones included; transformers writes 1e30 for not known."""
-    config = _read_json(folder / "tokenizer_config.json")
-    sizes = [config.get(key) for key in ("model_max_length", "max_length")]
-    return min((size for size in sizes if isinstance(size, int) and 0 < size < 1_000_000), default=512)
 
 
 def _read_json(path: Path) -> dict[str, Any]:

@@ -199,9 +199,22 @@ class RuleCatalog:
         return None, 0.0
 
     def store(self, drafts: Sequence[RuleDraft]) -> list[Rule]:
-        """Store rules in one transaction, and embed them if the model is there."""
+        """Store rules with their instructions in one transaction, and embed them if the model is there.
+
+        Raises:
+            NotFound: the scope may not see the rules.
+        """
+        rule_ids: list[int] = []
         with self.database.write() as connection:
-            rules = [add_rule(connection, draft) for draft in drafts]
+            ensure_collection(connection, COLLECTION, kind=KIND)
+            for draft in drafts:
+                instruction_id, row = _insert_instruction(connection, draft), _columns(draft)
+                origin = {"created_from_instruction_id": instruction_id, "instructions_count": 1}
+                rule_ids.append(insert_row(connection, "rules", {**row, **origin, "inserted_at": row["updated_at"]}))
+                sql = "update user_instructions set rule_id = ? where id = ?"
+                connection.execute(sql, (rule_ids[-1], instruction_id))
+            bump_generations(connection, "content")
+            rules = list(rulebook.load_rules(connection, rule_ids).values())
         self.embed_missing_or_say()
         return rules
 
@@ -474,22 +487,6 @@ def _check_draft(draft: RuleDraft) -> None:
 
 
 # ---------------------------------------------------------------- rows
-
-
-def add_rule(connection: apsw.Connection, draft: RuleDraft) -> Rule:
-    """Store a rule and its instruction; the vector follows with `store_vectors`. Part of the transaction.
-
-    Raises:
-        NotFound: the scope may not see the rules.
-    """
-    ensure_collection(connection, COLLECTION, kind=KIND)
-    instruction_id = _insert_instruction(connection, draft)
-    row = _columns(draft)
-    origin = {"created_from_instruction_id": instruction_id, "instructions_count": 1, "inserted_at": row["updated_at"]}
-    rule_id = insert_row(connection, "rules", {**row, **origin})
-    connection.execute("update user_instructions set rule_id = ? where id = ?", (rule_id, instruction_id))
-    bump_generations(connection, "content")
-    return rulebook.load_rules(connection, [rule_id])[rule_id]
 
 
 def _insert_instruction(connection: apsw.Connection, draft: RuleDraft, rule_id: int | None = None) -> int:

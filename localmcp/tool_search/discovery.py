@@ -71,7 +71,6 @@ class Discovery:
         self.finder = finder or ToolFinder()
         self.starting: Callable[[], list[str]] = list
         """Names of connected servers whose tools are not known yet."""
-        self._by_content: dict[tuple[Any, ...], ToolMetadata] = {}
 
     def searchable(self) -> list[ToolMetadata]:
         """Return every tool that a search may find in the current scope."""
@@ -120,18 +119,13 @@ class Discovery:
         return f"`{EXECUTE_TOOL}` runs without a search: {', '.join(calls)}." if calls else ""
 
     def describe(self, hit_tool: Tool) -> ToolMetadata:
-        """Return what a tool is found by; the same object for the same tool, or for another one with the same words."""
+        """Return what a tool is found by; the same object for the same tool."""
         described = hit_tool.described
         if not isinstance(described, ToolMetadata):
-            # Some providers make their tools anew at every listing.
-            mark = hit_tool.mark
-            key = (hit_tool.name, hit_tool.description, mark.keywords, mark.title, mark.examples)
-            described = self._by_content.get(key)
-            if described is None:
-                if len(self._by_content) >= 20_000:
-                    self._by_content.clear()
-                described = self._by_content[key] = ToolMetadata(*key, schema=_schema_of(hit_tool) or {})
-            hit_tool.described = described
+            mark, schema = hit_tool.mark, _schema_of(hit_tool) or {}
+            described = hit_tool.described = ToolMetadata(
+                hit_tool.name, hit_tool.description, mark.keywords, mark.title, mark.examples, schema
+            )
         return described
 
     def _searchable(self) -> list[Tool]:

@@ -7,12 +7,11 @@ import math
 import re
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as TooLate
 from dataclasses import dataclass
-from functools import cache, cached_property, partial
+from functools import cache, cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -214,9 +213,7 @@ def scale_of(embedder: Embedder, text_vectors: TextVectors) -> tuple[float, floa
 class ToolCatalog:
     """Tools that are searched together: their words counted, their vectors stacked."""
 
-    def __init__(self, tools: Sequence[ToolMetadata]) -> None:
-        # Keeping them keeps their identity.
-        self._described = tuple(tools)
+    def __init__(self, tools: tuple[ToolMetadata, ...]) -> None:
         self.tools = [tool.text for tool in tools]
         self._lock = threading.Lock()
         self._made: dict[str, Future[ToolVectors]] = {}
@@ -323,24 +320,13 @@ class ToolFinder:
         """Without an embedder words alone decide; `cache` is a folder that keeps tools' vectors for other processes."""
         self._embedder = embedder
         self._vectors = TextVectors(cache)
-        self._catalogs: OrderedDict[tuple[int, ...], ToolCatalog] = OrderedDict()
-        self._lock = threading.Lock()
+        # Callers with different rights search different sets.
+        self._catalog = lru_cache(8)(ToolCatalog)
 
     @property
     def remembers(self) -> bool:
         """Whether a search before this one has kept the tools' vectors."""
         return self._vectors.has_file
-
-    def _catalog(self, tools: Sequence[ToolMetadata]) -> ToolCatalog:
-        """Return the tools made ready for search; the same object as long as the tools are the same."""
-        key = tuple(map(id, tools))
-        with self._lock:
-            catalog = self._catalogs.pop(key, None) or ToolCatalog(tools)
-            self._catalogs[key] = catalog
-            # Callers with different rights search different sets.
-            if len(self._catalogs) > 8:
-                self._catalogs.popitem(last=False)
-            return catalog
 
     def score(
         self,
@@ -386,7 +372,7 @@ class ToolFinder:
     ) -> tuple[list[Vectors], int, bool]:
         """Return what speaks for each tool, (tools, columns of `Weights.order`) for each text, how many telling words
         the first has, and whether the model was there in time."""
-        catalog = self._catalog(tools)
+        catalog = self._catalog(tuple(tools))
         read = [take_query_apart(text) for text in texts]
         by_words = [catalog.compare_words(query) for query in read]
         found = self._compare_meaning(catalog, texts, patience)
@@ -437,7 +423,7 @@ class ToolFinder:
         if not query.strip() or profile == "classic":
             scored = [(tool, score) for tool in tools if (score := score_query(query, tool)) > 0]
             return Hits(tuple(sorted(scored, key=lambda hit: (-hit[1], hit[0].name))), sure=True)
-        names: Mapping[int, float] = {} if queries else self._catalog(tools).rungs(query)
+        names: Mapping[int, float] = {} if queries else self._catalog(tuple(tools)).rungs(query)
         scores = self.score(query, tools, patience, queries)
         if not names and not scores.possible:
             return Hits(())

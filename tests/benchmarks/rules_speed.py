@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from localmcp.config import Settings, sample_directory
-from localmcp.rules import catalog, rulebook
+from localmcp.rules import rulebook
 from localmcp.rules.rulebook import CATEGORIES, RuleDraft
 from localmcp.workspace import Workspace
 
@@ -42,8 +42,10 @@ def make_rules(workspace: Workspace, count: int) -> None:
         size = min(IN_ONE_TRANSACTION, count - start)
         near = base[noise.integers(len(base), size=size)] + noise.normal(0, 0.05, (size, base.shape[1]))
         vectors = (near / np.linalg.norm(near, axis=1, keepdims=True)).astype("<f4")
+        # Their vectors are made up as well.
+        workspace.rules.embed_missing_or_say = lambda: ""
+        rules = workspace.rules.store([make_draft(chance, vocabulary, made) for _ in range(size)])
         with workspace.database.write() as connection:
-            rules = [catalog.add_rule(connection, make_draft(chance, vocabulary, made)) for _ in range(size)]
             ready = {rule.id: vector.tobytes() for rule, vector in zip(rules, vectors, strict=True)}
             rulebook.store_vectors(connection, workspace.embedder.get().identity, ready)
 
