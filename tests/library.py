@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
@@ -53,20 +54,9 @@ class Library:
             model_id = ensure_model(connection, self.embedder.identity) if self.embedder else None
             if model_id is not None:
                 place = claim_collection(connection, place, model_id)
-            source = SourceDraft(
-                place.id,
-                ensure_partition(connection, place, partition),
-                title,
-                source_type,
-                "markdown",
-                uri,
-                hashlib.sha256(text.encode()).hexdigest(),
-                size,
-                mtime,
-                language or "english",
-                metadata or {},
-                drafts,
-            )
+            partition_id = ensure_partition(connection, place, partition)
+            kind = (title, source_type, "markdown", uri, hashlib.sha256(text.encode()).hexdigest(), size, mtime)
+            source = SourceDraft(place.id, partition_id, *kind, language or "english", metadata or {}, drafts)
             return put_source(connection, source, vectors, model_id, replaces)
 
     def _embed(self, drafts: Sequence[ChunkDraft], title: str) -> dict[bytes, Made]:
@@ -99,16 +89,5 @@ def _paragraphs(text: str) -> list[Chunk]:
 def _draft(piece: Chunk, title: str, language: str | None) -> ChunkDraft:
     spoken = language or detect_language(piece.text) or "english"
     embedded = f"{spoken}\0{piece.kind}\0{title}\0{piece.headings}\0{piece.text.strip()}"
-    return ChunkDraft(
-        piece.start,
-        piece.stop,
-        piece.text,
-        piece.headings,
-        piece.first_line,
-        piece.last_line,
-        piece.first_page,
-        piece.last_page,
-        spoken,
-        piece.kind,
-        hashlib.blake2b(embedded.encode(), digest_size=16).digest(),
-    )
+    digest = hashlib.blake2b(embedded.encode(), digest_size=16).digest()
+    return ChunkDraft(*astuple(piece)[:8], spoken, piece.kind, digest)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, cast
@@ -143,28 +143,19 @@ class Records:
             replace(record, metadata={**common, **record.metadata}, partition=record.partition or partition_name)
             for record in given
         ]
-        ids = self._insert(collection_name, given, split)
-        return {"ids": ids, "count": len(given), "collection_name": collection_name}
-
-    def _insert(self, collection: str, records: Sequence[GivenRecord], split: bool) -> list[int]:
-        """Store records, all or none; returns the ids of their chunks.
-
-        InvalidInput if a text is empty, or too long for one vector without `split`, or a name cannot be used;
-        ModelMismatch if the collection's vectors come from another model; ModelUnavailable without a model.
-        """
-        embedder = self._model_for(collection)
-        drafts = [_draft(record, embedder, split) for record in records]
-        texts = [*{digest: text for _, texts in drafts for digest, text in texts.items()}.items()]
+        embedder = self._model_for(collection_name)
+        drafts = [_draft(record, embedder, split) for record in given]
+        to_embed = [*{digest: text for _, parts in drafts for digest, text in parts.items()}.items()]
         embeddings: dict[bytes, Made] = {}
-        for start in range(0, len(texts), EMBEDDED_AT_ONCE):
-            part = texts[start : start + EMBEDDED_AT_ONCE]
+        for start in range(0, len(to_embed), EMBEDDED_AT_ONCE):
+            part = to_embed[start : start + EMBEDDED_AT_ONCE]
             vectors = embedder.embed_passages([text for _, text in part]).astype("<f4", copy=False)
             embeddings |= {digest: Made(row.tobytes()) for (digest, _), row in zip(part, vectors, strict=True)}
         chunk_ids: list[int] = []
         with self.database.write() as connection:
-            target = ensure_collection(connection, collection)
+            target = ensure_collection(connection, collection_name)
             target = claim_collection(connection, target, ensure_model(connection, embedder.identity))
-            for record, (draft, _) in zip(records, drafts, strict=True):
+            for record, (draft, _) in zip(given, drafts, strict=True):
                 partition = None if record.partition == DEFAULT_PARTITION else record.partition
                 partition_id = ensure_partition(connection, target, partition)
                 placed, replaced = replace(draft, collection_id=target.id, partition_id=partition_id), None
@@ -175,7 +166,7 @@ class Records:
                 source_id = put_source(connection, placed, embeddings, target.model_id, replaces=replaced).source_id
                 sql = "select id from chunks where source_id = ? order by position"
                 chunk_ids += fetch_column(connection, sql, (source_id,))
-        return chunk_ids
+        return {"ids": chunk_ids, "count": len(given), "collection_name": collection_name}
 
     def check(self, collection: str, records: Iterable[GivenRecord], *, split: bool = False) -> None:
         """Raise now what inserting the records would raise because of their texts."""
@@ -456,7 +447,10 @@ def _find_record(connection: apsw.Connection, target: Collection, record: GivenR
 
 
 def _draft(record: GivenRecord, embedder: Embedder, split: bool) -> tuple[SourceDraft, dict[bytes, str]]:
-    """Return the source to be, in no collection yet, and digest -> text to embed; InvalidInput as for `_insert`."""
+    """Return the source to be, in no collection yet, and digest -> text to embed.
+
+    InvalidInput if the text is empty, or too long for one vector and not to be split.
+    """
     window = Window(embedder.count_tokens, min(embedder.identity.max_tokens, LONGEST_RECORD))
     text = RecordText(clean_text(record.text, record.place), check_metadata(record.metadata, record.place))
     tokens = window.count_tokens(text.embedded)

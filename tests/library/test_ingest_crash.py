@@ -89,18 +89,20 @@ def large(tmp_path: Path) -> Path:
 
 
 @on_posix
-def test_a_killed_ingest_leaves_a_sound_file_and_the_next_run_completes(
-    database: Database, embedder: CountingEmbedder, large: Path
+@pytest.mark.parametrize("stop", ["SIGKILL", "SIGINT"])
+def test_an_ingest_that_is_killed_or_interrupted_leaves_a_sound_file_and_the_next_run_resumes(
+    library: Library, database: Database, large: Path, stop: str
 ) -> None:
-    for stop in (6, 3):
-        process = start_ingest(database, large)
-        lines = iter(range(1, 1000))
-        wait_for_line(process, lambda line, stop=stop, lines=lines: next(lines) >= stop or line.startswith("finished"))
-        process.send_signal(signal.SIGKILL)
-        process.communicate(timeout=60)
-        assert disagreements(database) == []
-    Library(database, LazyEmbedder(lambda: embedder), Settings()).add_paths([large])
-    assert len(titles(database)) == 21
+    process = start_ingest(database, large, "pause")
+    wait_for_line(process, lambda line: line.split()[0] not in ("0", "finished"))
+    process.send_signal(getattr(signal, stop))
+    _, err = process.communicate(timeout=60)
+    assert process.returncode != 0 and ("KeyboardInterrupt" in err) == (stop == "SIGINT")
+    assert disagreements(database) == []
+    done = len(titles(database))
+    assert 0 < done < 21
+    report = library.add_paths([large])
+    assert (report.unchanged, report.indexed) == (done, 21 - done)
     assert column(database, "select count(*) from vectors") == column(database, "select count(*) from chunks")
 
 
@@ -118,21 +120,6 @@ def test_vectors_of_a_large_file_survive_a_kill(database: Database, embedder: Co
     assert (report.unchanged, report.vectors_added, report.waiting) == (1, chunks - saved, 0)
     # The model is asked for texts of its calibration too.
     assert len({text for text in embedder.embedded if text.startswith("Many\n")}) == chunks - saved
-
-
-@on_posix
-def test_ctrl_c_leaves_a_sound_file_and_the_next_run_resumes(library: Library, database: Database, large: Path) -> None:
-    process = start_ingest(database, large, "pause")
-    wait_for_line(process, lambda line: line.split()[0] not in ("0", "finished"))
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
-    assert process.returncode != 0
-    assert "KeyboardInterrupt" in err
-    assert disagreements(database) == []
-    done = len(titles(database))
-    assert 0 < done < 21
-    report = library.add_paths([large])
-    assert (report.unchanged, report.indexed) == (done, 21 - done)
 
 
 def test_processes_that_add_the_same_and_other_folders_at_once_double_and_lose_nothing(

@@ -84,12 +84,6 @@ def milvus(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Milvus]:
 
 
 @pytest.fixture
-def lite(tmp_path: Path) -> Iterator[Milvus]:
-    with opened("milvus-lite", tmp_path) as milvus:
-        yield milvus
-
-
-@pytest.fixture
 def silent() -> Iterator[socket.socket]:
     """A server that never answers."""
     with socket.socket() as listener:
@@ -336,21 +330,6 @@ def test_refused_credentials_are_told_apart_from_a_server_that_is_not_there() ->
     assert isinstance(told, AccessDenied) and "milvus_username" in str(told.hint)
 
 
-def test_a_milvus_lite_file_that_another_process_has_open_is_told_as_such(lite: Milvus) -> None:
-    lite.names()
-    code = f"""
-from localmcp.errors import Unavailable
-from localmcp.milvus.collection import Milvus
-try:
-    Milvus({lite.uri!r}).names()
-except Unavailable as error:
-    print(error)
-"""
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "Only one process at a time" in run.stdout
-    assert run.stderr == ""
-
-
 # ---------------------------------------------------------------- manners
 
 
@@ -374,25 +353,46 @@ print("pymilvus" in sys.modules, "grpc" in sys.modules)
     assert run_apart(code, tmp_path).stdout.split() == ["False", "False"]
 
 
-@needs_lite
-def test_no_env_file_is_loaded_and_nothing_is_written_to_stderr(tmp_path: Path) -> None:
-    (tmp_path / ".env").write_text("LEAKED_FROM_ENV_FILE=1\n", encoding="utf-8")
-    code = """
-import os
+OTHER_PROCESS = """
+import os, sys
 from localmcp.errors import Unavailable
 from localmcp.milvus.collection import Milvus
-for address in ("http://127.0.0.1:1", "https://127.0.0.1:1"):
+
+def ask(address):
     try:
-        Milvus(address, timeout=1).names()
-    except Unavailable:
-        print("unavailable")
-print(os.environ.get("LEAKED_FROM_ENV_FILE"))
+        print(Milvus(address, timeout=9 if address.endswith(".db") else 1).names(), flush=True)
+    except Unavailable as error:
+        print(error, flush=True)
+
+ask("http://127.0.0.1:1")
+ask("https://127.0.0.1:1")
+ask(sys.argv[1])
 import dotenv
-print(dotenv.load_dotenv.__module__)
+print(os.environ.get("LEAKED_FROM_ENV_FILE"), dotenv.load_dotenv.__module__, flush=True)
+input()
+ask(sys.argv[1])
 """
-    run = run_apart(code, tmp_path)
-    assert run.stdout.split() == ["unavailable", "unavailable", "None", "dotenv.main"]
-    assert run.stderr == ""
+
+
+@needs_lite
+def test_a_lite_file_is_free_for_other_processes_when_it_is_closed_and_none_loads_an_env_file_or_writes_to_stderr(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / ".env").write_text("LEAKED_FROM_ENV_FILE=1\n", encoding="utf-8")
+    first = Milvus(str(tmp_path / "one.db"))
+    first.create("docs", ABOUT)
+    command = [sys.executable, "-c", OTHER_PROCESS, first.uri]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with subprocess.Popen(command, cwd=tmp_path, env=environment, text=True, **pipes) as process:
+        nobody, nobody_secure, taken, environment_line = (process.stdout.readline() for _ in range(4))  # type: ignore[union-attr]
+        first.close()
+        first.close()
+        out, err = process.communicate("\n")
+    assert "cannot be reached" in nobody and "cannot be reached" in nobody_secure
+    assert "Only one process at a time" in taken
+    assert environment_line.split() == ["None", "dotenv.main"]
+    assert (out.strip(), err) == ("['docs']", "")
 
 
 def test_without_the_extra_the_message_says_how_to_install_it(tmp_path: Path) -> None:
@@ -408,19 +408,6 @@ except MissingExtra as error:
 """
     assert "pip install 'localmcp[milvus]'" in run_apart(code, tmp_path).stdout
     assert issubclass(MissingExtra, Exception)
-
-
-@needs_lite
-def test_a_lite_file_is_free_for_others_when_it_is_closed(tmp_path: Path) -> None:
-    first = Milvus(str(tmp_path / "one.db"))
-    first.create("docs", ABOUT)
-    first.close()
-    first.close()
-    code = f"""
-from localmcp.milvus.collection import Milvus
-print(Milvus({first.uri!r}).names())
-"""
-    assert run_apart(code, tmp_path).stdout.strip() == "['docs']"
 
 
 # ---------------------------------------------------------------- settings
