@@ -316,8 +316,7 @@ class Library:
                     read += entry.pages
         finally:
             if scans:
-                with self.database.write() as connection:
-                    lease.give_back(connection)
+                lease.release(self.database)
         return read
 
     # ------------------------------------------------------------ texts

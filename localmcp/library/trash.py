@@ -237,18 +237,12 @@ def _watch_again(connection: apsw.Connection, collection_id: int, path: str) -> 
 
 def purge_expired(database: Database, days: float) -> int:
     """Delete what was long enough in the trash; a clock that jumps ahead is not believed before a day of use."""
-    sql = """
-        select max(moment) from (
-            select max(started_at) as moment from calls where started_at <= :until
-            union all select max(created_at) from sources where created_at <= :until
-            union all select max(updated_at) from sources where updated_at <= :until
-            union all select max(trashed_at) from sources where trashed_at <= :until
-            union all select max(trashed_at) from trash where trashed_at <= :until
-        )
-    """
+    used = "select started_at as moment from calls union all select updated_at from sources"
+    trashed = "select trashed_at from sources union all select trashed_at from trash"
+    sql = f"select max(moment) from ({used} union all {trashed}) where moment <= ?"
     with database.read() as connection:
         # The last time that the file was used, a day ago or earlier.
-        latest = fetch_one(connection, sql, {"until": utc_now(86_400)})
+        latest = fetch_one(connection, sql, (utc_now(86_400),))
     since_use = datetime.now(UTC) - utc_moment(latest) if latest and days > 0 else timedelta(1)
     return purge(database, days and days + max(since_use / timedelta(1) - 1, 0))
 

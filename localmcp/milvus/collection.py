@@ -14,7 +14,6 @@ import time
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, cast
 
 from localmcp.arrays import Vectors
@@ -52,16 +51,6 @@ FOREIGN_TEXTS = ("text", "content", "page_content", "chunk", "document", "body",
 """Names under which other programs keep the text."""
 _VARCHAR, _JSON, _FLOAT_VECTOR = 21, 23, 101
 """Milvus' numbers for the types of fields."""
-
-
-@dataclass(frozen=True, slots=True)
-class MilvusRow:
-    """A passage as it is stored."""
-
-    text: str
-    metadata: Json
-    fields: Json
-    """Everything, under Milvus' names."""
 
 
 def open_milvus(settings: Settings) -> Milvus | None:
@@ -291,24 +280,25 @@ class MilvusCollection:
 
     # ------------------------------------------------------------ reading
 
-    def read(self, ids: Sequence[Any], fields: Sequence[str] = ("*",)) -> dict[Any, MilvusRow]:
-        """Return the passages of those ids; missing ones are left out."""
-        rows_by_id: dict[Any, MilvusRow] = {}
+    def read(self, ids: Sequence[Any], fields: Sequence[str] = ("*",)) -> dict[Any, Json]:
+        """Return the passages of those ids, as `find` does; missing ones are left out."""
+        rows_by_id: dict[Any, Json] = {}
         for start in range(0, len(ids), BATCH_ROWS):
             part = list(ids[start : start + BATCH_ROWS])
             rows = self._call("get", ids=part, output_fields=[*fields], consistency_level="Strong")
             rows_by_id |= {row[self._key]: self._row(row) for row in rows}
         return rows_by_id
 
-    def find(self, which: str, fields: Sequence[str], limit: int = DEEPEST) -> list[MilvusRow]:
-        """Return the passages that pass Milvus' filter text, in no order."""
+    def find(self, which: str, fields: Sequence[str], limit: int = DEEPEST) -> list[Json]:
+        """Return the passages that pass Milvus' filter text, in no order, with those of its fields, and `id`, `text`,
+        `metadata` and `vector` under these names."""
         rows = self._call("query", filter=which, output_fields=[*fields], limit=limit, consistency_level="Strong")
-        return [self._row(dict(row)) for row in rows]
+        return [self._row(row) for row in rows]
 
-    def rows(self, batch: int = 500) -> Iterator[list[tuple[Any, MilvusRow]]]:
-        """Yield (id, passage) of everything, in batches, by id; its vector is in `fields["vector"]`."""
+    def rows(self, batch: int = 500) -> Iterator[list[Json]]:
+        """Yield everything, in batches, by id."""
         for rows in self._pages(batch, ["*"]):
-            yield [(row[self._key], self._row(row)) for row in rows]
+            yield [self._row(row) for row in rows]
 
     def digests(self) -> tuple[array[int], array[int]]:
         """Return ids and digests of the passages of one of our collections, 16 bytes a passage, by id."""
@@ -343,10 +333,11 @@ class MilvusCollection:
                 counts[row["partition"]] = counts.get(row["partition"], 0) + 1
         return counts
 
-    def _row(self, row: Json) -> MilvusRow:
+    def _row(self, row: Any) -> Json:
         texts = [self._text] if self._text else [name for name in FOREIGN_TEXTS if isinstance(row.get(name), str)]
         text = str(row.get(texts[0]) or "") if texts else ""
-        return MilvusRow(text, self._metadata_of(row), {**row, "vector": row.get(self._vector)})
+        named = {"id": row.get(self._key), "text": text, "vector": row.get(self._vector)}
+        return {**row, **named, "metadata": self._metadata_of(row)}
 
     def _metadata_of(self, row: Json) -> Json:
         """Return the JSON field; of other people's collections every other field too."""

@@ -40,7 +40,7 @@ from localmcp.index.search import (
     SearchRequest,
     is_doubtful,
 )
-from localmcp.milvus.collection import Milvus, MilvusCollection, MilvusRow, begins_with, filters_text, is_one_of
+from localmcp.milvus.collection import Milvus, MilvusCollection, begins_with, filters_text, is_one_of
 from localmcp.models import LazyEmbedder
 from localmcp.models.embedder import Calibration
 from localmcp.schemas import Json
@@ -117,7 +117,7 @@ class MilvusFile:
 
     def index(self, wanted: Wanted | None = None) -> Index:
         """Return an index of the documents that are wanted; FileUnavailable if the server does not answer."""
-        rows: list[MilvusRow] = []
+        rows: list[Json] = []
         if wanted is not None:
             with self._collection() as collection:
                 rows = _read_wanted(collection, wanted)
@@ -151,11 +151,11 @@ class MilvusFile:
             candidates = collection.read(ids[: 2 * depth], ["words", "vector"])
             if vector is not None:
                 for key in arms.keyword_ranks.keys() & candidates.keys() - arms.cosines.keys():
-                    theirs = np.asarray(candidates[key].fields["vector"], "<f4")
+                    theirs = np.asarray(candidates[key]["vector"], "<f4")
                     arms.cosines |= calibration.scaled({key: float(np.dot(vector, theirs))})
             mode = "keyword" if vector is None else request.mode
             if mode != "semantic":
-                query = outcome.query = _query(request.text, [row.fields["words"] for row in candidates.values()])
+                query = outcome.query = _query(request.text, [row["words"] for row in candidates.values()])
                 if query.dropped and collection.has_words:
                     absent = ", ".join(f"'{word}'" for word, _ in query.dropped[:3])
                     outcome.notices.append(f"it holds no {absent}; spelling is not repaired there.")
@@ -235,10 +235,10 @@ def _query(text: str, words: Sequence[str]) -> KeywordQuery:
 # ---------------------------------------------------------------- documents in memory
 
 
-def _read_wanted(collection: MilvusCollection, wanted: Wanted) -> list[MilvusRow]:
+def _read_wanted(collection: MilvusCollection, wanted: Wanted) -> list[Json]:
     if wanted.chunk:
         targets = collection.find(begins_with("chunk", wanted.chunk), ["document", "position"], limit=2)
-        spans = {row.fields["document"]: row.fields["position"] for row in targets}
+        spans = {row["document"]: row["position"] for row in targets}
         return [
             row
             for document, place in spans.items()
@@ -253,13 +253,13 @@ def _read_wanted(collection: MilvusCollection, wanted: Wanted) -> list[MilvusRow
     tests = [begins_with("document", name.lower()), is_one_of("title", [name]), f"path like {tail}"]
     passage = is_one_of("chunk", [name.replace("-", "")])
     first = collection.find(f"(position == 0 and ({' or '.join(tests)})) or {passage}", ["document"], MOST_MEANT)
-    return collection.find(is_one_of("document", [row.fields["document"] for row in first]), ["*"]) if first else []
+    return collection.find(is_one_of("document", [row["document"] for row in first]), ["*"]) if first else []
 
 
 class _FileInMemory(Database):
     """A file of our schema, in memory, with those passages of a collection and their documents."""
 
-    def __init__(self, path: Path, collection: str, rows: Sequence[MilvusRow]) -> None:
+    def __init__(self, path: Path, collection: str, rows: Sequence[Json]) -> None:
         super().__init__(path, read_only=True, foreign=True)
         self._connection = connect("")
         self._connection.execute("begin")
@@ -280,23 +280,23 @@ class _FileInMemory(Database):
         with self._lock:
             yield self._connection
 
-    def _insert(self, row: MilvusRow, ids: dict[str, int]) -> None:
+    def _insert(self, row: Json, ids: dict[str, int]) -> None:
         """Insert a passage, and its document if it is the first of it; `ids`: what was inserted so far."""
-        fields, origin = row.fields, row.fields["origin"]
+        origin = row["origin"]
         source, chunk = dict(origin["source"]), dict(origin["chunk"])
-        document, partition = str(uuid.UUID(fields["document"])), fields["partition"]
+        document, partition = str(uuid.UUID(row["document"])), row["partition"]
         partition_id = None
         if partition != DEFAULT_PARTITION:
             place = {"collection_id": 1, "name": partition, "created_at": ""}
             partition_id = self._once(ids, f"partition {partition}", "partitions", place)
-        own_metadata = {key: value for key, value in row.metadata.items() if key not in origin["told"]}
+        own_metadata = {key: value for key, value in row["metadata"].items() if key not in origin["told"]}
         about = {"metadata": json.dumps(own_metadata), "collection_id": 1, "partition_id": partition_id}
         source_id = self._once(ids, f"source {document}", "sources", {**source, **about, "uuid": document})
         language, kind = chunk.pop("language"), chunk.pop("kind")
         group = {"collection_id": 1, "language": language, "kind": kind}
         group_id = self._once(ids, f"group {language} {kind}", "groups", group)
-        place = {"id": fields["id"], "uuid": bytes.fromhex(fields["chunk"]), "source_id": source_id}
-        text = {"text": row.text, "position": fields["position"], "headings": json.dumps(chunk.pop("headings"))}
+        place = {"id": row["id"], "uuid": bytes.fromhex(row["chunk"]), "source_id": source_id}
+        text = {"text": row["text"], "position": row["position"], "headings": json.dumps(chunk.pop("headings"))}
         rest = {"group_id": group_id, "words": 0, "digest": b""}
         insert_row(self._connection, "chunks", {**chunk, **place, **text, **rest})
 

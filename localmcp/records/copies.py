@@ -31,7 +31,7 @@ from localmcp.index.fusion import load_groups, weight_for
 from localmcp.index.sources import keep_version, put_source
 from localmcp.index.vector import Made
 from localmcp.library.jobs import Jobs
-from localmcp.milvus.collection import HOW_TO_SET_MILVUS, NO_MILVUS, Milvus, MilvusCollection, MilvusRow
+from localmcp.milvus.collection import HOW_TO_SET_MILVUS, NO_MILVUS, Milvus, MilvusCollection
 from localmcp.models import ModelIdentity
 from localmcp.schemas import Json, compact_json, mapping_of
 from localmcp.storage.database import Database, fetch_all, fetch_column, fetch_one
@@ -252,26 +252,24 @@ def _load_rows(connection: apsw.Connection, collection: Collection, chunk_ids: S
 # ---------------------------------------------------------------- rows as documents
 
 
-def _documents(collection: MilvusCollection) -> Iterator[list[tuple[str, list[MilvusRow]]]]:
+def _documents(collection: MilvusCollection) -> Iterator[list[tuple[str, list[Json]]]]:
     """Yield documents and their passages, a batch of rows at a time, those of which passages are missing at the end."""
-    waiting: dict[str, list[MilvusRow]] = {}
+    waiting: dict[str, list[Json]] = {}
     for rows in collection.rows(BATCH):
-        whole: list[tuple[str, list[MilvusRow]]] = []
-        for _, row in rows:
-            document = row.fields["document"]
+        whole: list[tuple[str, list[Json]]] = []
+        for row in rows:
+            document = row["document"]
             waiting.setdefault(document, []).append(row)
-            if len(waiting[document]) == row.fields["origin"]["source"]["chunk_count"]:
+            if len(waiting[document]) == row["origin"]["source"]["chunk_count"]:
                 whole.append((document, waiting.pop(document)))
         yield whole
     yield list(waiting.items())
 
 
-def _put(
-    connection: apsw.Connection, target: Collection, document_id: str, rows: list[MilvusRow], *, is_own: bool
-) -> str:
+def _put(connection: apsw.Connection, target: Collection, document_id: str, rows: list[Json], *, is_own: bool) -> str:
     """Store a document; return whether it was added, updated, unchanged or skipped."""
-    ordered = sorted(rows, key=lambda row: row.fields["position"])
-    name = ordered[0].fields["partition"]
+    ordered = sorted(rows, key=lambda row: row["position"])
+    name = ordered[0]["partition"]
     try:
         draft, made = _draft_document(ordered, target, is_own)
     except (KeyError, TypeError, ValueError):
@@ -312,22 +310,20 @@ def _put(
     return "added"
 
 
-def _draft_document(
-    rows: Sequence[MilvusRow], target: Collection, is_own: bool
-) -> tuple[SourceDraft, dict[bytes, Made]]:
+def _draft_document(rows: Sequence[Json], target: Collection, is_own: bool) -> tuple[SourceDraft, dict[bytes, Made]]:
     """Return the document whose passages those rows are, and digest -> vector."""
     chunks: list[ChunkDraft] = []
     for row in rows:
-        columns, digest = Json(row.fields["origin"]["chunk"]), bytes.fromhex(row.fields["origin"]["digest"])
+        columns, digest = Json(row["origin"]["chunk"]), bytes.fromhex(row["origin"]["digest"])
         columns["headings"] = tuple(columns["headings"])
-        identity = (None, uuid.UUID(row.fields["chunk"]).bytes)
-        chunks.append(ChunkDraft(**columns, text=row.text, digest=digest, identity=identity))
-    origin = rows[0].fields["origin"]
+        identity = (None, uuid.UUID(row["chunk"]).bytes)
+        chunks.append(ChunkDraft(**columns, text=row["text"], digest=digest, identity=identity))
+    origin = rows[0]["origin"]
     columns = {name: value for name, value in origin["source"].items() if name not in _NOT_PULLED}
-    metadata = {key: value for key, value in rows[0].metadata.items() if key not in origin["told"]}
+    metadata = {key: value for key, value in rows[0]["metadata"].items() if key not in origin["told"]}
     if not is_own:
         # Without a time it is never compared with the disk.
         columns["mtime_ns"] = None
     draft = SourceDraft(target.id, None, **columns, metadata=metadata, chunks=chunks)
-    vectors = (np.asarray(row.fields["vector"], "<f4").tobytes() for row in rows)
+    vectors = (np.asarray(row["vector"], "<f4").tobytes() for row in rows)
     return draft, {chunk.digest: Made(vector) for chunk, vector in zip(chunks, vectors, strict=True)}

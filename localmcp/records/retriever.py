@@ -22,7 +22,7 @@ from localmcp.index.collections import (
 from localmcp.index.filters import SOURCE_COLUMNS, Condition, Filters, comparisons, parse_condition, parse_range
 from localmcp.index.passages import Match, Row, best_matches, load_rows, nearest_to_any
 from localmcp.index.search import Index, SearchOutcome, SearchRequest
-from localmcp.milvus.collection import Milvus, MilvusCollection, MilvusRow, filters_text
+from localmcp.milvus.collection import Milvus, MilvusCollection, filters_text
 from localmcp.milvus.mounted import MilvusFile
 from localmcp.models import LazyEmbedder
 from localmcp.schemas import did_you_mean
@@ -146,7 +146,7 @@ class Retriever:
     def _in_milvus(
         self, visible: list[Collection], name: str, texts: Sequence[str], filters: Filters, top_k: int, hybrid: bool,
         notices: list[str],
-    ) -> tuple[Sequence[Match], Mapping[Any, Row] | Mapping[Any, MilvusRow]]:  # fmt: skip
+    ) -> tuple[Sequence[Match], Mapping[Any, Row]]:  # fmt: skip
         """Search a collection that only the server has; returns what answers, and id -> its text and metadata there.
 
         NotFound, with the nearest, if it is not on the server either; Unavailable if the server does not tell.
@@ -160,8 +160,7 @@ class Retriever:
         if hybrid and collection.is_ours and self.milvus is not None:
             file = MilvusFile(self.milvus, collection.name, collection.name, self.embedder)
             request = SearchRequest("", "hybrid", top_k, 0, None, filters)
-            matches = _combined(file.search, request, texts, notices)
-            return matches, collection.read([match.chunk_id for match in matches])
+            return _with_rows(collection, _combined(file.search, request, texts, notices))
         if not collection.is_ours and (filters.since or filters.until):
             raise InvalidInput(f"since, until: '{collection.name}' was made by another program; filter by a field.")
         if hybrid:
@@ -174,8 +173,13 @@ class Retriever:
             )
         within, condition = filters_text(replace(filters, partitions=()))
         partition = next(iter(filters.partitions), None)
-        matches = best_matches(collection.nearest(vectors, top_k, partition, condition, within), top_k)
-        return matches, collection.read([match.chunk_id for match in matches])
+        cosines = collection.nearest(vectors, top_k, partition, condition, within)
+        return _with_rows(collection, best_matches(cosines, top_k))
+
+
+def _with_rows(collection: MilvusCollection, matches: Sequence[Match]) -> tuple[Sequence[Match], Mapping[Any, Row]]:
+    rows = collection.read([match.chunk_id for match in matches])
+    return matches, {key: Row(key, row["text"], row["metadata"], "") for key, row in rows.items()}
 
 
 def _combined(

@@ -428,7 +428,7 @@ def test_a_refresh_deletes_what_has_been_in_the_trash_too_long(
     (folder / "bees.md").unlink()
     library.refresh()
     with database.write() as connection:
-        connection.execute("update sources set trashed_at = ?, created_at = ?", (utc_now(40 * DAY), utc_now(2 * DAY)))
+        connection.execute("update sources set trashed_at = ?, updated_at = ?", (utc_now(40 * DAY), utc_now(2 * DAY)))
     library.refresh()
     assert column(database, "select count(*) from sources") == [0]
     assert (library.roots(), library.why(folder / "bees.md")["entries"]) == ([], [])
@@ -440,13 +440,13 @@ def test_a_clock_that_jumps_ahead_does_not_empty_the_trash(library: Library, dat
     library.refresh()
     with database.write() as connection:
         # As the file looks to a clock that is 400 days ahead.
-        connection.execute("update sources set created_at = ?1, updated_at = ?1", (utc_now(403 * DAY),))
+        connection.execute("update sources set updated_at = ?", (utc_now(403 * DAY),))
         connection.execute("update sources set trashed_at = ? where trashed_at is not null", (utc_now(400 * DAY),))
     (folder / "new.md").write_text("# Written by the wrong clock\n")
     library.refresh()
     library.refresh()
     assert len(library.trashed()) == 1
     with database.write() as connection:
-        connection.execute("update sources set created_at = ? where title like 'Written%'", (utc_now(2 * DAY),))
+        connection.execute("update sources set updated_at = ? where title like 'Written%'", (utc_now(2 * DAY),))
     library.refresh()
     assert library.trashed() == []

@@ -68,13 +68,13 @@ def live_chunks(workspace: Workspace, collection: str = "default") -> dict[int, 
 def assert_same(workspace: Workspace, milvus: Milvus, collection: str = "default", name: str = "") -> None:
     """Milvus holds each chunk that the file finds, once, with its text and vector, and nothing else."""
     stored = milvus.open(name or collection)
-    found = [pair for batch in stored.rows() for pair in batch]
-    assert {number: row.text for number, row in found} == live_chunks(workspace, collection)
-    assert len(found) == len({number for number, _ in found}) == stored.count()
+    found = [row for batch in stored.rows() for row in batch]
+    assert {row["id"]: row["text"] for row in found} == live_chunks(workspace, collection)
+    assert len(found) == len({row["id"] for row in found}) == stored.count()
     with workspace.database.read() as connection:
         vectors = dict(fetch_all(connection, "select chunk_id, embedding from embeddings"))
-    for number, row in found:
-        assert np.allclose(row.fields["vector"], np.frombuffer(vectors[number], dtype="<f4"), atol=1e-6)
+    for row in found:
+        assert np.allclose(row["vector"], np.frombuffer(vectors[row["id"]], dtype="<f4"), atol=1e-6)
 
 
 # ---------------------------------------------------------------- push
@@ -91,9 +91,9 @@ def test_a_push_copies_everything_and_another_one_only_what_has_changed(
     stored = milvus.open("default")
     assert (stored.model, stored.about["fingerprint"]) == ("hash", HashEmbedder().identity.fingerprint)
     [row] = stored.read([min(chunks)]).values()
-    assert row.metadata["topic"] == "garden" and row.metadata["path"].endswith((".md", ".txt"))
-    assert row.fields["title"] in ("Bees", "Roses", "soil") and row.fields["path"] == row.metadata["path"]
-    assert row.fields["language"] == "english" and row.fields["date"]
+    assert row["metadata"]["topic"] == "garden" and row["metadata"]["path"].endswith((".md", ".txt"))
+    assert row["title"] in ("Bees", "Roses", "soil") and row["path"] == row["metadata"]["path"]
+    assert row["language"] == "english" and row["date"]
     assert workspace.milvus_copies.push("default")["sent"] == 0
     workspace.library.add_text("Wax is made by bees.", title="Wax")
     workspace.library.remove([str(tmp_path / "docs" / "bees.md")])
@@ -107,7 +107,7 @@ def test_a_copy_that_somebody_damaged_is_put_right_by_the_next_push(workspace: W
     stored = milvus.open("default")
     [row] = stored.read(ids[:1]).values()
     stored.delete(ids[1:2])
-    stored.upsert([{name: row.fields[name] for name in row.fields if name != "sparse"} | {"id": 999_999}])
+    stored.upsert([{name: row[name] for name in row if name != "sparse"} | {"id": 999_999}])
     assert workspace.milvus_copies.push("default")["sent"] == 2, "one was sent, one deleted"
     assert stored.read([999_999]) == {}
     assert_same(workspace, milvus)

@@ -122,7 +122,7 @@ def test_a_passage_that_moves_to_another_partition_is_there_once(milvus: Milvus)
         collection.upsert([row(1, vector, partition, partition=partition)])
         assert collection.count() == 1 and collection.partitions()[partition] == 1
         assert nearest(collection, vector[None, :], 5, partition=partition) == [[1]]
-        assert collection.read([1])[1].text == partition
+        assert collection.read([1])[1]["text"] == partition
 
 
 def test_passages_come_back_whole_and_by_id(milvus: Milvus) -> None:
@@ -130,11 +130,11 @@ def test_passages_come_back_whole_and_by_id(milvus: Milvus) -> None:
     metadata = {"lang": "it", "year": 2020, "tags": ["a", "b"], "deep": {"x": None, "y": 1.5}, "ok": True}
     rows = [row(n, vectors[n], f"testo {n} à 日本", metadata, "part") for n in range(30)]
     collection = filled(milvus, *rows[::-1])
-    found = [pair for batch in collection.rows(7) for pair in batch]
-    assert [number for number, _ in found] == list(range(30))
-    assert (found[3][1].text, found[3][1].metadata) == (rows[3]["text"], metadata)
-    assert found[3][1].fields["partition"] == "part"
-    assert np.allclose(found[3][1].fields["vector"], vectors[3], atol=1e-6)
+    found = [row for batch in collection.rows(7) for row in batch]
+    assert [row["id"] for row in found] == list(range(30))
+    assert (found[3]["text"], found[3]["metadata"]) == (rows[3]["text"], metadata)
+    assert found[3]["partition"] == "part"
+    assert np.allclose(found[3]["vector"], vectors[3], atol=1e-6)
     assert {*collection.read([5, 999, 4])} == {4, 5}
     collection.delete([4, 999])
     assert {*collection.read([5, 999, 4])} == {5} and collection.count() == 29
@@ -233,7 +233,7 @@ def test_a_collection_of_another_program_is_searched_and_read_but_not_changed(mi
     [cosines] = collection.nearest(vectors[2:3], 2)
     assert cosines.pop("k2") == pytest.approx(1.0) and 0 < [*cosines.values()][0] < 1
     stored = collection.read(["k2"])["k2"]
-    assert (stored.text, stored.metadata) == ("body 2", {"body": "body 2", "lang": "it"})
+    assert (stored["text"], stored["metadata"]) == ("body 2", {"body": "body 2", "lang": "it"})
     [italian] = nearest(collection, vectors[1:2], 4, condition=parse_condition({"lang": "it"}))
     assert sorted(italian) == ["k0", "k2"]
     assert (collection.model, collection.is_ours, collection.count()) == ("", False, 4)
@@ -241,7 +241,7 @@ def test_a_collection_of_another_program_is_searched_and_read_but_not_changed(mi
         collection.delete([1])
     mapped = Milvus(milvus.uri, timeout=60, fields={"theirs": {"text": "lang", "vector": "emb"}})
     if not milvus.is_file:
-        assert mapped.open("theirs").read(["k2"])["k2"].text == "it"
+        assert mapped.open("theirs").read(["k2"])["k2"]["text"] == "it"
         mapped.fields["theirs"]["vector"] = "nope"  # type: ignore[index]
         with pytest.raises(ConfigurationError, match="no field nope"):
             mapped.open("theirs")
@@ -469,5 +469,5 @@ def test_texts_and_metadata_are_cut_to_what_a_field_takes(milvus: Milvus) -> Non
     text = "日本" * 20_000
     collection = filled(milvus, row(1, vector, text, {"small": 1, "large": "x" * 70_000}))
     stored = collection.read([1])[1]
-    assert stored.text == text[: len(stored.text)] and len(stored.text) > 21_000
-    assert stored.metadata == {"small": 1}
+    assert stored["text"] == text[: len(stored["text"])] and len(stored["text"]) > 21_000
+    assert stored["metadata"] == {"small": 1}
