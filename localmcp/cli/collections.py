@@ -12,7 +12,7 @@ import click
 
 from localmcp.cli.documents import finish_vectors
 from localmcp.cli.options import json_or_text, no_wait, parse_object, read_bytes, tool_command
-from localmcp.cli.session import COMMAND_OF_TOOL, Group, Session, command, group, pass_session, shown_counts
+from localmcp.cli.session import COMMAND_OF_TOOL, Session, command, group, pass_session, shown_counts
 from localmcp.errors import InvalidInput
 from localmcp.humanize import counted
 from localmcp.records.records import GivenRecord, Records, parse_record
@@ -76,7 +76,7 @@ retrieve = tool_command(
 
 @group()
 def collections() -> None:
-    """Make, fill, describe and drop collections and partitions: documents you added, texts with metadata.
+    """Make, fill, describe and drop collections: documents you added, texts with metadata.
 
     \b
       localmcp collections insert papers "Attention is all you need" --metadata '{"year": 2017}'
@@ -102,29 +102,12 @@ def _ask(session: Session, arguments: Json) -> str:
     """Look whether it is there, then ask."""
     session.call("describe_collection", collection_name=arguments["collection_name"])
     arguments["confirm"] = True
-    partition = arguments.get("partition_name")
-    name = f"'{arguments['collection_name']}'"
-    target = f"partition '{partition}' of {name}" if partition else f"collection {name}"
-    return f"Put {target} with everything in it into the trash?"
+    return f"Put collection '{arguments['collection_name']}' with everything in it into the trash?"
 
 
 tool_command(
     collections, "drop", Records.drop_collection, ask=_ask, arguments=NAME, without=("confirm",),
     help="Put a collection with everything in it into the trash. Files on disk are not touched.",
-)  # fmt: skip
-
-
-@collections.group("partitions", cls=Group)
-def partitions() -> None:
-    """Parts of a collection that can be searched alone."""
-
-
-PARTITION = {"collection_name": "COLLECTION", "partition_name": "NAME"}
-
-tool_command(partitions, "create", Records.create_partition, "Make a partition.", makes=True, arguments=PARTITION)
-tool_command(
-    partitions, "drop", Records.drop_partition, "Put a partition with everything in it into the trash.",
-    ask=_ask, arguments=PARTITION, without=("confirm",),
 )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from localmcp.cli import render
 from localmcp.cli.options import refuse_blank, tool_command, tool_options
 from localmcp.cli.session import Session, group, pass_session
 from localmcp.config import sample_directory
-from localmcp.errors import InvalidInput, NotFound
+from localmcp.errors import InvalidInput
 from localmcp.files import write_atomically
 from localmcp.humanize import counted
 from localmcp.quickstarts.catalog import Quickstarts
@@ -134,8 +134,6 @@ def import_quickstarts(session: Session, paths: tuple[str, ...], samples: bool) 
         paths = (*paths, str(sample_directory() / "quickstarts"))
     if not paths:
         raise InvalidInput("Name a file or folder, or say --samples.")
-    if missing := next((path for path in paths if not os.path.exists(path)), None):
-        raise NotFound(f"There is no file or folder {missing}.")
     calls = ({"path": os.path.abspath(path)} for path in paths)
     fields = ("added", "updated", "unchanged", "skipped", "warnings")
     total = session.import_each("importQuickstarts", calls, fields)

@@ -40,7 +40,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "pull": ("collections", "Copy a collection from Milvus into the file."),
     },
     "Collections": {
-        "collections": ("collections", "Make, fill, describe and drop collections and partitions."),
+        "collections": ("collections", "Make, fill, describe and drop collections."),
         "retrieve": ("collections", "Find what is nearest to one or several texts in a collection."),
     },
     "Quick starts": {

@@ -89,7 +89,6 @@ def describe(server: McpServer) -> Json:
 
 
 @servers.command("add")
-@click.option("--url", help="Its address, for a server that speaks Streamable HTTP.")
 @click.option("--header", "headers", multiple=True, metavar="NAME=VALUE", help="Sent with each request; ${VAR} works.")
 @click.option("--env", multiple=True, metavar="NAME=VALUE", help="Set for the program; ${VAR} works. Repeatable.")
 @click.option("--replace", is_flag=True, help="Take the place of a server of that name.")
@@ -98,8 +97,8 @@ def describe(server: McpServer) -> Json:
 @click.argument("command", nargs=-1, metavar="[URL | -- COMMAND ARGS...]")
 @pass_session
 def add(
-    session: Session, name: str, command: tuple[str, ...], url: str | None, headers: tuple[str, ...],
-    env: tuple[str, ...], replace: bool, no_start: bool,
+    session: Session, name: str, command: tuple[str, ...], headers: tuple[str, ...], env: tuple[str, ...],
+    replace: bool, no_start: bool,
 ) -> None:  # fmt: skip
     """Add a server, and start it once to read its tools.
 
@@ -107,11 +106,9 @@ def add(
 
     \b
       localmcp servers add time -- uvx mcp-server-time
-      localmcp servers add notes --url https://example.org/mcp --header 'Authorization=Bearer ${NOTES_TOKEN}'
+      localmcp servers add notes https://example.org/mcp --header 'Authorization=Bearer ${NOTES_TOKEN}'
     """
     entry = entry_of(command)
-    if url:
-        entry |= {"type": "http", "url": url}
     # What was typed may be a secret and is not repeated.
     pairs = {
         "env": dict(split_pair(pair, "--env takes NAME=VALUE.") for pair in env),
@@ -120,7 +117,7 @@ def add(
     entry |= {key: value for key, value in pairs.items() if value}
     problem = parse_entry(name, entry).problem
     if problem:
-        raise InvalidInput(f"This server cannot be used: {problem}.", hint="Give a command after --, or --url.")
+        raise InvalidInput(f"This server cannot be used: {problem}.", hint="Give its address, or a command after --.")
     if not replace and name in open_servers(session).servers:
         raise InvalidInput(f"There is a server '{name}' already.", hint="Take its place with --replace.")
     path = write_entries({name: entry})

@@ -283,14 +283,13 @@ class TestCommandLine:
         assert cli("collections", "insert", "papers", "bees", "wasps", "--metadata", '{"a": 1}', "-p", "p")[0] == 0
         assert cli("collections", "insert", "papers", "--file", "-", stdin='{"text": "ants"}')[0] == 0
         assert "p" in cli("collections", "list")[1]
-        assert cli("collections", "partitions", "create", "papers", "q")[0] == 0
         assert json.loads(cli("collections", "describe", "papers", "--json")[1])["partitions"] == {
-            "_default": 1, "p": 2, "q": 0
-        }  # fmt: skip
+            "_default": 1,
+            "p": 2,
+        }
         assert cli("collections", "insert", "papers", "--file", "-", stdin='{"id": 1, "text": "hornets"}')[0] == 0
         assert "hornets" in cli("retrieve", "papers", "hornets", "-n", "1")[1]
         assert cli("collections", "delete", "papers", "1", "-y")[0] == 0
-        assert cli("collections", "partitions", "drop", "papers", "p", "-y")[0] == 0
         code, _, err = cli("collections", "drop", "papers")
         assert code == 1 and "--yes" in err
         assert cli("collections", "drop", "papers", "--yes")[0] == 0
