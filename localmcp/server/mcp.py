@@ -516,13 +516,10 @@ def tool_result(name: str, answer: Answer, *, structured: bool = True) -> Json:
     blocks from some clients.
     """
     content = [{"text": answer.text, "type": "text"}] if answer.content is None else list(answer.content)
-    result: Json = {"content": content, "isError": answer.is_error, "structuredContent": answer.value}
-    try:
-        size = len(compact_json(result).encode())
-    except UnicodeEncodeError:
-        result = without_surrogates(result)
-        size = len(compact_json(result).encode())
-    if size > MAX_RESULT:
+    result: Json = without_surrogates(
+        {"content": content, "isError": answer.is_error, "structuredContent": answer.value}
+    )
+    if (size := len(compact_json(result).encode())) > MAX_RESULT:
         return failed_result(
             f"The answer of {name} has {size / 1e6:.1f} MB, and at most {MAX_RESULT / 1e6:.0f} MB can be sent. "
             "Ask for less: a smaller limit, a narrower question, or one part at a time."

@@ -160,13 +160,10 @@ class McpEndpoints:
 
     async def _serve_stream(self, scope: Scope, receive: Receive, send: Send) -> None:
         say("MCP Server connected via SSE", userId=scope["state"]["key"].id)
-        named = False
 
         async def with_our_name(message: Message) -> None:
-            nonlocal named
-            if message["type"] == "http.response.body" and not named:
-                # The first event is the address, in which the original calls the session `sessionId`.
-                named = True
+            if message.get("body", b"").startswith(b"event: endpoint"):
+                # The address, in which the original calls the session `sessionId`.
                 message = {**message, "body": message["body"].replace(b"session_id=", b"sessionId=")}
             await send(message)
 
