@@ -23,7 +23,6 @@ from localmcp.tools import Scope, use_scope
 
 SECRET = "zeppelin"
 """A word that stands in the vault only."""
-UNKNOWN = "11111111-2222-3333-4444-555555555555"
 
 _ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|\b[0-9a-f]{32}\b|\b[0-9a-f]{16}\b")
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|\+00:00)?")

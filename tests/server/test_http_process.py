@@ -124,12 +124,8 @@ def open_subscription(door: OpenDoor, key: str) -> tuple[http.client.HTTPConnect
     return connection, stream
 
 
-@pytest.fixture
-def quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_subscription_ends_when_its_key_is_deleted(monkeypatch: pytest.MonkeyPatch, door: OpenDoor) -> None:
     monkeypatch.setattr(http_mcp, "KEY_SECONDS", 0.05)
-
-
-def test_a_subscription_ends_when_its_key_is_deleted(quick_looks: None, door: OpenDoor) -> None:
     key = door.make_key()
     connection, stream = open_subscription(door, key)
     first = stream.readline()
