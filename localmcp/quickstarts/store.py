@@ -265,29 +265,24 @@ DEEDS = frozenset(
 _WORD = re.compile(r"[^\W_]+")
 
 
-class Text(NamedTuple):
-    """A field or a search text as it is compared: NFKC, no case, no accents, single spaces, trimmed."""
-
-    folded: str
-    words: tuple[str, ...]
-    """Runs of letters and digits, in order."""
-
-    @classmethod
-    def of(cls, text: str) -> Text:
-        folded = " ".join(fold(text).split())
-        return cls(folded, tuple(_WORD.findall(folded)))
+def folded_text(text: str) -> str:
+    """Return a field or a search text as it is compared: NFKC, no case, no accents, single spaces, trimmed."""
+    return " ".join(fold(text).split())
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
     """A search text, taken apart."""
 
-    text: Text
+    folded: str
+    words: Sequence[str]
+    """Runs of letters and digits, in order."""
     significant: tuple[str, ...]
     """Its words that must be found, or cost; the others (stop words, "please show me") are ignored."""
     telling: frozenset[str]
     """The significant words that show what it is about."""
     only_stop_words: bool
+    max_distance: int
     edits: Mapping[str, Mapping[str, int]]
     """Significant word -> words of the catalog -> Levenshtein distance, 2 for another form of the word."""
     foreign: Mapping[Field, int]
@@ -296,18 +291,19 @@ class Query:
     @property
     def pattern(self) -> str:
         """The text without the punctuation around it, which a field need not have."""
-        return self.text.folded.strip(" .,;:!?\"'()[]")
+        return self.folded.strip(" .,;:!?\"'()[]")
 
 
-def read_query(text: str) -> Query:
+def read_query(text: str, max_distance: int) -> Query:
     """Fold and split a search text, and mark the words that matter."""
-    read = Text.of(text)
-    stop = stop_words("english") | stop_words(detect_language(read.folded) or "english")
-    content = {word for word in read.words if word not in stop}
+    folded = folded_text(text)
+    words = _WORD.findall(folded)
+    stop = stop_words("english") | stop_words(detect_language(folded) or "english")
+    content = {word for word in words if word not in stop}
     important = content - FILLERS or content
-    significant = tuple(word for word in read.words if word in important)
+    significant = tuple(word for word in words if word in important)
     telling = {word for word in important if stem(word, "english") not in DEEDS} or important
-    return Query(read, significant, frozenset(telling), bool(read.words) and not content, {}, {})
+    return Query(folded, words, significant, frozenset(telling), bool(words) and not content, max_distance, {}, {})
 
 
 def match_type(score: int) -> MatchType:
@@ -319,20 +315,21 @@ def match_type(score: int) -> MatchType:
     return "fuzzy_match" if score <= MOST_FUZZY else "fallback_match"
 
 
-def score_field(query: Query, where: Field, text: Text, whole_distance: int | None, max_distance: int) -> int | None:
+def score_field(query: Query, where: Field, folded: str, whole_distance: int | None) -> int | None:
     """Return the score of the best tier in which a field matches, 0..699; None = not at all.
 
     `whole_distance`: Levenshtein distance of the query and the whole field, if it is near.
     """
-    if text.folded == query.text.folded:
-        return 0 if text.folded else None
-    distance = partial_distance(query, text.folded)
+    if folded == query.folded:
+        return 0 if folded else None
+    distance = partial_distance(query, folded)
     if distance is not None:
         return min(max(WEIGHTS[where] * distance, 1), MOST_PARTIAL)
-    if not query.significant or not text.words:
+    words = _WORD.findall(folded)
+    if not query.significant or not words:
         return None
-    fuzzy = _by_words(query, where, text.words, max_distance)
-    length = max(len(text.folded), len(query.text.folded))
+    fuzzy = _by_words(query, where, words)
+    length = max(len(folded), len(query.folded))
     if whole_distance is not None and whole_distance <= WHOLE_FIELD_SHARE * length:
         fuzzy = whole_distance if fuzzy is None else min(fuzzy, whole_distance)
     return None if fuzzy is None else min(FUZZY + WEIGHTS[where] * fuzzy, MOST_FUZZY)
@@ -349,8 +346,8 @@ def partial_distance(query: Query, folded: str) -> int | None:
     Of several places the best counts. Stop words would match by chance: a lone one matches nothing ("not" in
     "notifications"), several only as whole words.
     """
-    pattern = query.text.folded if query.text.folded in folded else query.pattern
-    if not query.text.words or not pattern or pattern not in folded:
+    pattern = query.folded if query.folded in folded else query.pattern
+    if not query.words or not pattern or pattern not in folded:
         return None
     words = [match.span() for match in _WORD.finditer(folded)]
     distances: list[int] = []
@@ -363,7 +360,7 @@ def partial_distance(query: Query, folded: str) -> int | None:
         stop = start + len(pattern)
         touched = [(first, last) for first, last in words if first < stop and last > start]
         cut = max(0, start - touched[0][0]) + max(0, touched[-1][1] - stop) if touched else 0
-        if not query.only_stop_words or (len(query.text.words) > 1 and not cut):
+        if not query.only_stop_words or (len(query.words) > 1 and not cut):
             distances.append(len(words) - len(touched) + cut)
     return min(distances, default=None)
 
@@ -371,7 +368,7 @@ def partial_distance(query: Query, folded: str) -> int | None:
 # ---------------------------------------------------------------- fuzzy
 
 
-def _by_words(query: Query, where: Field, words: Sequence[str], max_distance: int) -> int | None:
+def _by_words(query: Query, where: Field, words: Sequence[str]) -> int | None:
     """Return the distance of a one-to-one alignment of query and field words, the nearest first; None if it says too
     little."""
     options = [
@@ -387,7 +384,7 @@ def _by_words(query: Query, where: Field, words: Sequence[str], max_distance: in
             matched[number] = place
             edits += distance
     missing = len(query.significant) - len(matched)
-    if not matched or edits > max_distance:
+    if not matched or edits > query.max_distance:
         return None
     found = {query.significant[number]: words[place] for number, place in matched.items()}
     # Never guess: half of the words are found, a telling one is certain, and they outnumber those that the whole
@@ -400,7 +397,7 @@ def _by_words(query: Query, where: Field, words: Sequence[str], max_distance: in
     )
     if missing and not says_enough:
         return None
-    extra = sum(word not in query.text.words for place, word in enumerate(words) if place not in matched.values())
+    extra = sum(word not in query.words for place, word in enumerate(words) if place not in matched.values())
     return edits + min(MOST_EXTRA_WORDS, extra) + UNMATCHED_WORD * missing
 
 
@@ -453,16 +450,14 @@ class Catalog:
         self.generation: int = fetch_one(connection, "select quickstarts from state")
         self.rows: dict[int, tuple[str, str, str]] = {}
         """Name, title and description by id."""
-        self.texts: dict[Field, dict[int, Text]] = {field: {} for field in FIELDS}
         self.folded: dict[Field, dict[int, str]] = {field: {} for field in FIELDS}
         self.ids_by_word: dict[Field, defaultdict[str, set[int]]] = {field: defaultdict(set) for field in FIELDS}
         sql = "select id, name, display_name, description from quickstarts where deleted_at is null"
         for identity, name, title, description in connection.execute(sql):
             self.rows[identity] = (str(name), str(title), str(description))
             for field, text in zip(FIELDS, self.rows[identity], strict=True):
-                read = self.texts[field][identity] = Text.of(text)
-                self.folded[field][identity] = read.folded
-                for word in read.words:
+                folded = self.folded[field][identity] = folded_text(text)
+                for word in _WORD.findall(folded):
                     self.ids_by_word[field][word].add(identity)
         self.vocabulary = list(set[str]().union(*self.ids_by_word.values()))
         self._kept: dict[str, dict[str, int]] = {}
@@ -507,7 +502,7 @@ class Catalog:
         }
         return self._kept.setdefault(word, kept)
 
-    def scores(self, connection: apsw.Connection, where: Field, query: Query, max_distance: int) -> dict[int, int]:
+    def scores(self, connection: apsw.Connection, where: Field, query: Query) -> dict[int, int]:
         """Return id -> score of the quick starts whose field answers.
 
         Scored are those whose field holds the query, or half of its words, or is nearly the query as a whole.
@@ -515,19 +510,19 @@ class Catalog:
         from rapidfuzz import process
         from rapidfuzz.distance import Levenshtein
 
-        texts, folded, pattern = self.texts[where], self.folded[where], query.pattern
-        candidates = {identity for identity, text in folded.items() if pattern in text}
+        folded = self.folded[where]
+        candidates = {identity for identity, text in folded.items() if query.pattern in text}
         query = self.understood(query, connection)
         words = Counter[int]()
         for word in query.significant:
             ids = set[int]().union(*(self.ids_by_word[where].get(other, ()) for other in query.edits[word]))
             words.update(ids)
         candidates |= {identity for identity, count in words.items() if 2 * count >= len(query.significant)}
-        most = min(max_distance, int(WHOLE_FIELD_SHARE * (len(query.text.folded) + max_distance)))
-        near = process.extract(query.text.folded, folded, scorer=Levenshtein.distance, score_cutoff=most, limit=None)
-        whole = measure_edits(connection, query.text.folded, [text for text, _, _ in near])
+        most = min(query.max_distance, int(WHOLE_FIELD_SHARE * (len(query.folded) + query.max_distance)))
+        near = process.extract(query.folded, folded, scorer=Levenshtein.distance, score_cutoff=most, limit=None)
+        whole = measure_edits(connection, query.folded, [text for text, _, _ in near])
         scores = {
-            identity: score_field(query, where, texts[identity], whole.get(folded[identity]), max_distance)
+            identity: score_field(query, where, folded[identity], whole.get(folded[identity]))
             for identity in candidates.union(identity for _, _, identity in near)
         }
         return {identity: score for identity, score in scores.items() if score is not None}
@@ -542,16 +537,14 @@ def find_quickstarts(connection: apsw.Connection, catalog: Catalog, request: Req
     """Return the best matches, best first; without `fuzzy` only those that hold the exact text (S0-17)."""
     from rapidfuzz import fuzz
 
-    queries: dict[Field, Query] = {where: read_query(text) for where, text in request.texts.items()}
+    queries: dict[Field, Query] = {
+        where: read_query(text, request.max_distance) for where, text in request.texts.items()
+    }
     ids = tagged_ids(connection, request.tag)
     allowed = catalog.rows.keys() if ids is None else catalog.rows.keys() & ids
     scores: dict[int, list[tuple[int, Field]]] = {}
     for where, query in queries.items():
-        by_field = (
-            catalog.scores(connection, where, query, request.max_distance)
-            if fuzzy
-            else catalog.substrings(where, query)
-        )
+        by_field = catalog.scores(connection, where, query) if fuzzy else catalog.substrings(where, query)
         for identity in by_field.keys() & allowed:
             scores.setdefault(identity, []).append((by_field[identity], where))
     matches: list[Match] = []
@@ -559,7 +552,7 @@ def find_quickstarts(connection: apsw.Connection, catalog: Catalog, request: Req
         score, where = min(by_parameter, key=lambda pair: pair[0])
         likeness = 0
         if FUZZY <= score < FALLBACK:
-            likeness = round(fuzz.partial_ratio(queries[where].text.folded, catalog.texts[where][identity].folded))
+            likeness = round(fuzz.partial_ratio(queries[where].folded, catalog.folded[where][identity]))
         matches.append(Match(identity, *catalog.rows[identity], score, where, len(by_parameter), likeness))
     matches = sorted(matches, key=lambda match: match.place)[: request.limit]
     if fuzzy and len(matches) < request.limit:

@@ -21,6 +21,7 @@ from localmcp.tool_search.sentence_ranking import (
     Slot,
     ToolRanking,
     asks_for,
+    bare_slot,
     fits,
     is_telling,
     parse_phrase,
@@ -29,10 +30,9 @@ from localmcp.tool_search.sentence_ranking import (
     values_from,
     written,
 )
-from localmcp.tool_search.words import known_verbs, spoken_example
+from localmcp.tool_search.words import Token, function_words, known_verbs, spoken_example
 from localmcp.tools import Answer, Json, Param, Registry, Tool, integer_or_string, tool, without_none
 from localmcp.wording.normalize import fold, stem, words
-from localmcp.wording.sentences import Token, function_words
 
 log = logging.getLogger(__name__)
 
@@ -315,10 +315,7 @@ def fill_arguments(
 
 def bare_parameter(tool: Tool) -> str | None:
     """Return the parameter that takes a whole sentence, if the tool has an example phrase that is one slot."""
-    for phrase in map(parse_phrase, tool.mark.examples):
-        if len(phrase.items) == 1 and isinstance(slot := phrase.items[0], Slot):
-            return slot.parameter
-    return None
+    return next(filter(None, (bare_slot(parse_phrase(example)) for example in tool.mark.examples)), None)
 
 
 @dataclass
@@ -399,11 +396,12 @@ class _Filling:
 
     def take_slots(self, match: PhraseMatch) -> None:
         self.used.update(match.literals)
-        for name, value in match.phrase.constants.items():
+        items, constants = match.phrase
+        for name, value in constants.items():
             self.arguments.setdefault(name, lenient_value(value, self.properties.get(name, {})))
         for name, run in match.captured.items():
             if name in self.properties and name not in self.arguments:
-                self._take_slot(name, run, singular=Slot(name, singular=True) in match.phrase.items)
+                self._take_slot(name, run, singular=Slot(name, singular=True) in items)
 
     def _take_slot(self, name: str, run: range, *, singular: bool) -> None:
         schema = self.properties[name]

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any
 
 from localmcp.arrays import np
 from localmcp.tool_search.ranking import ToolFinder
-from localmcp.tool_search.words import ToolMetadata, read_lines
+from localmcp.tool_search.words import Token, ToolMetadata, function_words, read_lines, tokenize
 from localmcp.tools import Json, Tool
 from localmcp.wording.normalize import fold, stem
-from localmcp.wording.sentences import Token, function_words, tokenize
 from localmcp.wording.spelling import is_slip
 
 EVIDENCE = ("bias", "odds", "strength", "phrase", "whole_phrase", "placed_values", "unknown_words")
@@ -83,7 +82,7 @@ class ToolRanking:
         for tool in listed:
             properties = tool.input_schema.get("properties", {})
             # One that is nothing but a slot fits every sentence.
-            parsed = (phrase for phrase in map(parse_phrase, tool.mark.examples) if not phrase.is_bare)
+            parsed = (phrase for phrase in map(parse_phrase, tool.mark.examples) if bare_slot(phrase) is None)
             matches = filter(None, (match_phrase(phrase, tokens, properties) for phrase in parsed))
             phrases.append(max(matches, key=lambda match: (round(match.score, 1), match.weight), default=None))
         ranking = self._weigh(sentence, tokens, listed, phrases, None)
@@ -178,17 +177,8 @@ class Slot:
     singular: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Phrase:
-    """One example of a tool, taken apart."""
-
-    items: tuple[Literal | Slot, ...]
-    constants: Mapping[str, Any] = field(default_factory=dict[str, Any])
-
-    @property
-    def is_bare(self) -> bool:
-        """Whether it is nothing but a slot, and so fits every sentence."""
-        return all(isinstance(item, Slot) for item in self.items)
+Phrase = tuple[tuple[Literal | Slot, ...], Mapping[str, Any]]
+"""An example of a tool, taken apart: words and slots, and the constants by parameter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +214,13 @@ def parse_phrase(text: str) -> Phrase:
             items.append(Slot(parameter, bool(singular)))
         else:
             items.append(_literal(words or symbol))
-    return Phrase(tuple(items), constants)
+    return tuple(items), constants
+
+
+def bare_slot(phrase: Phrase) -> str | None:
+    """Return the parameter of a phrase that is nothing but a slot, and so fits every sentence."""
+    items, _ = phrase
+    return items[0].parameter if len(items) == 1 and isinstance(items[0], Slot) else None
 
 
 @cache
@@ -248,7 +244,8 @@ def match_phrase(phrase: Phrase, tokens: Sequence[Token], properties: Mapping[st
     The best alignment, found from the end: words of the phrase may be missing, words of the sentence may be left over,
     and slots take whole runs of tokens. `properties`: the tool's parameters as JSON Schema.
     """
-    literals = [item for item in phrase.items if isinstance(item, Literal)]
+    items, _ = phrase
+    literals = [item for item in items if isinstance(item, Literal)]
     # A verb of asking alone tells nothing where the phrase has a noun.
     most = max((literal.weight for literal in literals), default=0.0)
     heaviest = [literal for literal in literals if literal.weight == most]
@@ -257,11 +254,11 @@ def match_phrase(phrase: Phrase, tokens: Sequence[Token], properties: Mapping[st
         return None
     costs = [SKIPPED_FUNCTION if token.is_function_word else SKIPPED_WORD for token in tokens]
     # table[i][j]: the best that items from i on can make of the tokens from j on.
-    table: list[list[_Step]] = [[(0.0, "end", 0)] * (count + 1) for _ in range(len(phrase.items) + 1)]
+    table: list[list[_Step]] = [[(0.0, "end", 0)] * (count + 1) for _ in range(len(items) + 1)]
     for position in range(count - 1, -1, -1):
         table[-1][position] = (table[-1][position + 1][0] - costs[position], "skip", 1)
-    for number in range(len(phrase.items) - 1, -1, -1):
-        item, row, below = phrase.items[number], table[number], table[number + 1]
+    for number in range(len(items) - 1, -1, -1):
+        item, row, below = items[number], table[number], table[number + 1]
         row[count] = (below[count][0], "miss", 0)
         for position in range(count - 1, -1, -1):
             if isinstance(item, Literal):
@@ -278,13 +275,13 @@ def match_phrase(phrase: Phrase, tokens: Sequence[Token], properties: Mapping[st
     best = table[0][0][0]
     if best <= 0:
         return None
-    whole = sum(item.weight if isinstance(item, Literal) else SLOT_WEIGHT for item in phrase.items)
+    whole = sum(item.weight if isinstance(item, Literal) else SLOT_WEIGHT for item in items)
     captured: dict[str, range] = {}
     literal_words: set[int] = set()
     number = position = 0
-    while number < len(phrase.items) and position < count:
+    while number < len(items) and position < count:
         _, step, length = table[number][position]
-        item = phrase.items[number]
+        item = items[number]
         if isinstance(item, Slot) and step == "take":
             captured[item.parameter] = range(position, position + length)
         elif step == "match":

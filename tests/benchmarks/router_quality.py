@@ -178,7 +178,7 @@ def training_sets(workspace: Any, rows: list[dict[str, Any]], with_model: bool) 
 
 def _not_said(tool: Any, sentence: str) -> tuple[str, ...]:
     from localmcp.tool_search.sentence_ranking import match_phrase, parse_phrase
-    from localmcp.wording.sentences import tokenize
+    from localmcp.tool_search.words import tokenize
 
     tokens, properties = tokenize(sentence), tool.input_schema.get("properties", {})
     matches = [match_phrase(parse_phrase(text), tokens, properties) for text in tool.mark.examples]

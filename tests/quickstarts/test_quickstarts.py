@@ -21,7 +21,7 @@ from localmcp.index.federation import Federation
 from localmcp.index.search import Index
 from localmcp.models import HashEmbedder, LazyEmbedder
 from localmcp.quickstarts.catalog import Quickstarts
-from localmcp.quickstarts.store import MOST_FALLBACK, Text
+from localmcp.quickstarts.store import MOST_FALLBACK, folded_text
 from localmcp.storage.database import Database
 from localmcp.tools import Json, Registry, Scope
 
@@ -585,7 +585,7 @@ def test_any_unicode_is_survived_and_no_score_is_above_998(
     fill(quickstarts, row("any", title, title[::-1]))
     answer: Any = quickstarts.search(name=query, displayName=query, description=query, maxDistance=distance)
     assert all(0 <= each["score"] <= 998 for each in answer["results"])
-    if Text.of(title).folded and "\0" not in title and not any("\ud800" <= each <= "\udfff" for each in title):
+    if folded_text(title) and "\0" not in title and not any("\ud800" <= each <= "\udfff" for each in title):
         whole: Any = quickstarts.search(displayName=title)
         assume(whole["results"])
         assert whole["result"]["score"] == 0
