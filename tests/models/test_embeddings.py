@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import shutil
@@ -213,10 +214,7 @@ class TestFastembedModel:
 class TestWordHashes:
     def test_are_the_same_in_every_process(self) -> None:
         vector = HashEmbedder(64).embed_query("stable across processes")
-        code = "from localmcp.models import HashEmbedder as H; import sys\n"
-        code += "sys.stdout.write(H(64).embed_query('stable across processes').tobytes().hex())"
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-        assert done.stdout == vector.tobytes().hex()
+        assert hashlib.sha256(vector.tobytes()).hexdigest()[:16] == "276a367f10552e13"
 
     @given(st.lists(st.text(st.characters(codec=None)), max_size=4))
     def test_give_a_unit_vector_for_any_text(self, texts: list[str]) -> None:

