@@ -327,22 +327,20 @@ class Connection:
 
     # ------------------------------------------------------------ requests
 
-    async def list_offers(self, kinds: Iterable[str]) -> dict[str, list[Json]]:
+    async def list_offers(self, kinds: Iterable[str] = tuple(LISTS)) -> dict[str, list[Json]]:
         """Return what the server lists of these kinds; nothing of a kind that it does not know. Raises as `ask`."""
-        capabilities = self._session.server_capabilities
         offers: dict[str, list[Json]] = {}
         for kind in kinds:
-            pages: list[Json] = []
-            is_offered = kind == "tools" or getattr(capabilities, LISTS[kind].partition("/")[0], None) is not None
+            items, cursor = list[Any](), None
+            is_known = getattr(self._session.server_capabilities, LISTS[kind].partition("/")[0], None) is not None
             with suppress(InvalidInput):
-                while is_offered and len(pages) < MOST_PAGES:
-                    cursor = pages[-1]["nextCursor"] if pages else None
+                for _ in range(MOST_PAGES if is_known or kind == "tools" else 0):
                     params = {"cursor": cursor} if cursor else {}
-                    pages.append(await self.ask(LISTS[kind], params, self.entry.startTimeout))
-                    is_offered = bool(pages[-1].get("nextCursor"))
-            sources = [mapping_of(page.get("_meta")) if kind == "tools" else page for page in pages]
-            items = [item for source in sources for item in list_of(source.get(kind))]
-            offers[kind] = [cast(Json, item) for item in items if isinstance(item, dict)]
+                    page = await self.ask(LISTS[kind], params, self.entry.startTimeout)
+                    items += list_of((mapping_of(page.get("_meta")) if kind == "tools" else page).get(kind))
+                    if not (cursor := page.get("nextCursor")):
+                        break
+            offers[kind] = [item for item in items if isinstance(item, dict)]
         return offers
 
     async def ask(

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from functools import cached_property
+from operator import methodcaller
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote
 
@@ -237,11 +238,7 @@ class McpServer:
     def refresh(self) -> int:
         """Start it if need be and read what it offers; return how many tools there are. Raises as `find`."""
         self._check_usable()
-
-        async def list_all(connection: Connection) -> dict[str, list[Json]]:
-            return await connection.list_offers(("tools", *OFFERS))
-
-        self.learn(self._hub.run(self._use, list_all))
+        self.learn(self._hub.run(self._use, methodcaller("list_offers")))
         return len(self._tools)
 
     def _check_usable(self) -> None:
@@ -313,7 +310,7 @@ class McpServer:
         while self._is_stale and self._connection is not None and self._connection.alive:
             self._is_stale = False
             try:
-                self.learn(await self._connection.list_offers(("tools", *OFFERS)))
+                self.learn(await self._connection.list_offers())
             except LocalMCPError as error:
                 log.warning("what '%s' offers cannot be listed: %s", self.entry.name, error)
 
