@@ -57,8 +57,9 @@ class Latest(NamedTuple):
     """Folded words that it may modify: what there are several of."""
 
     def is_in(self, title: str) -> bool:
-        """Return whether a title holds one of the subjects."""
-        return any(_is_alike(subject, word) for subject in self.subjects for word in words(title))
+        """Return whether a title holds one of the subjects, or a part of it: Vorstandssitzung, Sitzung."""
+        pairs = (sorted((subject, word), key=len) for subject in self.subjects for word in words(title))
+        return any(shorter == longer or (len(shorter) >= 4 and shorter in longer) for shorter, longer in pairs)
 
 
 class Dated(NamedTuple):
@@ -132,12 +133,6 @@ def asks_for_latest(text: str) -> Latest | None:
 def _series(title: str) -> tuple[str, ...]:
     """Return what titles of a series have in common: their words without numbers."""
     return tuple(word for word in words(title) if not any(character.isdigit() for character in word))
-
-
-def _is_alike(subject: str, word: str) -> bool:
-    """Return whether the words are one, or one is a part of the other: Sitzung and Vorstandssitzung, bill and bills."""
-    shorter, longer = sorted((subject, word), key=len)
-    return shorter == longer or (len(shorter) >= 4 and shorter in longer)
 
 
 def order_by_date(candidates: Sequence[Dated], sort: Sort, latest: Latest | None = None) -> list[int]:
