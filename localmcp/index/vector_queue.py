@@ -20,7 +20,6 @@ from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from itertools import starmap
 from typing import ClassVar, NamedTuple
 
@@ -168,12 +167,6 @@ _LACKING = f"""
     {_PASSAGE} where sources.collection_id = ? and trashed_at is null and groups.kind <> '{WORD_ONLY}'
         and not exists (select 1 from vectors where vectors.id = (? << 40 | chunks.id))
 """
-
-
-def _lacking_passages(connection: apsw.Connection, model_id: int, limit: int, collection_id: int) -> list[Passage]:
-    """Return the first passages of a collection without a vector of this model, whether they wait for it or not."""
-    sql = f"{_LACKING} order by chunks.id limit ?"
-    return list(starmap(Passage, fetch_all(connection, sql, (collection_id, model_id, limit))))
 
 
 # ---------------------------------------------------------------- vectors
@@ -400,7 +393,10 @@ def reembed(
         done.embedded += passages
         tell(min(done.embedded, total), total)
 
-    lacking = partial(_lacking_passages, collection_id=collection.id)
+    def lacking(connection: apsw.Connection, model_id: int, limit: int) -> list[Passage]:
+        rows = fetch_all(connection, f"{_LACKING} order by chunks.id limit ?", (collection.id, model_id, limit))
+        return list(starmap(Passage, rows))
+
     while True:
         work_off(database, embedder, lacking, tell=count)
         with database.write() as connection:
