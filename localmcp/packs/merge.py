@@ -247,8 +247,8 @@ class Merge:
             own_rules = {(text, project) for text, project, *_ in fetch_all(connection, sql_of_rules)}
         for name, content in theirs.execute(sql_of_quickstarts):
             if name not in own:
-                quickstarts.append({"name": name, "content": _json(content)})
-            elif _json(own[name]) == _json(content):
+                quickstarts.append({"name": name, "content": read_metadata(content)})
+            elif read_metadata(own[name]) == read_metadata(content):
                 report.quickstarts_known += 1
             else:
                 _tell(report.conflicts, f"quick start '{name[:100]}': yours differs and is kept")
@@ -257,7 +257,7 @@ class Merge:
                 report.rules_known += 1
             else:
                 rule = dict(zip(columns, (text, project, *more), strict=True))
-                rules.append(rule | {"globs": _json(rule["globs"]), "always_apply": rule["always_apply"] == 1})
+                rules.append(rule | {"globs": read_texts(rule["globs"]), "always_apply": rule["always_apply"] == 1})
         report.quickstarts_added += len(quickstarts)
         report.rules_added += len(rules)
         for tool, rows in (("importQuickstarts", quickstarts), ("importRules", rules)):
@@ -325,10 +325,3 @@ def _read_document(theirs: apsw.Connection, source_id: int, model_id: int, dimen
 
 def _language(name: str | None) -> str:
     return name if name in LANGUAGES else DEFAULT_LANGUAGE
-
-
-def _json(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, TypeError, RecursionError):
-        return {}

@@ -89,7 +89,7 @@ def test_a_given_file_is_refused_or_taken_over_clean(
 def test_a_file_of_this_machine_that_came_back_endless_is_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("localmcp.storage.adoption.LEAST_SECONDS", 2.0)
+    monkeypatch.setattr("localmcp.storage.adoption.LEAST_SECONDS", 1.0)
     path = tmp_path / "main.localmcp"
     with Workspace(Settings(database=path, model="hash")) as workspace:
         workspace.library.add_text("A hive has one queen.", "Bees")

@@ -33,16 +33,16 @@ def mutations(monkeypatch: pytest.MonkeyPatch):
 
 @pytest.mark.skipif(sys.platform == "win32", reason="the campaign watches its workers as POSIX systems can")
 def test_mutated_files_are_opened_correctly_or_refused(mutations, tmp_path: Path) -> None:
-    numbers = [*range(0, 168, 42), *range(1000, 1016, 4)]
+    numbers = [*range(0, 168, 56), *range(1000, 1016, 8)]
     with ThreadPoolExecutor(2) as pool:
         halves = pool.map(
             lambda part: mutations.run(tmp_path / str(part), numbers[part::2], seed=3, quick=True), range(2)
         )
         outcomes = [outcome for half in halves for outcome in half]
-    assert len(outcomes) == len(numbers) == 8
+    assert len(outcomes) == len(numbers) == 5
     assert [(each["number"], each["done"], each["problems"]) for each in outcomes if each["problems"]] == []
     # Some mutations change nothing, such as an index that is not used; most are seen.
-    assert sum(not each["sound"] for each in outcomes) > 4
+    assert sum(not each["sound"] for each in outcomes) > 2
 
 
 @pytest.fixture
