@@ -183,7 +183,7 @@ async def sign_in(entry: ServerEntry, show: Callable[[str], None], seconds: floa
                 status = response.status_code
     except TimeoutError:
         raise Unavailable(f"Nobody signed in to '{entry.name}' within {seconds:.0f} s.", hint="Try again.") from None
-    except (OAuthFlowError, httpx2.HTTPError, ValidationError) as error:
+    except (OAuthFlowError, httpx2.HTTPError, ImportError, ValidationError) as error:
         raise Unavailable(f"The sign-in to '{entry.name}' failed: {visible(str(error))[:300]}") from error
     except OSError as error:
         raise Unavailable(f"The way back from the browser cannot be opened: {error.strerror or error}.") from error

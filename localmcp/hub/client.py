@@ -456,8 +456,9 @@ class Connection:
             error.code == types.CONNECTION_CLOSED and error.message.startswith(ends)
         ):
             return self._explain_refusal(what, error)
-        if isinstance(error, httpx2.HTTPError):
-            reason = self._log.shown(str(error)) or type(error).__name__
+        if isinstance(error, httpx2.HTTPError | ImportError):
+            # An ImportError is a proxy of the environment that needs another library.
+            reason = self._log.shown(str(error)).rstrip(".") or type(error).__name__
             return await self._unavailable(f"cannot be reached at {self.entry.where}: {reason}")
         if isinstance(error, OSError):
             problem = f"cannot be started: {error.strerror or error}: {error.filename or self.entry.where}"

@@ -426,6 +426,14 @@ def test_a_server_over_http_gets_its_headers_and_its_end_is_told(
     assert "cannot be reached at" in failure(registry, "shop__whoami").message
 
 
+def test_a_proxy_that_cannot_be_used_is_named(farm: Farm, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ALL_PROXY", "socks5://127.0.0.1:1")
+    farm.write(far={"url": "https://mcp.invalid/mcp"})
+    assert (
+        "cannot be reached at https://mcp.invalid/mcp: Using SOCKS proxy" in failure(farm.open()[0], "far__a").message
+    )
+
+
 class Forgetful(BaseHTTPRequestHandler):
     """Streamable HTTP whose session of the moment is a number, which a test makes another one."""
 
