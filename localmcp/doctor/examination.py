@@ -131,12 +131,9 @@ def _check_place(path: Path) -> Iterator[Check]:
     else:
         yield Check("folder", "ok", "not in a synchronized folder")
     folder = next(parent for parent in path.absolute().parents if parent.exists())
-    free, used = shutil.disk_usage(folder).free, path.stat().st_size if path.is_file() else 0
+    free = shutil.disk_usage(folder).free
     if free < 100_000_000:
         yield Check("disk", "fail", f"only {size(free)} left: writing may fail, though nothing is lost then")
-    elif free < used + 100_000_000:
-        says = f"{size(free)} left, less than the file has ({size(used)}): no room for a backup"
-        yield Check("disk", "warn", says)
     else:
         yield Check("disk", "ok", f"{size(free)} left")
     log_file = path.with_name(f"{path.name}-wal")

@@ -133,8 +133,9 @@ PATH = {"type": "string", "format": "path", "title": "File or folder"}
 """The schema of a file or folder that is there: the field completes it."""
 TEXTS = ("text", "content", "rule_text", "instruction", "context", "taskDescription", "quote", "sql")
 """Names of properties that hold running text: they get several lines."""
-ALL_ARGUMENTS = "arguments"
-"""The field for a schema that names no properties."""
+HINTS = {
+    "list": "one item a line", "json": "JSON", "integer": "a whole number", "number": "a number", "path": "~/notes",
+}  # fmt: skip
 EMPTIED: Mapping[str, Any] = {"string": "", "text": "", "list": [], "boolean": False}
 """Kind of field -> its value once a person has emptied it; others are left as they are."""
 
@@ -152,30 +153,23 @@ class Field:
     says: str
     default: Any
     choices: tuple[Any, ...] = ()
-    item_kind: str = "string"
 
 
 def fields_of(schema: Any) -> list[Field]:
-    """Return the fields of an object schema, required ones first; one JSON field if it has no properties."""
+    """Return the fields of an object schema, required ones first."""
     table = mapping_of(schema)
-    properties = mapping_of(table.get("properties"))
-    if not properties:
-        takes_none = table.get("additionalProperties") is False or table == {"type": "object"}
-        says = "All arguments, as one JSON object"
-        return [] if takes_none else [Field(ALL_ARGUMENTS, ALL_ARGUMENTS, "json", False, says, None)]
     required, fields = list_of(table.get("required")), list[Field]()
-    for name, described in properties.items():
+    for name, described in mapping_of(table.get("properties")).items():
         spec = _resolve(described, table)
         kinds = [kind for kind in one_or_more(spec.get("type")) if kind != "null"]
-        kind, item_kind, choices = kinds[0] if len(kinds) == 1 else "json", "string", tuple(list_of(spec.get("enum")))
+        kind, choices = kinds[0] if len(kinds) == 1 else "json", tuple(list_of(spec.get("enum")))
         if not choices:
             options = [spec, *map(mapping_of, list_of(spec.get("anyOf") or spec.get("oneOf")))]
             choices = tuple(option["const"] for option in options if "const" in option)
         if choices:
             kind = "choice"
         elif kind == "array":
-            item_kind = str(_resolve(spec.get("items"), table).get("type"))
-            kind = "list" if item_kind in ("string", "integer", "number") else "json"
+            kind = "list" if _resolve(spec.get("items"), table).get("type") == "string" else "json"
         elif kind == "string":
             kind = "text" if name in TEXTS else "path" if spec.get("format") == "path" else "string"
         elif kind not in ("boolean", "integer", "number"):
@@ -185,7 +179,7 @@ def fields_of(schema: Any) -> list[Field]:
         label = title if isinstance(title, str) and 0 < len(title) <= 18 else words[:1].upper() + words[1:]
         # A second name of a property is for language models.
         if not says.startswith("Another name for"):
-            fields.append(Field(name, label, kind, name in required, says, spec.get("default"), choices, item_kind))
+            fields.append(Field(name, label, kind, name in required, says, spec.get("default"), choices))
     return sorted(fields, key=lambda field: not field.required)
 
 
@@ -242,8 +236,10 @@ class FormScreen(ModalScreen[Any], Asking):  # pyright: ignore[reportIncompatibl
         if self.fields:
             self.query_one("#field-0").focus()
 
-    def _arguments(self) -> tuple[Json, list[str]]:
-        """Return the arguments without empty fields, and a sentence for every field that cannot be used."""
+    def action_run(self) -> None:
+        """Save the arguments without empty fields; say of every field that cannot be used why not."""
+        if self.is_asking("save"):
+            return
         arguments: Json = {}
         problems: list[str] = []
         for number, field in enumerate(self.fields):
@@ -258,14 +254,6 @@ class FormScreen(ModalScreen[Any], Asking):  # pyright: ignore[reportIncompatibl
                 arguments[field.name] = value
             elif field.required:
                 problems.append(f"{field.label}: required")
-        if self.fields and self.fields[0].name == ALL_ARGUMENTS:
-            return mapping_of(arguments.get(ALL_ARGUMENTS)), problems
-        return arguments, problems
-
-    def action_run(self) -> None:
-        if self.is_asking("save"):
-            return
-        arguments, problems = self._arguments()
         self._complain("; ".join(problems))
         if not problems:
             # The person can correct in the form what is wrong.
@@ -285,9 +273,7 @@ class FormScreen(ModalScreen[Any], Asking):  # pyright: ignore[reportIncompatibl
 
 
 def _widget(field: Field, value: Any, identity: str) -> Widget:
-    hints = {"list": "one item a line", "json": "JSON", "integer": "a whole number", "number": "a number",
-             "path": "~/notes"}  # fmt: skip
-    hint = hints.get(field.kind, "")
+    hint = HINTS.get(field.kind, "")
     if field.kind in ("choice", "boolean"):
         names = {True: "yes", False: "no"}
         choices = field.choices or (True, False)
@@ -319,26 +305,19 @@ def _value(field: Field, widget: Widget) -> Any:
         return None
     match field.kind:
         case "list":
-            return [_number(field.item_kind, line.strip()) for line in text.splitlines() if line.strip()]
-        case "json":
-            try:
-                return json.loads(text)
-            except ValueError as error:
-                raise ValueError(f"not JSON ({error})") from None
+            return [line.strip() for line in text.splitlines() if line.strip()]
         case "path":
             path = os.path.abspath(os.path.expanduser(text.strip()))
             if not os.path.exists(path):
                 raise ValueError(f"There is no {path}")
             return path
+        case "json" | "integer" | "number":
+            try:
+                return json.loads(text)
+            except ValueError:
+                raise ValueError(f"'{text}' is not {HINTS[field.kind]}") from None
         case _:
-            return _number(field.kind, text if field.kind in ("string", "text") else text.strip())
-
-
-def _number(kind: str, text: str) -> Any:
-    try:
-        return {"integer": int, "number": float}[kind](text) if kind in ("integer", "number") else text
-    except ValueError:
-        raise ValueError(f"'{text}' is not {'a whole number' if kind == 'integer' else 'a number'}") from None
+            return text
 
 
 # ---------------------------------------------------------------- paths

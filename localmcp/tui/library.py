@@ -126,6 +126,13 @@ class LibraryPane(Pane, DocumentKeys):
         if self.chosen is not None:
             self.show_row(self.chosen)
 
+    def reload(self) -> None:
+        """Read the rows again; where changes come fast, once the reading before has ended."""
+        if self.is_asking("rows"):
+            self.stale = True
+        else:
+            super().reload()
+
     def find(self, text: str) -> Sequence[Row]:
         """Return the rows with those below the open branches; with words, of documents only those that fit."""
         rows: list[Row] = []
@@ -152,6 +159,9 @@ class LibraryPane(Pane, DocumentKeys):
         super().show_rows(rows)
         if is_first and len(keys) == 1 and keys[0] not in self._open:
             self._open.add(keys[0])
+            self.stale = True
+        if self.stale:
+            self.stale = False
             self.reload()
 
     def show_row(self, row: Row) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import command_line
 import pytest
 import pytrec_eval
 from hypothesis import given
@@ -15,8 +16,6 @@ from hypothesis import strategies as st
 from library import Library
 from made_once import made_once
 
-from localmcp.cli.program import execute
-from localmcp.cli.session import Session
 from localmcp.config import Settings, sample_directory
 from localmcp.errors import InvalidInput, NotFound
 from localmcp.evals.evaluation import ndcg, paired_interval, read_questions, recall, reciprocal_rank
@@ -50,10 +49,7 @@ def with_word_hashes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def run(capsys: pytest.CaptureFixture[str], file: Path, *arguments: str) -> tuple[int, dict[str, Any], str]:
     """Exit code, the JSON on stdout, and stderr of `localmcp eval`."""
-    session = Session()
-    code = execute(session, ["--db", str(file), "eval", "--json", *arguments])
-    session.close()
-    out, err = capsys.readouterr()
+    code, out, err = command_line.run(capsys, "--db", str(file), "eval", "--json", *arguments)
     return code, json.loads(out) if out.strip() else {}, err
 
 

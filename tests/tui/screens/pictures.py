@@ -13,14 +13,12 @@ import tempfile
 from pathlib import Path
 
 from localmcp.config import Settings
+from localmcp.tui.app import LocalMcpApp
 from localmcp.workspace import Workspace
 
 ROOT = Path(__file__).parents[3]
-sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "tui")]
-
-from tui_driver import open_tui  # noqa: E402
-
 TARGET = ROOT / "sample_data" / "pictures"
+SIZE = (120, 32)
 PICTURES = {
     "tui-search": ["+bread came out flat and too acidic", "escape", "x"],
     "tui-tools": ["escape", "5", "slash", "escape", "5", "/get_stats", "escape", "enter", "ctrl+r"],
@@ -34,14 +32,20 @@ THEMES = {"": "localmcp", "-light": "localmcp-light"}
 
 async def draw(settings: Settings, keys: list[str], theme: str) -> str:
     """The screen after those keys, as SVG."""
-    async with open_tui(settings.database, (120, 32), settings, theme) as tui:
+    app = LocalMcpApp(lambda: Workspace(settings), settings.database, theme)
+    async with app.run_test(size=SIZE) as pilot:
+        while app.session.model_loading or not app.stats:
+            await pilot.pause(0.05)
         for key in keys:
             if key[0] in "+/" and len(key) > 1:
-                tui.pane.line.value = key[1:]
-                await tui.settle()
+                app.pane.line.value = key[1:]  # type: ignore[attr-defined]
             else:
-                await tui.press(key)
-        return tui.app.export_screenshot(title="localmcp tui")
+                await pilot.press(key)
+            await pilot.pause(0.3)
+            while app.session.questions:
+                await pilot.pause(0.05)
+        await pilot.pause(0.3)
+        return app.export_screenshot(title="localmcp tui")
 
 
 def plain(picture: str) -> str:
