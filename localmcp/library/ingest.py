@@ -62,11 +62,6 @@ class Library:
         self.after_restoring: dict[str, Callable[[], object]] = {}
         """By kind, what makes the vectors of what its restorer brought back."""
 
-    @property
-    def is_open(self) -> bool:
-        """Whether the file was opened so far."""
-        return self.database.is_open
-
     # ------------------------------------------------------------ files and folders
 
     def add_paths(

@@ -320,7 +320,7 @@ class Upkeep:
                     # A folder waits for the person; the others are done.
                     with suppress(NeedsConfirmation):
                         self._library.refresh(wait=False)
-                if self._library.is_open:
+                if self._library.database.is_open:
                     waiting = self._library.make_vectors(behind=True, pause=self._pause).waiting
                     if walked and not waiting:
                         self._library.read_scans(self._pause)
