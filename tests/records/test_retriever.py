@@ -176,42 +176,34 @@ class TestFinding:
 
 class TestRefusing:
     @pytest.mark.parametrize(
-        ("arguments", "said"),
-        [
-            ({"texts": ["q"]}, "collection_name field is required and must be a string"),
-            ({"collection_name": 5, "texts": ["q"]}, "collection_name field is required and must be a string"),
-            ({"collection_name": "", "texts": ["q"]}, "collection_name field is required and must be a string"),
-            ({"collection_name": "papers"}, "texts field is required"),
-            ({"collection_name": "papers", "texts": "q"}, "texts field must be an array of strings"),
-            ({"collection_name": "papers", "texts": []}, "texts field must be an array of strings"),
-            ({"collection_name": "papers", "texts": ["valid query", 123]}, "texts[1] must be a string"),
-            ({"collection_name": "nonexistent", "texts": ["q"]}, "query failed: collection not found"),
-        ],
-    )
-    def test_uses_the_words_of_the_contract(
-        self, workspace: Workspace, ids: list[int], arguments: Any, said: str
-    ) -> None:
-        assert refusal(workspace, **arguments) == said
-        assert ids
-
-    @pytest.mark.parametrize(
         ("options", "said"),
         [
+            ({"collection_name": ...}, "collection_name field is required and must be a string"),
+            ({"collection_name": 5}, "collection_name field is required and must be a string"),
+            ({"collection_name": ""}, "collection_name field is required and must be a string"),
+            ({"collection_name": "nonexistent"}, "query failed: collection not found"),
+            ({"texts": ...}, "texts field is required"),
+            ({"texts": "q"}, "texts field must be an array of strings"),
+            ({"texts": []}, "texts field must be an array of strings"),
+            ({"texts": ["valid query", 123]}, "texts[1] must be a string"),
+            ({"texts": ["a", " \n"]}, "texts[1] must hold at least one visible character"),
+            ({"texts": ["a"] * 101}, "texts: 101 are too many; use at most 100 a call."),
             ({"top_k": 0}, "top_k must be an integer of at least 1"),
             ({"top_k": 2.5}, "top_k must be an integer of at least 1"),
             ({"top_k": True}, "top_k must be a number or string, got: bool"),
             ({"partition_name": 3}, "partition_name field must be a string"),
             ({"partition_name": "nope"}, "query failed: partition 'nope' not found. There are: _default, documents."),
-            ({"partition_name": "nope", "mode": "hybrid"}, "query failed: partition 'nope' not found."),
-            ({"texts": ["a", " \n"]}, "texts[1] must hold at least one visible character"),
-            ({"texts": ["a"] * 101}, "texts: 101 are too many; use at most 100 a call."),
-            ({"filter": {"year": {"ge": 1}}}, "filter.year: 'ge' is not a comparison"),
-            ({"mode": "keyword"}, "mode: "),
+            ({"partition_name": "nope", "mode": "hybrid"}, "query failed: partition 'nope' not found. There are…"),
+            ({"filter": {"year": {"ge": 1}}}, "filter.year: 'ge' is not a comparison…"),
+            ({"mode": "keyword"}, "mode: …"),
         ],
     )
-    def test_names_what_cannot_be_used(self, workspace: Workspace, ids: list[int], options: Any, said: str) -> None:
-        assert said in refusal(workspace, **{"collection_name": "papers", "texts": ["q"], **options})
-        assert ids
+    def test_uses_the_words_of_the_contract_and_names_what_cannot_be_used(
+        self, workspace: Workspace, ids: list[int], options: Any, said: str
+    ) -> None:
+        question = {"collection_name": "papers", "texts": ["q"], **options}
+        told = refusal(workspace, **{name: value for name, value in question.items() if value is not ...})
+        assert told == said or (said.endswith("…") and said[:-1] in told), ids
 
     def test_a_collection_outside_the_scope_does_not_exist(self, workspace: Workspace, ids: list[int]) -> None:
         arguments = {"collection_name": "papers", "texts": ["field"]}
