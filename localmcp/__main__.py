@@ -18,9 +18,9 @@ def main() -> None:
 
         program.main(*options)
     try:
-        from localmcp.cli import main as cli_main
+        from localmcp.cli.program import run
 
-        cli_main()
+        run()
     except KeyboardInterrupt:
         # Pressed while the modules are imported, before there is a command to stop.
         sys.exit(130)
