@@ -86,12 +86,13 @@ def window_for(embedder: Embedder | None) -> Window:
     """Return how text is cut for that model; without one, for an estimate of what the default model would count."""
     if embedder is None:
         return Window(estimate_tokens, LONGEST_CHUNK)
-    count_tokens = embedder.count_tokens
     try:
-        pickle.dumps(count_tokens)
+        # What a script defines, its workers do not know.
+        is_sent = b"__main__" not in pickle.dumps(embedder.count_tokens)
     except (TypeError, AttributeError, pickle.PicklingError):
-        # A model that only this process can ask: workers estimate, rather more than fewer.
-        count_tokens = estimate_tokens
+        is_sent = False
+    # Of a model that only this process can ask, workers estimate, rather more than fewer.
+    count_tokens = embedder.count_tokens if is_sent else estimate_tokens
     return Window(count_tokens, min(embedder.identity.max_tokens, LONGEST_CHUNK))
 
 
