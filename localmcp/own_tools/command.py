@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any, Literal, cast
+from typing import IO, TYPE_CHECKING, Any, Literal, cast
 
 from pydantic import Field, model_validator
 
@@ -22,7 +22,6 @@ from localmcp.own_tools import Problem
 from localmcp.own_tools.manifest import (
     Filled,
     Manifest,
-    Surroundings,
     Table,
     as_text,
     fill,
@@ -32,6 +31,9 @@ from localmcp.own_tools.manifest import (
 )
 from localmcp.schemas import Json, compact_json, read_json, shorten_value
 from localmcp.tools import Answer, client_call
+
+if TYPE_CHECKING:
+    from localmcp.own_tools.folder import ManifestFile
 
 PYTHON = "{python}"
 """As `program`: the Python that runs localmcp, which is there on every machine."""
@@ -93,7 +95,7 @@ class CommandManifest(Manifest):
                     raise mistake(f"{{{lists[0]}}} {alone}", "arguments")
         return self
 
-    def warnings(self, here: Surroundings) -> Iterator[Problem]:
+    def warnings(self, here: ManifestFile) -> Iterator[Problem]:
         try:
             find_program(self.program, here.path)
         except Unavailable as error:
@@ -102,10 +104,10 @@ class CommandManifest(Manifest):
             if name not in os.environ:
                 yield here.problem(("environment",), f"The variable {name} is not set here.", level="warning")
 
-    def run(self, tool: str, arguments: Json, here: Surroundings) -> Answer:
+    def run(self, tool: str, arguments: Json, here: ManifestFile) -> Answer:
         stdin = fill(self.stdin, arguments).encode("utf-8", "surrogatepass") if self.stdin is not None else None
         process = self._start(self.argument_list(arguments), here, stdin)
-        code, output, errors = here.running.wait_for(process, self.timeout, self.max_output)
+        code, output, errors = here.folder.running.wait_for(process, self.timeout, self.max_output)
         value: Json = {"exitCode": code, "result": output.text(), "truncated": output.truncated}
         problem = ""
         if code is None:
@@ -148,7 +150,7 @@ class CommandManifest(Manifest):
             raise InvalidInput("An argument holds a NUL character, which no program can be given.")
         return listed
 
-    def _start(self, words: Sequence[str], here: Surroundings, stdin: bytes | None) -> subprocess.Popen[bytes]:
+    def _start(self, words: Sequence[str], here: ManifestFile, stdin: bytes | None) -> subprocess.Popen[bytes]:
         # Its import brings every compression library along.
         from tempfile import TemporaryFile
 

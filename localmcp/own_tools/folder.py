@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from localmcp.files import Signature, signature_of
-from localmcp.own_tools import Problem
+from localmcp.own_tools import Level, Place, Problem, line_of
 from localmcp.schemas import Json, did_you_mean
 from localmcp.tools import Registry, Tool
 
@@ -39,9 +39,10 @@ KINDS = {"commands": "command", "queries": "query", "http": "http", "python": "p
 
 @dataclass(slots=True)
 class ManifestFile:
-    """What one file holds."""
+    """What one file holds; its tools run with it at hand."""
 
     path: Path
+    folder: OwnTools
     kind: str = ""
     """Empty where the file is no manifest of any kind."""
     tools: list[Tool] = field(default_factory=list[Tool])
@@ -49,6 +50,14 @@ class ManifestFile:
     manifest: Manifest | PythonManifest | None = None
     sources: dict[Path, Signature | None] = field(default_factory=dict[Path, "Signature | None"])
     """The Python files that it names, as they were when they were run."""
+
+    def problem(self, place: Place, message: str, hint: str | None = None, level: Level = "error") -> Problem:
+        """Return a problem of a value in the file, with its line."""
+        try:
+            text = self.path.read_text(encoding="utf-8-sig")
+        except (OSError, ValueError):
+            text = ""
+        return Problem(str(self.path), line_of(text, place), message, hint, level)
 
     def sources_changed(self) -> bool:
         return self.manifest is not None and self.sources != self.manifest.sources(self.path)
@@ -131,7 +140,7 @@ class OwnTools:
 
     def read(self, path: str | Path) -> ManifestFile:
         """Return what a file holds."""
-        file, text = ManifestFile(Path(path)), ""
+        file, text = ManifestFile(Path(path), self), ""
         try:
             if file.path.stat().st_size > 256_000:
                 raise ValueError("more than 256 kB, too much for a manifest")
@@ -152,18 +161,17 @@ class OwnTools:
 
         from localmcp.own_tools.command import CommandManifest
         from localmcp.own_tools.http import HttpManifest
-        from localmcp.own_tools.manifest import Parameter, Surroundings
+        from localmcp.own_tools.manifest import Parameter
         from localmcp.own_tools.python import PythonManifest
         from localmcp.own_tools.query import QueryManifest
 
-        here = Surroundings(file.path, self.database, self.running)
         kind: Any = table.get("kind")
         models: dict[str, type[Manifest | PythonManifest]] = {
             "command": CommandManifest, "query": QueryManifest, "http": HttpManifest, "python": PythonManifest,
         }  # fmt: skip
         if not isinstance(kind, str) or kind not in models:
             hint = did_you_mean(str(kind), models, f"It must be one of {', '.join(models)}.")
-            file.problems.append(here.problem(("kind",), f"kind = {kind!r} is not known.", hint))
+            file.problems.append(file.problem(("kind",), f"kind = {kind!r} is not known.", hint))
             return
         file.kind = kind
         try:
@@ -175,10 +183,10 @@ class OwnTools:
                 is_unknown = slip["type"] == "extra_forbidden"
                 says = " is not a known key." if is_unknown else f": {slip['msg']}"
                 hint = did_you_mean(place[-1], keys) if is_unknown else ""
-                file.problems.append(here.problem(place, f"{'.'.join(place)}{says}", hint or None))
+                file.problems.append(file.problem(place, f"{'.'.join(place)}{says}", hint or None))
             return
         file.sources = file.manifest.sources(file.path)
-        file.tools, problems = file.manifest.tools(here)
+        file.tools, problems = file.manifest.tools(file)
         file.problems += problems
 
     def close(self) -> None:

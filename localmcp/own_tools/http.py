@@ -9,7 +9,7 @@ import json
 import os
 import re
 from collections.abc import Iterator
-from typing import Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 from urllib.parse import quote, urlencode, urlsplit
 
 from pydantic import Field, model_validator
@@ -20,7 +20,6 @@ from localmcp.own_tools import Problem
 from localmcp.own_tools.manifest import (
     Filled,
     Manifest,
-    Surroundings,
     as_text,
     fill,
     mistake,
@@ -29,6 +28,9 @@ from localmcp.own_tools.manifest import (
 )
 from localmcp.schemas import Json, compact_json, json_kind, list_of, mapping_of, one_or_more, read_json, shorten_value
 from localmcp.tools import Answer
+
+if TYPE_CHECKING:
+    from localmcp.own_tools.folder import ManifestFile
 
 MOST_BYTES = 8 << 20
 """Bytes of a response that are read; a larger one is refused where JSON is expected, else cut."""
@@ -92,7 +94,7 @@ class HttpManifest(Manifest):
             raise mistake('a GET request has none; write method = "POST", or use [query]', "body")
         return self
 
-    def warnings(self, here: Surroundings) -> Iterator[Problem]:
+    def warnings(self, here: ManifestFile) -> Iterator[Problem]:
         secrets = {name for text in texts_in([self.headers, self.query]) for name in _SECRET.findall(text)}
         for name in sorted(secrets):
             if not os.environ.get(name):
@@ -102,7 +104,7 @@ class HttpManifest(Manifest):
         if parts.scheme == "http" and parts.hostname not in LOOPBACK and secrets:
             yield here.problem(("url",), f"Secrets go to {parts.hostname} unencrypted.", "Use https.", "warning")
 
-    def run(self, tool: str, arguments: Json, here: Surroundings) -> Answer:
+    def run(self, tool: str, arguments: Json, here: ManifestFile) -> Answer:
         response = self._ask(self.build_request(arguments))
         text, status = response.body[:MOST_BYTES].decode("utf-8", "replace"), response.status
         result: Any = text

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
@@ -15,12 +14,12 @@ from pydantic_core import PydanticCustomError
 
 from localmcp.errors import InvalidInput
 from localmcp.files import Signature
-from localmcp.own_tools import Level, Place, Problem, line_of
+from localmcp.own_tools import Problem
 from localmcp.schemas import Json, check_arguments, did_you_mean, shorten_value, values_from_texts
 from localmcp.tools import Answer, Tool, ToolMark
 
 if TYPE_CHECKING:
-    from localmcp.own_tools.command import RunningPrograms
+    from localmcp.own_tools.folder import ManifestFile
 
 Filled = Annotated[str, Field(pattern=r"\S")]
 """Text that is not blank."""
@@ -122,25 +121,6 @@ def fill(template: str, arguments: Json, write: Callable[[Any], str] = as_text) 
 # ---------------------------------------------------------------- the manifest
 
 
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """Where a manifest's tool runs."""
-
-    path: Path
-    """The manifest."""
-    database: Path
-    """The localmcp file in use."""
-    running: RunningPrograms
-
-    def problem(self, place: Place, message: str, hint: str | None = None, level: Level = "error") -> Problem:
-        """Return a problem of a value in the manifest, with its line."""
-        try:
-            text = self.path.read_text(encoding="utf-8-sig")
-        except (OSError, ValueError):
-            text = ""
-        return Problem(str(self.path), line_of(text, place), message, hint, level)
-
-
 class Manifest(Table):
     """What every kind of manifest says that makes one tool."""
 
@@ -170,7 +150,7 @@ class Manifest(Table):
         return self
 
     @abstractmethod
-    def run(self, tool: str, arguments: Json, here: Surroundings) -> Answer:
+    def run(self, tool: str, arguments: Json, here: ManifestFile) -> Answer:
         """Do it, with arguments that fit and defaults filled in.
 
         Raises:
@@ -189,7 +169,7 @@ class Manifest(Table):
             if always and name != given and not self.parameters[name].always_there:
                 raise mistake(f"{{{name}}} may be missing in a call; make it required, or give it a default", key)
 
-    def warnings(self, here: Surroundings) -> Iterator[Problem]:
+    def warnings(self, here: ManifestFile) -> Iterator[Problem]:
         """Yield what is wrong on this machine, such as a program that is missing."""
         yield from ()
 
@@ -197,7 +177,7 @@ class Manifest(Table):
         """Return the other files that it is made of."""
         return {}
 
-    def tools(self, here: Surroundings) -> tuple[list[Tool], list[Problem]]:
+    def tools(self, here: ManifestFile) -> tuple[list[Tool], list[Problem]]:
         """Return its tools, and what is wrong with them."""
         return [ManifestTool(self, here)], []
 
@@ -205,7 +185,7 @@ class Manifest(Table):
 class ManifestTool(Tool):
     """The tool of a manifest."""
 
-    def __init__(self, manifest: Manifest, here: Surroundings) -> None:
+    def __init__(self, manifest: Manifest, here: ManifestFile) -> None:
         self.manifest, self.here = manifest, here
         self.description = manifest.description
         name = manifest.name or here.path.stem

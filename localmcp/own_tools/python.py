@@ -18,16 +18,19 @@ from contextlib import redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
-from typing import Annotated, Any, Literal, cast, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_type_hints
 
 from pydantic import Field
 
 from localmcp.errors import InvalidInput, LocalMCPError
 from localmcp.files import Signature, expand_home, signature_at
 from localmcp.own_tools import Problem
-from localmcp.own_tools.manifest import Surroundings, Table
+from localmcp.own_tools.manifest import Table
 from localmcp.schemas import Json, compact_json
 from localmcp.tools import Answer, MethodTool, Tool, ToolMark
+
+if TYPE_CHECKING:
+    from localmcp.own_tools.folder import ManifestFile
 
 log = logging.getLogger(__name__)
 
@@ -145,7 +148,7 @@ class PythonManifest(Table):
         patterns = (str(manifest.parent / expand_home(pattern)) for pattern in self.files)
         return {Path(path): signature_at(Path(path)) for pattern in patterns for path in sorted(glob.glob(pattern))}
 
-    def tools(self, here: Surroundings) -> tuple[list[Tool], list[Problem]]:
+    def tools(self, here: ManifestFile) -> tuple[list[Tool], list[Problem]]:
         """Run the files; return their functions as tools, and what is wrong with them."""
         tools: list[Tool] = []
         problems: list[Problem] = []

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import apsw
 from pydantic import Field
@@ -17,11 +17,14 @@ from localmcp.config import SUFFIX
 from localmcp.errors import AccessDenied, InvalidInput, LocalMCPError, Unavailable
 from localmcp.files import expand_home
 from localmcp.own_tools import Problem
-from localmcp.own_tools.manifest import Filled, Manifest, Surroundings
+from localmcp.own_tools.manifest import Filled, Manifest
 from localmcp.schemas import Json, compact_json
 from localmcp.storage.connections import harden, prepare, read_rows, reading_only
 from localmcp.storage.schema import APPLICATION_ID
 from localmcp.tools import Answer, current_scope
+
+if TYPE_CHECKING:
+    from localmcp.own_tools.folder import ManifestFile
 
 OUR_FILE = "localmcp"
 """As `database`: the localmcp file in use."""
@@ -39,7 +42,7 @@ class QueryManifest(Manifest):
     timeout: float = Field(5, ge=0.05, le=60)
     max_rows: int = Field(200, ge=1, le=10_000)
 
-    def run(self, tool: str, arguments: Json, here: Surroundings) -> Answer:
+    def run(self, tool: str, arguments: Json, here: ManifestFile) -> Answer:
         """Return `{columns, rows, rowCount, truncated}`: as many rows as the limits allow."""
         bindings = {name: arguments.get(name) for name in self.parameters}
         with self._opened(here) as connection:
@@ -49,7 +52,7 @@ class QueryManifest(Manifest):
         value = {"columns": columns, "rows": rows, "rowCount": len(rows), "truncated": truncated}
         return Answer(value, compact_json(value))
 
-    def warnings(self, here: Surroundings) -> Iterator[Problem]:
+    def warnings(self, here: ManifestFile) -> Iterator[Problem]:
         if not self._file(here).is_file():
             yield here.problem(("database",), f"The database {self._file(here)} does not exist.", level="warning")
             return
@@ -63,11 +66,11 @@ class QueryManifest(Manifest):
             place = ("parameters", name) if name in self.parameters else ("sql",)
             yield here.problem(place, f":{name} must be both in sql and in [parameters.{name}].")
 
-    def _file(self, here: Surroundings) -> Path:
-        return here.database if self.database == OUR_FILE else here.path.parent / expand_home(self.database)
+    def _file(self, here: ManifestFile) -> Path:
+        return here.folder.database if self.database == OUR_FILE else here.path.parent / expand_home(self.database)
 
     @contextmanager
-    def _opened(self, here: Surroundings) -> Generator[apsw.Connection]:
+    def _opened(self, here: ManifestFile) -> Generator[apsw.Connection]:
         """Yield the file, read-only, with every limit in force.
 
         Raises Unavailable if it cannot be read or the time is over, InvalidInput if the statement is refused,
