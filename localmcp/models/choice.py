@@ -161,7 +161,7 @@ def open_embedder(
                 open_embedder(parsed.target, api_key=api_key, threads=threads),
             )
         case "imported" | "folder":
-            from localmcp.models.onnx_models import open_folder
+            from localmcp.models.local_model import open_folder
 
             folder = Path(parsed.target)
             if parsed.kind == "imported" and not (folder := imported_folder()).is_dir():
@@ -169,7 +169,7 @@ def open_embedder(
                 raise ModelUnavailable(f"The model {IMPORTED} is not on this machine.", hint=hint)
             return open_folder(folder, threads, **parsed.options)
         case "fastembed":
-            from localmcp.models.onnx_models import open_fastembed
+            from localmcp.models.local_model import open_fastembed
 
             folder = config.models_directory()
             return open_fastembed(parsed.target, folder, threads, download=download, **parsed.options)
@@ -268,7 +268,7 @@ def open_local_model(name: str, fingerprint: str, dimension: int, threads: int |
     specs[IMPORTED] = IMPORTED
     parts = name.split("+")
     if not specs.keys() >= set(parts):
-        from localmcp.models.onnx_models import list_fastembed_models
+        from localmcp.models.local_model import list_fastembed_models
 
         specs |= {spec.partition(":")[2]: spec for spec, is_here, _ in list_fastembed_models() if is_here}
     if len(parts) > 2 or not specs.keys() >= set(parts):
@@ -282,8 +282,8 @@ def open_local_model(name: str, fingerprint: str, dimension: int, threads: int |
 
 def available_models(chosen: str, *, everything: bool = False) -> list[Json]:
     """Return the models, marking the one that is set; with `everything`, also those that can be downloaded."""
+    from localmcp.models.local_model import list_fastembed_models
     from localmcp.models.multilingual_model import find_e5_file
-    from localmcp.models.onnx_models import list_fastembed_models
 
     try:
         multilingual = find_e5_file() and "ready"

@@ -28,8 +28,7 @@ from localmcp.config import packaged_data
 from localmcp.errors import ConfigurationError, ModelMismatch, ModelUnavailable
 from localmcp.models import Embedder, HashEmbedder, LazyEmbedder, open_embedder, parse_spec
 from localmcp.models.choice import EndpointEmbedder
-from localmcp.models.local_model import DefaultEmbedder, WordPieces
-from localmcp.models.onnx_models import open_fastembed, open_folder
+from localmcp.models.local_model import DefaultEmbedder, WordPieces, open_fastembed, open_folder
 
 KEY = "sk-very-secret-0123456789"
 
