@@ -24,7 +24,6 @@ from localmcp.index.federation import Federation, MountedFile, never_changed, sp
 from localmcp.quickstarts import store
 from localmcp.quickstarts.documents import (
     Reading,
-    ReportedProblem,
     Unreadable,
     exported_document,
     read_path,
@@ -131,13 +130,13 @@ class ShownQuickstart(TypedDict):
 
 
 class ImportReport(TypedDict):
-    """What an import did. `skipped` was left out; `warnings` were taken as they are."""
+    """What an import did: `where` and the `problem` of what was left out (`skipped`) or taken as it is (`warnings`)."""
 
     added: int
     updated: int
     unchanged: int
-    skipped: list[ReportedProblem]
-    warnings: list[ReportedProblem]
+    skipped: list[dict[str, str]]
+    warnings: list[dict[str, str]]
 
 
 class ExportAnswer(TypedDict):

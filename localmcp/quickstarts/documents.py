@@ -11,8 +11,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
-from typing_extensions import TypedDict
-
 from localmcp.files import reason_of
 from localmcp.schemas import Json, compact_json, list_of, mapping_of, one_or_more
 
@@ -38,20 +36,13 @@ class Draft:
     tags: tuple[Tag, ...] = ()
 
 
-class ReportedProblem(TypedDict):
-    """Something wrong with what was imported."""
-
-    where: str
-    problem: str
-
-
 @dataclass(slots=True)
 class Reading:
-    """What one file held: what was left out is in `skipped`, what was taken as it is in `warnings`."""
+    """What one file held; `where` and the `problem` of what was left out (`skipped`) or taken as it is (`warnings`)."""
 
     drafts: list[Draft] = field(default_factory=list[Draft])
-    skipped: list[ReportedProblem] = field(default_factory=list[ReportedProblem])
-    warnings: list[ReportedProblem] = field(default_factory=list[ReportedProblem])
+    skipped: list[dict[str, str]] = field(default_factory=list[dict[str, str]])
+    warnings: list[dict[str, str]] = field(default_factory=list[dict[str, str]])
 
 
 class Unreadable(ValueError):

@@ -39,28 +39,15 @@ FILE_NAMES: dict[Format, str] = {
 MOST_BYTES = 5_000_000
 
 
-class ImportProblem(TypedDict):
-    """What could not be read, and where."""
-
-    where: str
-    problem: str
-
-
 class RuleImport(TypedDict):
     """What an import did; `known` were there already."""
 
     added: int
     known: int
     files: list[str]
-    skipped: list[ImportProblem]
+    skipped: list[dict[str, str]]
+    """What could not be read: `where`, and the `problem`."""
     message: NotRequired[str]
-
-
-class ExportedFile(TypedDict):
-    """A file as text."""
-
-    name: str
-    text: str
 
 
 class RuleExport(TypedDict):
@@ -68,11 +55,12 @@ class RuleExport(TypedDict):
 
     count: int
     format: str
-    files: list[ExportedFile]
+    files: list[dict[str, str]]
+    """Each with `name` and `text`."""
     notices: NotRequired[list[str]]
 
 
-Reading = tuple[list[RuleDraft], list[ImportProblem]]
+Reading = tuple[list[RuleDraft], list[dict[str, str]]]
 """What a file held, and what in it could not be read."""
 
 
@@ -123,7 +111,7 @@ class RuleFiles:
         self._catalog.store(fresh)
         skipped = [problem for _, (_, problems) in readings for problem in problems]
         nothing = "no rules in it: a rule is a list item, such as “- Use tabs.”"
-        skipped += [ImportProblem(where=name, problem=nothing) for name, reading in readings if reading == ([], [])]
+        skipped += [{"where": name, "problem": nothing} for name, reading in readings if reading == ([], [])]
         known, names = len(drafts) - len(fresh), [name for name, _ in readings]
         return {"added": len(fresh), "known": known, "files": names, "skipped": skipped}
 
@@ -147,9 +135,7 @@ class RuleFiles:
             hidden = rulebook.is_hidden(connection)
             rules = [] if hidden else rulebook.select_rules(connection, selection)
             notices = [] if hidden or rules else rulebook.unknown_category(connection, selection.category)
-        files: list[ExportedFile] = [
-            {"name": name, "text": text} for name, text in write_rules(rules[::-1], format).items()
-        ]
+        files = [{"name": name, "text": text} for name, text in write_rules(rules[::-1], format).items()]
         result: RuleExport = {"count": len(rules), "format": format, "files": files}
         return {**result, "notices": notices} if notices else result
 
@@ -213,7 +199,7 @@ def read_text(text: str, file_name: str, shown: str) -> Reading:
     if not isinstance(always, bool):
         always, said = False, [*said, f"alwaysApply is {always!r}, but must be true or false"]
     drafts: list[RuleDraft] = []
-    problems: list[ImportProblem] = [{"where": shown, "problem": problem} for problem in said]
+    problems: list[dict[str, str]] = [{"where": shown, "problem": problem} for problem in said]
     description = str(front.get("description") or "").strip()
     patterns = tuple(glob for glob in cast("list[str]", globs) if glob not in ("*", "**", "**/*"))
     head = re.match(r"---[ \t]*\r?\n.*?^---[ \t]*\r?$", text, re.DOTALL | re.MULTILINE)
@@ -247,7 +233,7 @@ def _read_jsonl(text: str, shown: str) -> Reading:
         weight: float = Field(1.0, ge=0, le=2)
 
     drafts: list[RuleDraft] = []
-    problems: list[ImportProblem] = []
+    problems: list[dict[str, str]] = []
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip():
             continue
