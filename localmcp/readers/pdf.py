@@ -6,7 +6,7 @@ import re
 import shutil
 from contextlib import closing
 from importlib import import_module
-from itertools import islice
+from itertools import islice, pairwise
 from math import pi
 from typing import Any
 from unicodedata import normalize
@@ -108,6 +108,7 @@ def _page_text(pdf: Any, raw: Any, number: int) -> str | None:
                     before, sign = _box(raw, layer, at - 1), _box(raw, layer, at + 2)
                     if sign[0] >= before[1] and abs(sign[2] - before[2]) < 1:
                         text = f"{text[:at]} {text[at + 2 :]}"
+                text = _columns(layer, text) or text
     except import_module("pypdfium2").PdfiumError:
         return None
     # Ligatures, and the forms that Arabic letters have within a word.
@@ -135,6 +136,29 @@ def _with_gaps(raw: Any, layer: Any, text: str) -> str:
         pieces += [" ", sign] if is_gap else [sign]
         last_end = end
     return "".join(pieces)
+
+
+def _columns(layer: Any, text: str) -> str:
+    """Return a page of prose in two columns that a program drew row by row, the left one first; "" for any other."""
+    boxes = [layer.get_rect(number) for number in range(layer.count_rects())]
+    # Left, bottom, right, top in points: of two boxes in one line, the one drawn after the other, with a gap.
+    beside = ((one, two) for one, two in pairwise(boxes) if two[0] - one[2] > 8)
+    rows = [(one, two) for one, two in beside if abs(one[1] - two[1]) < (one[3] - one[1]) / 2]
+    gutter = max((one[2] for one, _ in rows), default=0.0)
+    wide = sum(min(one[2] - one[0], two[2] - two[0]) > 150 for one, two in rows)
+    if wide < max(8, 0.35 * len(boxes)) or any(two[0] <= gutter for _, two in rows):
+        return ""
+    lines, right = list[str](), list[str]()
+    for box in boxes:
+        if box[0] <= gutter < box[2]:
+            # A heading above both.
+            lines, right = [*lines, *right], []
+        (right if box[0] > gutter else lines).append(layer.get_text_bounded(*box).strip())
+    lines += right
+    # Most lines of prose go on from the one above; cells of a table begin with capitals and numbers.
+    is_prose = sum(line[:1].islower() for line in lines) > 0.4 * len(lines)
+    is_whole = len("".join(text.split())) == len("".join("".join(lines).split()))
+    return "\r\n".join(lines).replace("-\r\n", "\x02") if is_prose and is_whole else ""
 
 
 def _with_parts_in_order(raw: Any, layer: Any, text: str) -> str:

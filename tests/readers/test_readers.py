@@ -382,6 +382,17 @@ def test_a_sign_that_is_drawn_by_itself_stays_in_its_row() -> None:
     assert read_bytes(make_pdf([rows]), "a.pdf").text == "Impeller 38.00 3\nA 2 pumps"
 
 
+def test_two_columns_that_are_drawn_row_by_row_are_read_one_after_the_other() -> None:
+    def page(left: str, right: str) -> list[str]:
+        return ["Title", *(f"{left} {n} of ten) Tj 270 0 Td ({right} {n} of ten) Tj -270 0 Td (" for n in range(10))]
+
+    prose = read_bytes(make_pdf([page("this is the left line with", "and this is the one on the right")]), "a.pdf")
+    assert prose.text.startswith("Title\nthis is the left line with 0 of ten\nthis is the left")
+    assert prose.text.endswith("one on the right 8 of ten\nand this is the one on the right 9 of ten")
+    table = read_bytes(make_pdf([page("Society for the care of bees", "Long Road to the market, house")]), "a.pdf")
+    assert "bees 3 of ten Long Road to the market, house 3 of ten\n" in table.text
+
+
 def test_a_pdf_title_left_by_a_program_gives_way_to_the_file_name() -> None:
     data = make_pdf([["Hello"]], info="/Title (Microsoft Word - draft7.doc)")
     assert read_bytes(data, "annual-report.pdf").title == "annual report"
