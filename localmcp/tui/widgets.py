@@ -224,7 +224,7 @@ class Reader(VerticalScroll):
     static = query_one(Static)
 
     def compose(self) -> ComposeResult:
-        yield Static()
+        yield Static(Content(""))
 
     def on_mount(self) -> None:
         self.app.theme_changed_signal.subscribe(self, lambda _: self.on_resize())
@@ -238,7 +238,8 @@ class Reader(VerticalScroll):
         """Show a text, or what makes one for a width; of the same title, it stays where it was scrolled to."""
         self._draw = text if callable(text) else None
         content = text(self.columns) if callable(text) else text
-        if content != self.text:
+        # Two texts are equal to Textual whatever their styles.
+        if not content.is_same(self.text):
             self.static.update(content)
         self.border_subtitle = Content(below)
         if str(self.border_title or "") != title:

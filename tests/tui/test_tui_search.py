@@ -33,10 +33,11 @@ async def test_passages_come_while_typing_and_every_line_of_a_pasted_text_is_sea
     await tui.settle()
     assert tui.pane.found.result["query"] == "The consumer lags behind"
     assert tui.pane.hits[0]["sourceTitle"] == "Kafka lag"
-    await search(tui, "autumn")
-    passage = tui.pane.reader.text
-    spans = [passage.plain[span.start : span.end] for span in passage.spans if span.style.underline]
-    assert spans == ["autumn"]
+    for word in ("queen", "autumn"):
+        await search(tui, word)
+        passage = tui.pane.reader.text
+        spans = [passage.plain[span.start : span.end] for span in passage.spans if span.style.underline]
+        assert spans == [word], "the same passage, with other words marked"
     assert "line 3" in tui.text()
     bold = [passage.plain[span.start : span.end] for span in passage.spans if span.style.bold]
     assert "Feed the bees in autumn, before the first frost." in " ".join(" ".join(bold).replace("▌", "").split())
