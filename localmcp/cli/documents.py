@@ -134,6 +134,7 @@ def show(session: Session, name: str, window: int, offset: int) -> int:
 sources = tool_command(
     None, "sources", KnowledgeBase.list_sources, "List the documents, the last changed first.",
     spelled={"pathPrefix": "--path"},
+    says={"until": "Only changed until then: 2026-11-01, yesterday", "title": "Only those with this in their titles"},
     prepare=lambda _, values: {
         **values, "pathPrefix": values["pathPrefix"] and library_path(values["pathPrefix"]),
         "order": values["order"] or "changed",

@@ -127,11 +127,6 @@ def tool_options(
     `instead`: parameter -> click's option or argument that takes its place.
     """
     arguments, says, instead, spelled = arguments or {}, says or {}, instead or {}, {**SHORT, **(spelled or {})}
-    # A language model knows the meaning of these without a word.
-    obvious = {
-        "until": "Only changed until then: 2026-11-01, yesterday",
-        "title": "Only those with this in their titles",
-    }
     hints = get_type_hints(method, include_extras=True)
     parameters = inspect.signature(method).parameters
 
@@ -157,7 +152,7 @@ def tool_options(
                 function = click.argument(name, cls=_Argument, metavar=arguments[name], **attributes)(function)
                 continue
             spelling = spelled.get(name) or "--" + re.sub(r"([A-Z])", r"-\1", name).lower().replace("_", "-")
-            text = (says.get(name) or param.description or obvious.get(name, "")).rstrip(".")
+            text = (says.get(name) or param.description).rstrip(".")
             attributes["help"] = f"{text}; may be repeated." if is_list else f"{text}."
             attributes["show_default"] = default not in (None, "", False, inspect.Parameter.empty) and kind is not bool
             attributes["default"] = default if attributes["show_default"] else None

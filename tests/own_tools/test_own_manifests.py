@@ -11,7 +11,6 @@ from tool_manifests import problems_of, tool_names, write_tool
 
 from localmcp.config import config_directory
 from localmcp.errors import InvalidInput
-from localmcp.tools import Scope
 from localmcp.workspace import Workspace
 
 GREET = """
@@ -115,16 +114,6 @@ def test_annotations_default_as_those_of_mcp_and_follow_read_only(workspace: Wor
     greet, look = workspace.registry.get("greet").mark, workspace.registry.get("look").mark
     assert (greet.read_only, greet.destructive, greet.idempotent, greet.open_world) == (False, True, False, True)
     assert (look.read_only, look.destructive, look.idempotent) == (True, False, True)
-
-
-def test_a_caller_who_may_only_read_is_offered_only_read_only_tools(workspace: Workspace) -> None:
-    write_tool("greet", GREET)
-    write_tool("look", "read_only = true" + GREET)
-    reader = Scope(rights=frozenset({"read"}))
-    told = workspace.registry.call("tool_search", {"query": "greet somebody"}, reader)
-    assert [hit["name"] for hit in told.value["tools"] if hit["name"] in ("greet", "look")] == ["look"]
-    with pytest.raises(Exception, match="may only read"):
-        workspace.registry.call("greet", {"name": "Ada"}, reader)
 
 
 @pytest.mark.skipif(os.name != "posix", reason="file modes")
