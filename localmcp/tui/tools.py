@@ -28,7 +28,7 @@ from localmcp.doctor.backups import back_up, restore
 from localmcp.errors import LocalMCPError
 from localmcp.hub.client_configuration import client_names
 from localmcp.humanize import command_line, counted, field_label, field_text, rows_of, size
-from localmcp.packs.pack import PackOptions, verify, write_pack
+from localmcp.packs.pack import PackOptions, write_pack
 from localmcp.schemas import Json, mapping_of
 from localmcp.tools import Answer
 from localmcp.tui.dialogs import PATH, FormScreen, ask_screen, choose, confirm
@@ -449,14 +449,6 @@ def _examine(run: Run) -> Content:
     return lines(*parts)
 
 
-def _verify(path: str, _run: Run) -> Json | Content:
-    report = verify(Path(path))
-    if report.problems:
-        return Content.styled("\n".join(f"✗ {problem}" for problem in report.problems), "$error")
-    about = asdict(report.manifest) if report.manifest else {}
-    return {"path": report.path, "sound": True, "counts": report.counts, "notes": report.notes, **about}
-
-
 def backups_of(session: Session) -> list[Row]:
     """Return the backups beside the file, the latest first."""
     file, rows = session.path, list[Row]()
@@ -464,7 +456,6 @@ def backups_of(session: Session) -> list[Row]:
         path, length = str(copy), size(copy.stat().st_size)
         when = f"{datetime.fromtimestamp(copy.stat().st_mtime):%Y-%m-%d %H:%M}"
         title, about = Content(f"{when}  {length}"), Content(f"{short(path)}\n\n{length}, made {when}")
-        check = Command("Check it", "Reads every page and row.", partial(_verify, path), is_long=True)
         shell = command_line("localmcp", "restore", path)
 
         def bring_back(run: Run, backup: Path = copy) -> Any:
@@ -472,7 +463,7 @@ def backups_of(session: Session) -> list[Row]:
 
         warning = f"The file gets the content of {copy.name}; what is in it now is kept beside it."
         put_back = Command("Restore it", warning, bring_back, shell, warning=warning, is_long=True)
-        rows.append(thing("Backups", path, title, about, check, put_back))
+        rows.append(thing("Backups", path, title, about, put_back))
     return rows
 
 
@@ -510,12 +501,9 @@ def mounts_of(session: Session) -> list[Row]:
             return f"Unmounted {run.session.workspace.mounts.unmount(name).name}"
 
         shell = command_line("localmcp", "unmount", name)
-        commands = (
-            Command("Unmount it", "It is no longer searched.", unmount, shell),
-            Command("Check it", "Reads every page and row.", partial(_verify, path), is_long=True),
-        )
+        command = Command("Unmount it", "", unmount, shell, warning="It is no longer searched.")
         title = Content.assemble(mark, f"{name}  {problem or 'mounted'}")
-        rows.append(thing("Packs", name, title, about, *commands))
+        rows.append(thing("Packs", name, title, about, command))
     return rows
 
 

@@ -263,7 +263,7 @@ def things(tui: RunningTui, group: str) -> list[str]:
     return [row.title.plain.strip() for row in tui.pane.rows if row.group == group]
 
 
-async def test_a_backup_is_made_listed_and_checked(tmp_path: Path) -> None:
+async def test_a_backup_is_made_listed_and_restored(tmp_path: Path) -> None:
     file = make_library(tmp_path).rename(tmp_path / "mine [old].localmcp")
     async with open_tui(file, settings=replace(settings_of(tmp_path), database=file)) as tui:
         await show(tui, "file", "make a backup")
@@ -277,9 +277,9 @@ async def test_a_backup_is_made_listed_and_checked(tmp_path: Path) -> None:
         assert tui.app.clipboard == "localmcp backup"
         await show(tui, "", "[old]-backup")
         await tui.press("enter")
-        await tui.until(lambda: "Restore it" in tui.text(), "what can be done")
-        await tui.press("enter")
-        await tui.until(lambda: "sound  yes" in tui.text(), "the check")
+        await tui.until(lambda: "Restore it?" in tui.text(), "the question")
+        await tui.press("y")
+        await tui.until(lambda: "before-restore" in tui.text(), "what was kept")
         assert list(tmp_path.glob("mine [[]old]-backup-*.localmcp"))
 
 
@@ -299,8 +299,8 @@ async def test_a_pack_is_mounted_listed_with_what_it_holds_and_unmounted(tmp_pat
         assert found["results"], "what the pane suggests can be searched"
         await tui.until(lambda: "1 document, 1 passage" in tui.text(), "what it holds")
         await tui.press("enter")
-        await tui.until(lambda: "Unmount it" in tui.text(), "what can be done")
-        await tui.press("enter")
+        await tui.until(lambda: "Unmount it?" in tui.text(), "the question")
+        await tui.press("y")
         await tui.until(lambda: not things(tui, "Packs"), "that it is gone")
         assert tui.app.session.workspace.mounts.described() == []
 
