@@ -11,6 +11,7 @@ from typing import Any
 import apsw
 import pytest
 from command_line import run_here as cli
+from given_files import change
 
 from localmcp.config import Settings, state_directory
 from localmcp.files import scratch_folder
@@ -243,9 +244,7 @@ def test_every_change_to_the_rows_of_a_pack_is_seen(
     packed_once: Path, tmp_path: Path, statement: str, said: str
 ) -> None:
     packed = Path(shutil.copy(packed_once, tmp_path / "out.localmcp"))
-    connection = apsw.Connection(str(packed))
-    connection.execute(statement)
-    connection.close()
+    change(packed, statement)
     found = verify(packed)
     assert not found.sound
     assert said in " ".join(found.problems)

@@ -171,11 +171,6 @@ def test_the_file_is_read_as_it_is_now_and_the_answer_says_when_it_has_changed(
         query(workspace, "select count(*) from bills")
 
 
-def test_a_document_without_a_file_is_asked_by_its_text(workspace: Workspace) -> None:
-    workspace.library.add_text("| A | B |\n|--|--|\n| x | 1 |\n| y | 2 |\n| z | 3 |\n", "Handed over")
-    assert query(workspace, 'select sum(B) from "Handed over"')["rows"] == [[6]]
-
-
 def test_a_search_says_that_a_long_table_can_be_counted(workspace: Workspace, tmp_path: Path) -> None:
     rows = "".join(f"{day}.01.2025,Huber,{day}\n" for day in range(1, 25))
     write(tmp_path / "more" / "orders.csv", f"Tag,Kunde,Menge\n{rows}")
@@ -189,7 +184,7 @@ def test_a_search_says_that_a_long_table_can_be_counted(workspace: Workspace, tm
     assert "bills" not in notices("Müller Betrag")
 
 
-def test_two_tables_under_one_heading_are_two(workspace: Workspace) -> None:
+def test_two_tables_under_one_heading_of_a_text_without_a_file_are_two(workspace: Workspace) -> None:
     rows = "| A | B |\n|--|--|\n| x | {} |\n| y | 2 |\n| z | 3 |\n\n"
     workspace.library.add_text(f"# Same\n\n{rows.format(1)}Between.\n\n{rows.format(5)}", "Twins")
     assert query(workspace, 'select sum(B) from "Twins.Same"')["rows"] == [[6]]
