@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from localmcp.config import load_settings
 from localmcp.errors import LocalMCPError
-from localmcp.tool_search.ask import ERROR_STATUS
+from localmcp.tool_search.ask import ERROR_STATUS, fill_arguments
 from localmcp.tools import Answer, Param, Scope, tool, tools_of
 from localmcp.workspace import Workspace
 
@@ -70,6 +70,16 @@ class Shed:
     def weigh(self, hive: Annotated[str, Param("Name of the hive", required=True)] = "") -> dict[str, Any]:
         """Weighs a hive of the garden."""
         return {"kilograms": 31}
+
+    @tool("measure_hive", title="Measure a hive")
+    def measure(
+        self,
+        hiveId: Annotated[str, Param("Id of the hive")],
+        times: Annotated[int, Param("How often")],
+        path: Annotated[str, Param("File for the results")] = "",
+    ) -> dict[str, Any]:
+        """Measures a hive of the garden."""
+        return {}
 
 
 @pytest.fixture(scope="module")
@@ -262,6 +272,20 @@ def test_a_quotation_or_a_name_in_capitals_is_an_argument(workspace: Workspace) 
     quote = ask(workspace, 'check whether the quote "Clean the siphon" is in the boiler manual')
     assert quote["arguments"]["quote"] == "Clean the siphon"
     assert ask(workspace, "weigh hive A")["arguments"] == {"hive": "A"}
+
+
+@pytest.mark.parametrize(
+    ("sentence", "arguments"),
+    [
+        ("measure hive ENG-142 5 times into ~/hives.csv", {"hiveId": "ENG-142", "times": 5, "path": "~/hives.csv"}),
+        ("measure 1f0c3a52-7b5e-4c1d-9a66-0d2f4b8c9e10", {"hiveId": "1f0c3a52-7b5e-4c1d-9a66-0d2f4b8c9e10"}),
+    ],
+)
+def test_a_tool_without_phrases_takes_ids_numbers_and_paths(
+    workspace: Workspace, sentence: str, arguments: dict[str, Any]
+) -> None:
+    ranking = workspace.tool_ranking.rank(sentence, [workspace.registry.get("measure_hive")], with_model=False)
+    assert fill_arguments(ranking.sentence, ranking.tokens, ranking.tools[0], {})[0] == arguments
 
 
 def test_a_missing_argument_is_named(workspace: Workspace) -> None:
