@@ -30,8 +30,8 @@ _SERVICES = {"ollama": "http://127.0.0.1:11434/api", "openai": "https://api.open
 class LanguageModel:
     """One chat model behind HTTP; every question is a separate conversation."""
 
-    def __init__(self, spec: str, api_key: str | None = None, *, timeout: float = 60.0) -> None:
-        """`spec` by the grammar above; `timeout` in seconds. Contacts nobody.
+    def __init__(self, spec: str, api_key: str | None = None) -> None:
+        """`spec` by the grammar above. Contacts nobody.
 
         Raises:
             ConfigurationError: the spec does not follow the grammar, or the key is missing or cannot be sent.
@@ -46,7 +46,7 @@ class LanguageModel:
             key_setting="LOCALMCP_LANGUAGE_MODEL_KEY",
             hints={404: f"Check the URL and the model's name; with Ollama: ollama pull {self._model}"},
         )
-        self._endpoint = JsonEndpoint(url, words, api_key, timeout=timeout)
+        self._endpoint = JsonEndpoint(url, words, api_key, timeout=60.0)
         self.name = f"{self._dialect}:{self._model}"
         """`ollama:llama3.1`."""
 

@@ -350,10 +350,9 @@ class Quickstarts:
 
             def list_mounted(file: MountedFile, theirs: apsw.Connection) -> tuple[list[Row], int, Counter[str]]:
                 same = [name for name, is_same in _same_quickstarts(connection, theirs, own_names).items() if is_same]
-                listed = store.list_rows(theirs, tag, offset + limit, origin=file.name, without=same)
-                return *listed, store.count_tags(theirs, same)
+                return store.list_rows(theirs, tag, offset + limit, file.name, same)
 
-            own = (*store.list_rows(connection, tag, offset + limit), store.count_tags(connection))
+            own = store.list_rows(connection, tag, offset + limit)
             shelves = [own, *self._federation.read_mounted(list_mounted)]
         rows = sorted(
             (row for listed, _, _ in shelves for row in listed), key=lambda row: (row.display_name.lower(), row.name)
@@ -408,7 +407,7 @@ class Quickstarts:
         """Return quick starts as one text that `importQuickstarts` reads back without a difference."""
         with self._database.read() as connection:
             if names is None:
-                rows, _ = store.list_rows(connection, tag, -1)
+                rows = store.list_rows(connection, tag, -1)[0]
             else:
                 rows = [self._find(connection, name) for name in names]
         documents = [exported_document(row.name, row.tags, row.content) for row in rows]

@@ -74,13 +74,10 @@ def find_row(connection: apsw.Connection, name: str, origin: str | None = None) 
 
 
 def list_rows(
-    connection: apsw.Connection, tag: str | None, limit: int, offset: int = 0,
-    *, origin: str | None = None, without: Sequence[str] = (),
-) -> tuple[list[Row], int]:  # fmt: skip
-    """Return a page by title (-1 = all), and how many there are in all; `without` those names.
-
-    `origin` is the mounted file's name.
-    """
+    connection: apsw.Connection, tag: str | None, limit: int, origin: str | None = None, without: Sequence[str] = ()
+) -> tuple[list[Row], int, Counter[str]]:
+    """Return the first rows by title (-1 = all), how many there are in all, and the number of quick starts by
+    `kind:value` of their tags; `without` those names. `origin` is the mounted file's name."""
     ids = tagged_ids(connection, tag)
     sql = f"""{_COLUMNS}
         where deleted_at is null and {_SOUND if origin else "1"}
@@ -89,18 +86,13 @@ def list_rows(
     """
     bindings: Json = {"ids": None if ids is None else json.dumps(ids), "without": json.dumps(without)}
     total: int = fetch_one(connection, f"select count(*) from ({sql})", bindings)
-    page = f"{sql} order by display_name collate nocase, name limit :limit offset :offset"
-    rows = fetch_all(connection, page, {**bindings, "limit": limit, "offset": offset})
-    return [_row(row, origin) for row in rows], total
-
-
-def count_tags(connection: apsw.Connection, without: Sequence[str] = ()) -> Counter[str]:
-    """`kind:value` -> number of quick starts, `without` those names."""
-    sql = """
+    page = f"{sql} order by display_name collate nocase, name limit :limit"
+    rows = [_row(row, origin) for row in fetch_all(connection, page, {**bindings, "limit": limit})]
+    counted = """
         select kind || ':' || value, count(*) from quickstart_tags join quickstarts on id = quickstart_id
         where deleted_at is null and name not in (select value from json_each(?)) group by 1
     """
-    return Counter(dict(fetch_all(connection, sql, (json.dumps(without),))))
+    return rows, total, Counter(dict(fetch_all(connection, counted, (json.dumps(without),))))
 
 
 def contents(connection: apsw.Connection, names: Iterable[str]) -> dict[str, Json]:

@@ -410,10 +410,10 @@ class Task:
     conversation: Vector | None = None
     files: tuple[str, ...] = ()
 
-    @property
-    def is_question(self) -> bool:
-        """Whether it asks for a fact: "what does deductible mean", not "where should we put it"."""
-        return _FACT.match(self.text) is not None
+
+def asks_for_a_fact(text: str) -> bool:
+    """Return whether a task is a question such as "what does deductible mean", not "where should we put it"."""
+    return _FACT.match(text) is not None
 
 
 @dataclass(slots=True)
@@ -499,7 +499,7 @@ class Everyday(NamedTuple):
         requests would get none of these rules. Those far below the best one fit less.
         """
         best = float(likeness.max())
-        reluctance = float(self.reluctance((self.requests @ task.vector)[None], task.is_question)[0])
+        reluctance = float(self.reluctance((self.requests @ task.vector)[None], asks_for_a_fact(task.text))[0])
         odds = BEST * best - reluctance - level
         belongs = SLOPE * (likeness - BELONGING_SHARE * best)
         of_each = np.clip(np.minimum(odds, belongs) + math.log(0.7 / 0.3), -60, 60)
@@ -536,7 +536,7 @@ def read_everyday(embedder: Embedder, made: TextVectors) -> Everyday:
         requests, covariance, shipped.get("rules"), shipped.get("tasks"), float(cosines.mean()), float(cosines.std())
     )
     np.fill_diagonal(cosines, -1)
-    asks = np.array([Task(text, requests[0]).is_question for text in requests_without_rules()])
+    asks = np.array([asks_for_a_fact(text) for text in requests_without_rules()])
     return everyday._replace(excuse=everyday.reluctance(cosines, asks))
 
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from localmcp.config import Settings, packaged_data, sample_directory
-from localmcp.rules.finder import EVERYDAY, MOST_COMPARED, requests_without_rules
+from localmcp.rules.finder import EVERYDAY, MOST_COMPARED, asks_for_a_fact, requests_without_rules
 from localmcp.rules.rulebook import Selection, load_vectors, select_rules
 from localmcp.workspace import Workspace
 
@@ -156,7 +156,7 @@ def signs_of(workspace: Workspace, tasks: list[Judged]) -> list[tuple[list[float
             matches = finder.match(connection, workspace.index, embedded, Selection())
         best = max(match.likeness for match in matches) - usual
         nearness = everyday.reluctance((everyday.requests @ embedded.vector)[None], False)[0] / EVERYDAY
-        seen.append(([best, -nearness, -float(embedded.is_question)], bool(task.best)))
+        seen.append(([best, -nearness, -float(asks_for_a_fact(task.text))], bool(task.best)))
     return seen
 
 

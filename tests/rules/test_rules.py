@@ -8,13 +8,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from localmcp.config import Settings, load_settings
 from localmcp.errors import InvalidInput, LocalMCPError, ModelUnavailable, NotFound
 from localmcp.models import HashEmbedder, LazyEmbedder, open_embedder
-from localmcp.rules.finder import Task, match_globs
+from localmcp.rules.finder import asks_for_a_fact, match_globs
 from localmcp.rules.learning import normalize, weigh
 from localmcp.rules.rulebook import RuleDraft
 from localmcp.storage.database import fetch_all, fetch_one
@@ -167,9 +166,6 @@ def test_find_similar_rules_gives_known_vectors_by_cosine(tmp_path: Path) -> Non
 
 
 def test_a_question_of_fact_needs_more_likeness_than_one_that_asks_what_to_do() -> None:
-    def asks_for_a_fact(text: str) -> bool:
-        return Task(text, np.zeros(1, np.float32)).is_question
-
     for fact in ("what does deductible mean", "Which license has numpy?", "¿quién escribió el Quijote?"):
         assert asks_for_a_fact(fact)
     for task in (
