@@ -155,8 +155,7 @@ def optimize(session: Session) -> None:
     What belongs to nothing is deleted; the file is rewritten when a fifth of it is empty and the disk has space.
     Others may use the file meanwhile, and it may be stopped at any time.
     """
-    done = backups.optimize(session.existing().database, session.remark)
-    session.answer(asdict(done), session.show)
+    session.answer(backups.optimize(session.existing().database, session.remark), session.show)
 
 
 @command()

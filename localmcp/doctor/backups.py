@@ -25,6 +25,7 @@ from localmcp.index.sources import add_to_index, disagreements
 from localmcp.index.vector_queue import forget_unused_models, rebuild_signs, requeue_collection
 from localmcp.packs.pack import Verification, verify
 from localmcp.quickstarts.store import rebuild_index
+from localmcp.schemas import Json
 from localmcp.storage.adoption import Dropped, KeptPowers, copy_rows, free_name, keep_bytes, replace_file
 from localmcp.storage.connections import connect, truncate_log
 from localmcp.storage.database import Database, bump_generations, fetch_all, fetch_column, fetch_one, translate_error
@@ -233,19 +234,6 @@ DEAD_ROWS = (
 )
 
 
-@dataclass(slots=True)
-class Optimized:
-    """The result of an optimization."""
-
-    bytes_before: int
-    bytes_after: int = 0
-    removed: int = 0
-    """Rows that belonged to nothing."""
-    vacuumed: bool = False
-    note: str = ""
-    """Why the empty pages stay, if they do."""
-
-
 # ---------------------------------------------------------------- damage
 
 
@@ -409,18 +397,19 @@ def _rebuild_words(database: Database) -> int:
 # ---------------------------------------------------------------- optimization
 
 
-def optimize(database: Database, say: Callable[[str], None] = lambda _: None) -> Optimized:
+def optimize(database: Database, say: Callable[[str], None] = lambda _: None) -> Json:
     """Merge the keyword indexes, delete dead rows, and rewrite the file when a fifth of it is empty.
 
-    Every step is a separate transaction.
+    Every step is a separate transaction. Returns the bytes before and after, how many rows were removed, whether it was
+    rewritten (`vacuumed`), and in `note` why the empty pages stay, if they do.
 
     Raises:
         FileUnavailable: the file is read-only, locked, or the disk is full; what was done is kept.
     """
     database.ensure_writable()
-    done = Optimized(database.size())
+    before, note, vacuumed = database.size(), "", False
     say("Looking for what belongs to nothing")
-    done.removed = remove_dead_rows(database)
+    removed = remove_dead_rows(database)
     for index in ("chunks_fts", "quickstarts_fts"):
         say(f"Merging {index}")
         # A negative number of pages starts, positive ones go on until the number of changes stays below 2:
@@ -429,27 +418,24 @@ def optimize(database: Database, say: Callable[[str], None] = lambda _: None) ->
         pages, changes = -300, 2
         while changes >= 2:
             with database.write() as connection:
-                before = connection.total_changes()
+                total = connection.total_changes()
                 connection.execute(f"insert into {index} ({index}, rank) values ('merge', ?)", (pages,))
-                changes, pages = connection.total_changes() - before, 300
+                changes, pages = connection.total_changes() - total, 300
     with database.write() as connection:
         connection.execute("pragma optimize")
         empty = fetch_one(connection, "pragma freelist_count") / max(fetch_one(connection, "pragma page_count"), 1)
-    # The log takes twice the size of the file until the new pages are committed.
-    if empty >= 0.2 and shutil.disk_usage(database.path.parent).free < 2 * database.path.stat().st_size:
-        done.note = "There is not enough room to write the file anew; it needs twice its size for a moment."
-    elif empty >= 0.2:
+    if empty >= 0.2:
         say("Writing the file anew")
         try:
             with closing(connect(database.path)) as connection:
                 connection.set_busy_timeout(5000)
                 connection.execute("vacuum")
-            done.vacuumed = True
+            vacuumed = True
         except (apsw.BusyError, apsw.LockedError, apsw.FullError) as error:
-            done.note = f"The empty pages stay until the next time: {error}."
+            note = f"The empty pages stay until the next time: {error}."
     truncate_log(database.path)
-    done.bytes_after = database.size()
-    return done
+    sizes = {"bytes_before": before, "bytes_after": database.size()}
+    return {**sizes, "removed": removed, "vacuumed": vacuumed, "note": note}
 
 
 def remove_dead_rows(database: Database) -> int:

@@ -188,7 +188,7 @@ def test_optimizing_gives_back_the_room_of_what_was_deleted_and_loses_nothing(tm
         workspace.library.remove(["Many"])
         workspace.library.empty_trash()
         done = optimize(workspace.database)
-        assert done.vacuumed and done.bytes_after < 0.8 * done.bytes_before
+        assert done["vacuumed"] and done["bytes_after"] < 0.8 * done["bytes_before"]
         assert disagreements(workspace.database) == []
         assert found(workspace, "queen") == ["Bees"]
 
