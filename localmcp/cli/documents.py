@@ -286,9 +286,9 @@ def add(session: Session, paths: tuple[str, ...], **options: Any) -> int | None:
         session.note(f"{common['title']}: {counted(indexed.added, 'new passage')}  {render.dim(indexed.uuid)}")
         return None
     # The HTTP client of the standard library, which most commands that add nothing need not import.
-    from localmcp.library.web_pages import add_page, is_url
+    from localmcp.library.web_pages import add_page
 
-    if pages := [path for path in paths if is_url(path)]:
+    if pages := [path for path in paths if path.lower().startswith(("http://", "https://"))]:
         if len(pages) < len(paths):
             raise click.UsageError("Add web pages and files with two commands.")
         added, common["title"] = list[dict[str, Any]](), common["title"] or ""

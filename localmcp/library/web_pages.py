@@ -33,11 +33,6 @@ _SUFFIXES = {
 }
 
 
-def is_url(target: str) -> bool:
-    """Return whether a target of `add` is an address rather than a path."""
-    return target.lower().startswith(("http://", "https://"))
-
-
 def add_page(library: Library, url: str, *, allow_private: bool = False, title: str = "", **options: Any) -> Indexed:
     """Fetch a web page and add it as a document with its address and date; it replaces an earlier one from there.
 
