@@ -229,8 +229,8 @@ class LocalMcpApp(ErrorGuard, App[None]):
 
     def on_mount(self) -> None:
         self.show_state()
-        # The state says it where somebody waits for an answer, as long as its line is there.
-        self.state.set_interval(PATIENCE_SECONDS, self.show_state)
+        # The state says it where somebody waits for an answer.
+        self.query_one("#state").set_interval(PATIENCE_SECONDS, self.show_state)
         if self._requested_theme != self.theme:
             names = ", ".join(theme_names())
             self.tell_error(LocalMCPError(f"There is no theme '{self._requested_theme}'. Known: {names}."))
@@ -241,8 +241,6 @@ class LocalMcpApp(ErrorGuard, App[None]):
     def on_unmount(self) -> None:
         self.session.close()
 
-    where = query_one("#where", Static)
-    state = query_one("#state", Static)
     job_strip = query_one(JobStrip)
     tabs = query_one(Tabs)
     error_line = query_one(ErrorLine)
@@ -306,7 +304,8 @@ class LocalMcpApp(ErrorGuard, App[None]):
         path = short(str(self.session.path))
         where = Content.assemble(("localmcp", "bold $primary"), (badge, "$warning"), "  ", (path, "$muted"))
         about = Content.assemble((f"{holdings}  " if holdings else "", "$muted"), state)
-        for line, content in ((self.where, where), (self.state, about)):
+        # Both are gone when the app ends.
+        for line, content in zip(self.query("#top > Static").results(Static), (where, about), strict=False):
             if line.content != content:
                 line.update(content)
 
