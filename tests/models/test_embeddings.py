@@ -403,18 +403,6 @@ class Gate:
         return result
 
 
-class CountingEmbedder(HashEmbedder):
-    """Word hashes that record the queries they are asked for."""
-
-    def __init__(self) -> None:
-        super().__init__(64)
-        self.asked: list[str] = []
-
-    def embed_query(self, text: str) -> Any:
-        self.asked.append(text)
-        return super().embed_query(text)
-
-
 class TestLazyLoading:
     def test_loads_once_for_all_who_wait(self) -> None:
         gate = Gate(HashEmbedder())
@@ -457,6 +445,13 @@ class TestLazyLoading:
             with pytest.raises(type(error), match=str(error)):
                 lazy.get()
         assert (gate.calls, lazy.loaded) == (1, False)
+
+    def test_computes_a_repeated_query_once(self) -> None:
+        lazy = LazyEmbedder(HashEmbedder)
+        first, second, other = (lazy.embed_query(query) for query in ("same", "same", "Same "))
+        assert np.array_equal(first, HashEmbedder().embed_query("same"))
+        assert np.array_equal(second, first) and other is not first
+        assert lazy.misses == 2
 
     def test_tries_again_after_a_while(self) -> None:
         gate = Gate(ModelUnavailable("not yet"), HashEmbedder())
@@ -505,17 +500,6 @@ assert inside.wait(60)
 """
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
         assert (done.returncode, done.stdout) == (0, "")
-
-
-class TestQueryCache:
-    def test_computes_a_repeated_query_once(self) -> None:
-        embedder = CountingEmbedder()
-        lazy = LazyEmbedder(lambda: embedder)
-        first, second, other = (lazy.embed_query(q) for q in ("same", "same", "Same "))
-        assert np.array_equal(first, embedder.embed_passages(["same"])[0])
-        assert np.array_equal(second, first)
-        assert other is not first
-        assert embedder.asked == ["same", "Same "]
 
 
 def test_tokens_counted_word_by_word_are_those_of_the_whole_text() -> None:

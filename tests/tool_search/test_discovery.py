@@ -8,18 +8,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mcp import Client
-from mcp.types import CallToolResult, TextContent
 from typing_extensions import TypedDict
 
 from localmcp.errors import InvalidInput, NotFound, UnknownTool
-from localmcp.server.mcp import ToolServer
 from localmcp.tool_search import discovery
 from localmcp.tool_search.discovery import NOTHING_FOUND, Discovery
 from localmcp.tool_search.words import ToolMetadata, score_query
@@ -108,13 +104,6 @@ def registry() -> Registry:
     return made
 
 
-@dataclass
-class Wired:
-    """What the server needs of a workspace."""
-
-    registry: Registry
-
-
 def names(found: Iterable[Any]) -> list[str]:
     return [each["name"] if isinstance(each, dict) else each.name for each in found]
 
@@ -124,20 +113,9 @@ def find(registry: Registry, query: str, **arguments: Any) -> list[str]:
     return names(registry.call("tool_search", {"query": query, **arguments}).value["tools"])
 
 
-async def over_the_wire(registry: Registry, name: str, arguments: dict[str, Any]) -> CallToolResult:
-    """Call through a client that checks the structured result against the schema."""
-    async with Client(ToolServer(lambda: Wired(registry), Scope()), mode="auto") as client:
-        await client.list_tools()
-        return await client.call_tool(name, arguments)
-
-
-def texts_of(result: CallToolResult) -> list[str]:
-    return [block.text for block in result.content if isinstance(block, TextContent)]
-
-
-def text_of(result: CallToolResult) -> str:
-    (only,) = texts_of(result)
-    return only
+def texts_of(answer: Answer) -> list[str]:
+    """Return the blocks of text that a client is sent."""
+    return [block["text"] for block in answer.content] if answer.content else [answer.text]
 
 
 # ---------------------------------------------------------------- registry
@@ -170,9 +148,9 @@ def test_visibility_04_where_all_tools_are_listed_the_two_that_stand_for_them_ar
 # ---------------------------------------------------------------- search
 
 
-async def test_search_01_the_text_is_a_json_array_with_exactly_the_tool_that_fits(registry: Registry) -> None:
-    result = await over_the_wire(registry, "tool_search", {"query": "email"})
-    (only,) = json.loads(text_of(result))
+def test_search_01_the_text_is_a_json_array_with_exactly_the_tool_that_fits(registry: Registry) -> None:
+    result = registry.call("tool_search", {"query": "email"})
+    (only,) = json.loads(result.text)
     assert list(only) == ["name", "description", "score", "input_schema"]
     assert (only["name"], only["description"], only["score"]) == ("send_email", "Send an email to a recipient", 0.85)
 
@@ -195,11 +173,11 @@ def test_search_03_twenty_tools_with_one_keyword_are_cut_to_five() -> None:
     assert names(Discovery(registry).search("common", 5)) == [f"tool_{number:02}" for number in range(5)]
 
 
-async def test_search_04_nothing_found_is_a_sentence_and_an_empty_list(registry: Registry) -> None:
-    result = await over_the_wire(registry, "tool_search", {"query": "zzzzzz"})
-    assert text_of(result) == NOTHING_FOUND
+def test_search_04_nothing_found_is_a_sentence_and_an_empty_list(registry: Registry) -> None:
+    result = registry.call("tool_search", {"query": "zzzzzz"})
+    assert result.text == NOTHING_FOUND
     assert NOTHING_FOUND == "No tools found. Try different keywords or a broader search term."
-    assert not result.is_error and result.structured_content == {"confidence": "none", "tools": [], "count": 0}
+    assert not result.is_error and result.value == {"confidence": "none", "tools": [], "count": 0}
 
 
 @pytest.mark.parametrize(
@@ -311,14 +289,13 @@ def test_parameters_are_cut_to_a_line_and_a_very_long_schema_comes_only_when_ask
     assert full["input_schema"] == wide
 
 
-async def test_when_nothing_fits_surely_the_nearest_are_told_with_low_confidence(registry: Registry) -> None:
-    result = await over_the_wire(registry, "tool_search", {"query": "delete all letters"})
+def test_when_nothing_fits_surely_the_nearest_are_told_with_low_confidence(registry: Registry) -> None:
+    result = registry.call("tool_search", {"query": "delete all letters"})
     sentence, array = texts_of(result)
     assert sentence.startswith("Nothing fits surely") and json.loads(array)[0]["name"] == "count_letters"
-    assert result.structured_content is not None
-    assert list(result.structured_content)[:2] == ["confidence", "tools"]
-    assert result.structured_content["confidence"] == "low"
-    assert all("parameters" in each for each in result.structured_content["tools"])
+    assert list(result.value)[:2] == ["confidence", "tools"]
+    assert result.value["confidence"] == "low"
+    assert all("parameters" in each for each in result.value["tools"])
 
 
 def test_queries_ask_for_the_steps_of_a_task_one_by_one(registry: Registry) -> None:
@@ -350,21 +327,21 @@ def test_a_caller_finds_and_runs_only_what_it_may_call(registry: Registry) -> No
 # ---------------------------------------------------------------- execute
 
 
-async def test_execute_02_an_unknown_tool_is_answered_with_a_sentence(registry: Registry) -> None:
-    result = await over_the_wire(registry, "execute_tool", {"name": "send_mail"})
+def test_execute_02_an_unknown_tool_is_answered_with_a_sentence(registry: Registry) -> None:
+    result = registry.call("execute_tool", {"name": "send_mail"})
     sentence = "Tool not found: send_mail. Use tool_search to discover available tools."
     assert texts_of(result) == [sentence, "Did you mean 'send_email'?"] and result.is_error
-    assert result.structured_content == {"error": sentence, "hint": "Did you mean 'send_email'?"}
-    nobody = await over_the_wire(registry, "execute_tool", {"name": "qqq"})
-    assert text_of(nobody) == "Tool not found: qqq. Use tool_search to discover available tools."
+    assert result.value == {"error": sentence, "hint": "Did you mean 'send_email'?"}
+    nobody = registry.call("execute_tool", {"name": "qqq"})
+    assert nobody.text == "Tool not found: qqq. Use tool_search to discover available tools."
 
 
 @pytest.mark.parametrize("arguments", [{}, {"name": ""}, {"name": None}, {"arguments": {"to": "x"}}])
-async def test_execute_03_a_call_without_a_name_is_answered_with_a_sentence(
+def test_execute_03_a_call_without_a_name_is_answered_with_a_sentence(
     registry: Registry, arguments: dict[str, Any]
 ) -> None:
-    result = await over_the_wire(registry, "execute_tool", arguments)
-    assert text_of(result) == "Tool name is required" and result.is_error
+    result = registry.call("execute_tool", arguments)
+    assert result.text == "Tool name is required" and result.is_error
 
 
 @pytest.mark.parametrize("absent", [{}, {"arguments": None}, {"parameters": None}, {"arguments": {}}])
