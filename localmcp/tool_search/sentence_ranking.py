@@ -78,54 +78,45 @@ class ToolRanking:
         tokens = tuple(tokenize(sentence))
         if not listed:
             return Ranking(sentence, tokens, [], 1.0)
-        phrases: list[PhraseMatch | None] = []
-        for tool in listed:
-            properties = tool.input_schema.get("properties", {})
-            # One that is nothing but a slot fits every sentence.
-            parsed = (phrase for phrase in map(parse_phrase, tool.mark.examples) if bare_slot(phrase) is None)
-            matches = filter(None, (match_phrase(phrase, tokens, properties) for phrase in parsed))
-            phrases.append(max(matches, key=lambda match: (round(match.score, 1), match.weight), default=None))
-        ranking = self._weigh(sentence, tokens, listed, phrases, None)
-        if ranking.tools[0].certainty < 0.9 if with_model is None else with_model:
-            ranking = self._weigh(sentence, tokens, listed, phrases, PATIENCE)
-        return ranking
-
-    def _weigh(
-        self,
-        sentence: str,
-        tokens: tuple[Token, ...],
-        tools: Sequence[Tool],
-        phrases: Sequence[PhraseMatch | None],
-        patience: float | None,
-    ) -> Ranking:
         # Quotations, paths, ids and numbers say nothing about the tool.
         spoken = sentence
         for token in reversed(tokens):
             if token.kind in ("quoted", "path", "id", "number"):
                 spoken = spoken[: token.start] + spoken[token.stop :]
-        described = [self._describe(tool) for tool in tools]
-        scores = self._finder.score(" ".join(spoken.split()) or sentence, described, patience)
-        weights = WITH_MODEL if scores.with_model else WITHOUT_MODEL
         telling = [place for place, token in enumerate(tokens) if is_telling(token)]
-        evidence: list[tuple[float, ...]] = []
-        for place, (tool, phrase) in enumerate(zip(tools, phrases, strict=True)):
-            said = phrase.score if phrase else 0.0
+        described = list(map(self._describe, listed))
+        phrases: list[PhraseMatch | None] = []
+        by_sentence: list[tuple[float, ...]] = []
+        for tool, description in zip(listed, described, strict=True):
             properties = tool.input_schema.get("properties", {})
+            # One that is nothing but a slot fits every sentence.
+            parsed = (phrase for phrase in map(parse_phrase, tool.mark.examples) if bare_slot(phrase) is None)
+            matches = filter(None, (match_phrase(phrase, tokens, properties) for phrase in parsed))
+            phrase = max(matches, key=lambda match: (round(match.score, 1), match.weight), default=None)
+            said = phrase.score if phrase else 0.0
             placed = any(token.kind in ("path", "id") and asks_for(properties, token) for token in tokens)
-            known = described[place].text.weights
             explained = phrase.explained if phrase and said >= TRUSTED else frozenset[int]()
-            unknown = sum(at not in explained and tokens[at].stem not in known for at in telling)
-            share = unknown / max(1, sum(at not in explained for at in telling))
-            by_search = (1.0, float(scores.odds[place]), float(scores.strengths[place]))
-            evidence.append((*by_search, said, said**4, float(placed), share))
-        # Together with "none of them", whose log odds are 0, they sum to 1.
-        weighed = np.array(evidence) @ np.array(weights)
-        shares = np.exp(np.append(weighed, 0.0) - max(0.0, weighed.max()))
-        certainties: list[float] = (shares / shares.sum()).tolist()
-        none = certainties.pop()
-        ranked = list(map(RankedTool, tools, certainties, phrases, evidence))
-        ranked.sort(key=lambda ranked_tool: (-ranked_tool.certainty, ranked_tool.tool.name))
-        return Ranking(sentence, tokens, ranked, none)
+            left = [tokens[place].stem not in description.text.weights for place in telling if place not in explained]
+            phrases.append(phrase)
+            by_sentence.append((said, said**4, float(placed), sum(left) / max(1, len(left))))
+
+        def weigh(patience: float | None) -> Ranking:
+            scores = self._finder.score(" ".join(spoken.split()) or sentence, described, patience)
+            weights = np.array(WITH_MODEL if scores.with_model else WITHOUT_MODEL)
+            by_search: list[list[float]] = np.stack([scores.odds, scores.strengths], axis=1).tolist()
+            evidence = [(1.0, *pair, *signs) for pair, signs in zip(by_search, by_sentence, strict=True)]
+            # Together with "none of them", whose log odds are 0, they sum to 1.
+            weighed = np.array(evidence) @ weights
+            shares = np.exp(np.append(weighed, 0.0) - max(0.0, weighed.max()))
+            certainties: list[float] = (shares / shares.sum()).tolist()
+            none = certainties.pop()
+            ranked = list(map(RankedTool, listed, certainties, phrases, evidence))
+            ranked.sort(key=lambda ranked_tool: (-ranked_tool.certainty, ranked_tool.tool.name))
+            return Ranking(sentence, tokens, ranked, none)
+
+        ranking = weigh(None)
+        is_asked = ranking.tools[0].certainty < 0.9 if with_model is None else with_model
+        return weigh(PATIENCE) if is_asked else ranking
 
 
 def is_telling(token: Token) -> bool:
