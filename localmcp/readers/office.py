@@ -532,27 +532,33 @@ def read_rtf(data: bytes, name: str) -> Document:
     return office_document(name, "rtf", text.strip("\n"), {"title": title[1]} if title else {})
 
 
-def old_office_program() -> str:
-    """Return the installed program that reads .doc and .ppt files; "" if none does."""
-    return shutil.which("soffice") or shutil.which("libreoffice") or ""
+def old_office_program(suffix: str) -> str:
+    """Return the installed program that reads .doc or .ppt files; "" if none does."""
+    names = ("soffice", "libreoffice", *(("antiword",) if suffix == ".doc" else ()))
+    return next((path for name in names if (path := shutil.which(name))), "")
 
 
 def read_old_office(data: bytes, name: str) -> Document:
-    """Return a .doc or .ppt file, converted by LibreOffice.
+    """Return a .doc or .ppt file, converted by LibreOffice or antiword.
 
     Raises:
-        UnreadableDocument: it is not installed, or cannot convert the file in a minute.
+        UnreadableDocument: neither is installed, or it cannot convert the file in a minute.
     """
-    suffix, program = suffix_of(name), old_office_program()
+    suffix = suffix_of(name)
+    program = old_office_program(suffix)
     with tempfile.TemporaryDirectory() as folder:
         source, target = Path(folder, f"file{suffix}"), Path(folder, f"file{suffix}x")
         source.write_bytes(data)
-        profile = f"-env:UserInstallation={Path(folder, 'profile').as_uri()}"
-        command = [program, profile, "--headless", "--convert-to", target.suffix[1:], "--outdir", folder, str(source)]
+        command = [program, str(source)]
+        if not program.endswith("antiword"):
+            profile = f"-env:UserInstallation={Path(folder, 'profile').as_uri()}"
+            command[1:1] = [profile, "--headless", "--convert-to", target.suffix[1:], "--outdir", folder]
         try:
             done = subprocess.run(command, capture_output=True, timeout=60)
         except subprocess.TimeoutExpired as error:
             raise UnreadableDocument(f"{name} takes {program} more than a minute.") from error
+        if program.endswith("antiword") and not done.returncode:
+            return office_document(name, "doc", done.stdout.decode(errors="replace"), {})
         if done.returncode or not target.exists():
             output = done.stderr.decode(errors="replace").replace(str(source), name).strip()
             raise UnreadableDocument(f"{name} cannot be converted: {output[:200]}")

@@ -207,7 +207,7 @@ _BINARY_STARTS = (b"PK\3\4", b"\x1f\x8b", b"Rar!", b"\x7fELF", b"MZ\x90", b"SQLi
 def _why_unreadable(head: bytes, suffix: str, named: Reader | None) -> str:
     """Return why a file is not worth reading, "" if it is."""
     text = looks_like_text(head)
-    if suffix in (".doc", ".ppt") and not text and not office.old_office_program():
+    if suffix in (".doc", ".ppt") and not text and not office.old_office_program(suffix):
         return f"old Office file; install LibreOffice, or save it as {suffix}x"
     # Programs write text, pages and rich text under the endings of others.
     if suffix in _NO_READER and (not text or suffix in (".svg", ".eps", ".ps")):
