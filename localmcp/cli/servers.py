@@ -100,7 +100,7 @@ def add(
     session: Session, name: str, command: tuple[str, ...], headers: tuple[str, ...], env: tuple[str, ...],
     replace: bool, no_start: bool,
 ) -> None:  # fmt: skip
-    """Add a server, and start it once to read its tools.
+    """Add a server, and start it once to read its tools; exit code 3 if it does not start.
 
     What else a server may have, such as timeouts and the tools to leave out, is written into mcp.json.
 
@@ -123,6 +123,9 @@ def add(
     path = write_entries({name: entry})
     outcome = {} if no_start else _refresh(session, [name])[name]
     session.answer({"name": name, "file": str(path), **outcome}, session.show)
+    if "error" in outcome:
+        # It stays written: it may be installed, or the file corrected, next.
+        raise click.exceptions.Exit(3)
 
 
 @servers.command("remove")

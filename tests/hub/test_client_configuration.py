@@ -221,6 +221,12 @@ def test_a_server_that_cannot_be_is_not_added(run: Run, words: tuple[str, ...], 
     assert not servers_file().exists()
 
 
+def test_a_server_that_does_not_start_is_added_and_the_exit_code_says_so(run: Run) -> None:
+    code, told = run("add", "gone", "--", "no-such-program-anywhere")
+    assert code == 3 and "cannot be started" in told["error"]
+    assert [server["name"] for server in run("list")[1]["servers"]] == ["gone"]
+
+
 # ---------------------------------------------------------------- approving what a server changed
 
 
