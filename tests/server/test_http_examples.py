@@ -151,6 +151,17 @@ curl -X POST http://localhost:8080/tools/retriever \\
   -d '{
     "input": {
       "collection_name": "xmidas",
+      "texts": ["artificial intelligence"],
+      "top_k": 5
+    }
+  }'
+"""
+RETRIEVE_SEVERAL = """
+curl -X POST http://localhost:8080/tools/retriever \\
+  -H "Content-Type: application/json" \\
+  -d '{
+    "input": {
+      "collection_name": "xmidas",
       "partition_name": "documents",
       "texts": [
         "machine learning algorithms",
@@ -232,12 +243,15 @@ def test_curl_asks_for_a_quickstart_with_a_typo(door: OpenDoor) -> None:
 
 @needs_curl
 def test_curl_retrieves(door: OpenDoor) -> None:
-    reply = run_curl(RETRIEVE, door, adding_key=True)
-    hits = reply["output"]["results"]
-    assert (reply["success"], reply["output"]["count"], len(hits)) == (True, 2, 2)
-    assert isinstance(hits[0]["id"], int) and "Machine learning" in hits[0]["text"] and hits[0]["metadata"] is not None
-    assert [hit["score"] for hit in hits] == sorted((hit["score"] for hit in hits), reverse=True)
-    assert re.fullmatch(r"\d+\.\d+s", reply["stats"]["execution_time"])
+    one = run_curl(RETRIEVE, door, adding_key=True)
+    hits = one["output"]["results"]
+    assert (one["success"], one["output"]["count"]) == (True, len(hits))
+    assert "Artificial intelligence" in hits[0]["text"]
+    assert isinstance(hits[0]["id"], int) and hits[0]["metadata"] is not None
+    assert re.fullmatch(r"\d+\.\d+s", one["stats"]["execution_time"])
+    several = run_curl(RETRIEVE_SEVERAL, door, adding_key=True)["output"]
+    scores = [hit["score"] for hit in several["results"]]
+    assert several["count"] == len(scores) == 2 and scores == sorted(scores, reverse=True)
 
 
 def test_requests_in_python_reads_the_result(door: OpenDoor) -> None:
