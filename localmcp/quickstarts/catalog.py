@@ -315,9 +315,10 @@ class Quickstarts:
         return self._import(read_path(expanded))
 
     def _import(self, readings: Iterable[Reading]) -> ImportReport:
-        read = list(readings)
-        with self._database.write() as connection:
-            counts = store.put_quickstarts(connection, [draft for reading in read for draft in reading.drafts])
+        read, counts = list(readings), Counter[str]()
+        if drafts := [draft for reading in read for draft in reading.drafts]:
+            with self._database.write() as connection:
+                counts = store.put_quickstarts(connection, drafts)
         return {
             "added": counts["added"],
             "updated": counts["updated"],

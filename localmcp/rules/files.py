@@ -108,7 +108,8 @@ class RuleFiles:
                 for draft in reversed(distinct.values())
                 if rulebook.find_same(connection, draft.rule_text, draft.project) is None
             ]
-        self._catalog.store(fresh)
+        if fresh:
+            self._catalog.store(fresh)
         skipped = [problem for _, (_, problems) in readings for problem in problems]
         nothing = "no rules in it: a rule is a list item, such as “- Use tabs.”"
         skipped += [{"where": name, "problem": nothing} for name, reading in readings if reading == ([], [])]

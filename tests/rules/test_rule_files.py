@@ -263,6 +263,14 @@ def test_importing_again_adds_nothing(workspace: Workspace) -> None:
     assert (again["added"], again["known"]) == (0, 6)
 
 
+def test_an_import_that_adds_nothing_writes_nothing(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Calling it is an error.
+    monkeypatch.setattr(workspace.database, "write", None)
+    assert workspace.rule_exchange.import_rules(text="- API\n")["added"] == 0
+    nothing = workspace.registry.call("importQuickstarts", {"text": "just text"}).value
+    assert (nothing["added"], len(nothing["skipped"])) == (0, 1)
+
+
 def test_files_are_for_the_person_at_the_machine(workspace: Workspace, tmp_path: Path) -> None:
     (tmp_path / "CLAUDE.md").write_text(CLAUDE)
     given_path = {"path": str(tmp_path)}
