@@ -25,9 +25,16 @@ from localmcp.tools import Registry, Scope, use_scope
 class Desk:
     """A knowledge base behind a registry, as every face calls it."""
 
-    def __init__(self, database: Database, embedder: Any, index: Index | None = None) -> None:
+    def __init__(self, database: Database, embedder: Any, error: LocalMCPError | None = None) -> None:
+        """With `error`, the model cannot be loaded."""
         self.library = Library(database, embedder)
-        self.knowledge = KnowledgeBase(Federation(index or self.library.index))
+
+        def fail() -> Any:
+            assert error
+            raise error
+
+        index = Index(database, LazyEmbedder(fail)) if error else self.library.index
+        self.knowledge = KnowledgeBase(Federation(index))
         self.registry = Registry()
         self.registry.add_service(self.knowledge)
 
@@ -88,39 +95,28 @@ def test_a_result_has_every_field_of_the_contract(shelf: Desk) -> None:
     assert best["id"] == best["chunkId"] == str(uuid.UUID(best["id"]))
 
 
-def test_the_combined_score_is_the_weighted_sum(shelf: Desk) -> None:
-    for hit in shelf.search("flour soup valve")["results"]:
-        expected = 0.7 * hit["semanticScore"] + 0.3 * hit["keywordScore"]
+@pytest.mark.parametrize(
+    ("given", "mode", "limit", "weights"),
+    [
+        ("hybrid", "hybrid", 10, (0.7, 0.3)),
+        ("semantic", "semantic", "2", (1, 0)),
+        ("keyword", "keyword", 2.0, (0, 1)),
+        ("fuzzy", "hybrid", 2, (0.7, 0.3)),
+        (7, "hybrid", "", (0.7, 0.3)),
+    ],
+)
+def test_results_come_best_first_by_the_weighted_sum_of_both_scores(
+    shelf: Desk, given: Any, mode: str, limit: Any, weights: tuple[float, float]
+) -> None:
+    answer = shelf.search("a soup of carrots, flour and a valve", mode=given, limit=limit)
+    hits = answer["results"]
+    assert (answer["mode"], answer["count"], hits[0]["sourceTitle"]) == (mode, min(3, int(limit or 3)), "Soup")
+    scores = [hit["combinedScore"] for hit in hits]
+    assert scores == sorted(scores, reverse=True) and 0 <= scores[-1] <= scores[0] <= 100
+    for hit in hits:
+        expected = weights[0] * hit["semanticScore"] + weights[1] * hit["keywordScore"]
         assert hit["combinedScore"] == pytest.approx(expected, abs=0.011)
-        assert 0 <= hit["combinedScore"] <= 100
-
-
-@pytest.mark.parametrize("mode", ["hybrid", "semantic", "keyword"])
-def test_results_come_best_first_in_every_mode(shelf: Desk, mode: str) -> None:
-    answer = shelf.search("a soup of carrots, flour and a valve", mode=mode)
-    scores = [hit["combinedScore"] for hit in answer["results"]]
-    assert answer["mode"] == mode
-    assert scores == sorted(scores, reverse=True)
-    assert answer["results"][0]["sourceTitle"] == "Soup"
-
-
-def test_keyword_mode_has_no_semantic_score_and_the_other_way_round(shelf: Desk) -> None:
-    (keyword,) = shelf.search("boiler", mode="keyword")["results"]
-    assert (keyword["matchType"], keyword["semanticScore"]) == ("keyword_only", 0)
-    assert keyword["combinedScore"] == keyword["keywordScore"] > 0
-    semantic = shelf.search("boiler", mode="semantic")["results"][0]
-    assert (semantic["matchType"], semantic["keywordScore"]) == ("semantic_only", 0)
-    assert semantic["combinedScore"] == semantic["semanticScore"] > 0
-
-
-@pytest.mark.parametrize("mode", ["fuzzy", "", 7])
-def test_an_unknown_mode_means_hybrid(shelf: Desk, mode: Any) -> None:
-    assert shelf.search("boiler", mode=mode)["mode"] == "hybrid"
-
-
-@pytest.mark.parametrize("limit", [2, "2", 2.0])
-def test_a_limit_may_come_as_text(shelf: Desk, limit: Any) -> None:
-    assert shelf.search("bread soup boiler", limit=limit)["count"] == 2
+        assert mode == "hybrid" or hit["matchType"] == f"{mode}_only"
 
 
 @pytest.mark.parametrize("mode", ["hybrid", "keyword"])
@@ -148,11 +144,6 @@ def test_repairs_are_told_and_the_query_is_offered_corrected(shelf: Desk) -> Non
     assert answer["didYouMean"] == "Where is the boiler"
     assert answer["results"][0]["sourceTitle"] == "Boiler"
     assert "repairs" not in shelf.search("Where is the boiler?")
-
-
-@pytest.mark.parametrize("text", ["'", "a" * 20_000, "\0", "🥖" * 50, "../../etc/passwd", "%s %n {}"])
-def test_odd_queries_are_answered(shelf: Desk, text: str) -> None:
-    assert shelf.search(text)["count"] >= 0
 
 
 def test_half_a_character_is_refused_or_replaced_but_never_echoed(shelf: Desk) -> None:
@@ -229,12 +220,9 @@ def test_a_made_up_cursor_is_refused(long_shelf: Desk, cursor: str) -> None:
 @pytest.fixture
 def two_rooms(desk: Desk) -> Desk:
     for number in range(5):
-        desk.library.put(
-            f"The public menu of day{number}: bread and soup.", title=f"Menu {number}", collection="public"
-        )
-    desk.library.put(
-        "The secret recipe: bread with saffron.", title="Recipe", collection="secret", uri="/vault/recipe.md"
-    )
+        text = f"The public menu of day{number}: bread and soup."
+        desk.library.put(text, title=f"Menu {number}", collection="public")
+    desk.library.put("The secret recipe: bread with saffron.", title="Recipe", collection="secret")
     return desk
 
 
@@ -262,27 +250,6 @@ def test_nothing_outside_the_scope_is_found_counted_or_named(two_rooms: Desk, mo
         assert "repairs" not in two_rooms.search("saffrno")
 
 
-def test_every_tool_is_blind_outside_the_scope(two_rooms: Desk) -> None:
-    hit = two_rooms.search("saffron", collection="secret")["results"][0]
-    with use_scope(PUBLIC):
-        assert two_rooms.call("list_sources")["total"] == 5
-        stats = two_rooms.call("get_stats")
-        assert (stats["totalSources"], stats["totalChunks"], stats["chunksWithEmbeddings"]) == (5, 5, 5)
-        assert [each["name"] for each in stats["collections"]] == ["public"]
-        assert "fileBytes" not in stats
-        assert "secret" not in two_rooms.knowledge.instructions()
-        for name in (hit["sourceId"], "/vault/recipe.md", "Recipe", "recipe.md"):
-            hidden = two_rooms.call("get_document", sourceId=name)
-            assert set(hidden) == {"error", "sourceId", "message", "hint"}
-        for call in (
-            lambda: two_rooms.call("get_context", chunkId=hit["chunkId"]),
-            lambda: two_rooms.search("x", collection="secret"),
-        ):
-            with pytest.raises(NotFound) as caught:
-                call()
-            assert "saffron" not in str(caught.value)
-
-
 def test_a_scope_without_collections_finds_nothing_and_says_nothing(two_rooms: Desk) -> None:
     with use_scope(Scope(collections=frozenset())):
         assert two_rooms.search("bread")["results"] == []
@@ -293,33 +260,18 @@ def test_a_scope_without_collections_finds_nothing_and_says_nothing(two_rooms: D
 # ---------------------------------------------------------------- models
 
 
-def broken(error: LocalMCPError) -> LazyEmbedder:
-    def fail() -> Any:
-        raise error
-
-    return LazyEmbedder(fail)
-
-
 @pytest.mark.parametrize("mode", ["hybrid", "semantic", "keyword"])
 def test_without_a_model_words_answer_and_the_answer_says_so(shelf: Desk, mode: str) -> None:
-    index = Index(shelf.library.database, broken(ModelUnavailable("The weights are gone.")))
-    answer = Desk(shelf.library.database, None, index).search("boiler valve", mode=mode)
+    without = Desk(shelf.library.database, None, ModelUnavailable("The weights are gone."))
+    answer = without.search("boiler valve", mode=mode)
     assert [hit["sourceTitle"] for hit in answer["results"]] == ["Boiler"]
     assert answer["results"][0]["matchType"] == "keyword_only"
-    if mode == "keyword":
-        assert "notices" not in answer
-    else:
-        assert answer["notices"] == ["Answered by keyword only: The weights are gone."]
-
-
-def test_a_library_without_documents_is_called_empty_and_not_without_vectors(database: Database) -> None:
-    desk = Desk(database, None, Index(database, broken(ModelUnavailable("never"))))
-    assert desk.search("boiler")["notices"] == [NO_DOCUMENTS]
+    notices = [] if mode == "keyword" else ["Answered by keyword only: The weights are gone."]
+    assert answer.get("notices", []) == notices
 
 
 def test_without_any_vector_the_model_is_not_even_asked(database: Database) -> None:
-    index = Index(database, broken(ModelUnavailable("never")))
-    desk = Desk(database, None, index)
+    desk = Desk(database, None, ModelUnavailable("never"))
     desk.library.put("The boiler has a valve.", title="Boiler")
     answer = desk.search("boiler")
     assert answer["count"] == 1
@@ -330,91 +282,55 @@ def test_without_any_vector_the_model_is_not_even_asked(database: Database) -> N
     assert answer["coverage"] == 0
 
 
-@pytest.mark.parametrize("mode", ["hybrid", "semantic"])
-def test_vectors_of_another_model_are_left_alone_and_words_answer(shelf: Desk, mode: str) -> None:
-    other = Desk(shelf.library.database, HashEmbedder(128))
-    answer = other.search("boiler valve", mode=mode)
-    assert [hit["sourceTitle"] for hit in answer["results"]] == ["Boiler"]
-    assert answer["notices"] == ["Searched by words only: collection default, whose vectors come from another model."]
-
-
 def test_collections_of_two_models_are_searched_together(shelf: Desk) -> None:
     other = Desk(shelf.library.database, HashEmbedder(128))
     other.library.put("A valve for the garden hose.", title="Hose", collection="garden")
     answer = other.search("valve", limit=10)
-    assert {hit["sourceTitle"]: hit["matchType"] for hit in answer["results"]} == {
-        "Boiler": "keyword_only",
-        "Hose": "both",
-    }
-    assert "collection default, whose" in answer["notices"][0]
+    kinds = {hit["sourceTitle"]: hit["matchType"] for hit in answer["results"]}
+    assert kinds == {"Boiler": "keyword_only", "Hose": "both"}
+    says = "Searched by words only: collection default, whose vectors come from another model."
+    assert answer["notices"] == [says]
     by_meaning = other.search("valve", mode="semantic")
     assert [hit["sourceTitle"] for hit in by_meaning["results"]] == ["Hose"]
     assert "Not searched" in by_meaning["notices"][0]
 
 
-def test_a_chunk_without_a_vector_is_found_by_its_words(shelf: Desk) -> None:
-    Library(shelf.library.database, None).put("A kettle without a vector.", title="Kettle")
-    hit = shelf.search("kettle")["results"][0]
-    assert (hit["sourceTitle"], hit["matchType"]) == ("Kettle", "keyword_only")
-    stats = shelf.call("get_stats")
-    assert (stats["chunksWithEmbeddings"], stats["chunksWithoutEmbeddings"]) == (3, 1)
-
-
 # ---------------------------------------------------------------- context
-
-
-@pytest.fixture
-def story(desk: Desk) -> Desk:
-    text = "\n\n".join(f"Paragraph number{number}." for number in range(6))
-    desk.library.put(text, title="Story", paragraphs=True)
-    return desk
-
-
-def chunk_ids(desk: Desk) -> list[str]:
-    return [chunk["id"] for chunk in desk.call("get_document", sourceId="Story")["chunks"]]
 
 
 @pytest.mark.parametrize(
     ("at", "window", "expected"),
-    [(0, 2, [0, 1, 2]), (3, 2, [1, 2, 3, 4, 5]), (5, 1, [4, 5]), (2, 0, [2]), (2, 50, [0, 1, 2, 3, 4, 5])],
+    [(0, 2, [0, 1, 2]), (3, None, [1, 2, 3, 4, 5]), (5, 1, [4, 5]), (2, 0, [2]), (2, 50, [0, 1, 2, 3, 4, 5])],
 )
-def test_context_is_cut_at_the_edges(story: Desk, at: int, window: int, expected: list[int]) -> None:
-    answer = story.call("get_context", chunkId=chunk_ids(story)[at], window=window)
+def test_context_is_two_chunks_on_each_side_by_default_and_cut_at_the_edges(
+    desk: Desk, at: int, window: int | None, expected: list[int]
+) -> None:
+    text = "\n\n".join(f"Paragraph number{number}." for number in range(6))
+    desk.library.put(text, title="Story", paragraphs=True)
+    chunk = desk.call("get_document", sourceId="Story")["chunks"][at]["id"]
+    answer = desk.call("get_context", chunkId=chunk, **({} if window is None else {"window": window}))
     assert [chunk["chunkIndex"] for chunk in answer["chunks"]] == expected
     assert [chunk["relativePosition"] for chunk in answer["chunks"]] == [each - at for each in expected]
     assert [chunk["chunkIndex"] for chunk in answer["chunks"] if chunk["isTarget"]] == [at]
     assert answer["concatenatedContent"] == JOINT.join(f"Paragraph number{each}." for each in expected)
-    assert (answer["chunksRetrieved"], answer["window"], answer["chunkTotal"]) == (len(expected), window, 6)
+    assert (answer["chunksRetrieved"], answer["window"], answer["chunkTotal"]) == (
+        len(expected),
+        2 if window is None else window,
+        6,
+    )
     assert (answer["sourceTitle"], answer["sourceType"]) == ("Story", "docs")
 
 
-def test_context_takes_two_chunks_on_each_side_by_default(story: Desk) -> None:
-    assert story.call("get_context", chunkId=chunk_ids(story)[2])["chunksRetrieved"] == 5
-
-
-def test_context_of_what_does_not_exist(story: Desk) -> None:
+def test_context_of_what_does_not_exist(desk: Desk) -> None:
     with pytest.raises(NotFound, match="Chunk not found"):
-        story.call("get_context", chunkId=str(uuid.uuid4()))
+        desk.call("get_context", chunkId=str(uuid.uuid4()))
     with pytest.raises(InvalidInput, match="chunkId"):
-        story.call("get_context", chunkId="17")
+        desk.call("get_context", chunkId="17")
     with pytest.raises(InvalidInput, match="^chunkId parameter is required$"):
-        story.call("get_context")
+        desk.call("get_context")
 
 
 # ---------------------------------------------------------------- documents
-
-
-def test_a_document_is_found_by_id_path_title_and_file_name(desk: Desk, tmp_path: Path) -> None:
-    file = tmp_path / "notes" / "Roof repair.md"
-    file.parent.mkdir()
-    file.write_text("The roof leaks.")
-    stored = desk.library.put("The roof leaks.", title="Roof", uri=str(file))
-    for name in (stored.uuid, stored.uuid.upper(), str(file), "Roof", "roof", "Roof repair.md", "notes/Roof repair.md"):
-        answer = desk.call("get_document", sourceId=name)
-        assert answer["source"]["id"] == stored.uuid, name
-    source = answer["source"]
-    assert (source["title"], source["content"], source["path"]) == ("Roof", "The roof leaks.", str(file))
-    assert answer["chunks"][0]["metadata"]["startLine"] == 1
 
 
 def test_an_unknown_document_is_an_answer_with_a_hint(shelf: Desk) -> None:
@@ -432,8 +348,9 @@ def test_a_trashed_document_is_gone_from_every_tool(shelf: Desk) -> None:
         trash_sources(connection, [3])
     assert "Boiler" not in shelf.titles("boiler valve", mode="keyword")
     assert "error" in shelf.call("get_document", sourceId=hit["sourceId"])
-    assert shelf.call("list_sources")["total"] == 2
-    assert shelf.call("get_stats")["trashedSources"] == 1
+    listed, stats = shelf.call("list_sources"), shelf.call("get_stats")
+    assert (listed["total"], stats["totalSources"], stats["trashedSources"]) == (2, 2, 1)
+    assert listed["sources"][0].keys() >= {"id", "title", "sourceType", "metadata", "createdAt"}
     with pytest.raises(NotFound):
         shelf.call("get_context", chunkId=hit["chunkId"])
 
@@ -456,16 +373,6 @@ def test_a_long_document_is_cut_and_its_parts_join_exactly(desk: Desk) -> None:
     assert desk.call("get_document", sourceId="Long", offset=10**6)["chunks"] == []
 
 
-def test_sources_are_listed_newest_first_in_pages(desk: Desk) -> None:
-    for number in range(5):
-        desk.library.put("Text.", title=f"Source {number}")
-    answer = desk.call("list_sources", limit="2")
-    assert (answer["count"], answer["total"]) == (2, 5)
-    assert [each["title"] for each in answer["sources"]] == ["Source 4", "Source 3"]
-    assert [each["title"] for each in desk.call("list_sources", limit=2, offset=4)["sources"]] == ["Source 0"]
-    assert set(answer["sources"][0]) >= {"id", "title", "sourceType", "metadata", "createdAt", "freshness"}
-
-
 def test_stats_count_what_can_be_searched(shelf: Desk) -> None:
     shelf.library.put("Un testo italiano della casa.", title="Casa", language="italian", collection="casa")
     stats = shelf.call("get_stats")
@@ -484,22 +391,16 @@ def test_stats_count_what_can_be_searched(shelf: Desk) -> None:
 
 def test_a_hit_tells_whether_its_file_still_is_what_was_indexed(desk: Desk, tmp_path: Path) -> None:
     file = tmp_path / "note.md"
-    file.write_text("The gate code is 4711.")
-    desk.library.put("The gate code is 4711.", title="Gate", uri=str(file))
-
-    def freshness() -> str:
-        return desk.search("gate code")["results"][0]["freshness"]
-
-    assert freshness() == "fresh"
-    os.utime(file, ns=(1, 1))
-    assert freshness() == "fresh"
-    file.write_text("The gate code is 4712.")
-    os.utime(file, ns=(2, 2))
-    assert freshness() == "changed"
-    file.write_text("Another length.")
-    assert freshness() == "changed"
+    texts = ("The gate code is 4711.",) * 2 + ("The gate code is 4712.", "Another length.")
+    for number, (text, expected) in enumerate(zip(texts, ("fresh", "fresh", "changed", "changed"), strict=True)):
+        file.write_text(text)
+        if not number:
+            desk.library.put(text, title="Gate", uri=str(file))
+        else:
+            os.utime(file, ns=(number, number))
+        assert desk.search("gate code")["results"][0]["freshness"] == expected
     file.unlink()
-    assert freshness() == "missing"
+    assert desk.search("gate code")["results"][0]["freshness"] == "missing"
 
 
 def test_a_database_from_elsewhere_is_searched_without_touching_the_paths_in_it(
@@ -521,6 +422,8 @@ def test_a_passage_without_a_vector_is_ranked_by_its_words_beside_those_that_hav
     without.put("The quinoa salad wants flour and water, flour and water.", title="Waiting")
     answer = shelf.search("quinoa salad")
     assert answer["results"][0]["sourceTitle"] == "Waiting"
-    assert answer["results"][0]["combinedScore"] == pytest.approx(60)
+    assert (answer["results"][0]["matchType"], answer["results"][0]["combinedScore"]) == ("keyword_only", 60)
     assert 0 < answer["coverage"] < 1
     assert any("meaning" in notice for notice in answer["notices"])
+    stats = shelf.call("get_stats")
+    assert (stats["chunksWithEmbeddings"], stats["chunksWithoutEmbeddings"]) == (3, 1)

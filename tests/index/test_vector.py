@@ -18,12 +18,10 @@ from localmcp.index.vector import (
     nearest_chunks,
     pack_signs,
     remove_signs,
-    vector_id,
     write_vectors,
 )
 from localmcp.models import ModelIdentity
 from localmcp.storage import connections
-from localmcp.storage.connections import has_sqlite_vec
 from localmcp.storage.database import Database, bump_generations, fetch_all, fetch_one, read_generations
 
 
@@ -45,33 +43,31 @@ class Shelf:
         self.count = 0
         self.vectors: dict[int, Any] = {}
 
-    def add(self, vectors: Any, collection: str = "default") -> int:
-        """Returns the collection's id."""
+    def add(self, vectors: Any) -> None:
         ids = list(range(self.count + 1, self.count + len(vectors) + 1))
         with self.database.write() as connection:
-            place = claim_collection(connection, ensure_collection(connection, collection), self.model_id)
+            place = claim_collection(connection, ensure_collection(connection, "default"), self.model_id)
             made = {each: Made(vector.tobytes()) for each, vector in zip(ids, vectors, strict=True)}
             write_vectors(connection, self.model_id, made)
             add_signs(connection, self.model_id, place.id, {each: each // 10 for each in ids})
             bump_generations(connection, "signs")
         self.count += len(ids)
         self.vectors |= dict(zip(ids, vectors, strict=True))
-        return place.id
 
-    def remove(self, ids: list[int], collection_id: int) -> None:
+    def remove(self, ids: list[int]) -> None:
         with self.database.write() as connection:
-            remove_signs(connection, collection_id, ids)
+            remove_signs(connection, 1, ids)
             bump_generations(connection, "signs")
         for each in ids:
             del self.vectors[each]
 
-    def nearest(self, query: Any, k: int = 10, collections: tuple[int, ...] = (1,), **options: Any) -> list[int]:
-        return [each for each, _ in self.scored(query, k, collections, **options)]
+    def nearest(self, query: Any, k: int = 10, **options: Any) -> list[int]:
+        return [each for each, _ in self.scored(query, k, **options)]
 
-    def scored(self, query: Any, k: int, collections: tuple[int, ...], **options: Any) -> list[tuple[int, float]]:
+    def scored(self, query: Any, k: int, **options: Any) -> list[tuple[int, float]]:
         with self.database.read() as connection:
             generation = read_generations(connection).signs
-            blocks = SignIndex(self.model_id).blocks(connection, generation, collections)
+            blocks = SignIndex(self.model_id).blocks(connection, generation, (1,))
             return nearest_chunks(connection, self.model_id, blocks, query, k, **options)
 
     def truly_nearest(self, query: Any, k: int = 10) -> list[int]:
@@ -92,11 +88,6 @@ def either_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     return request.param
 
 
-def test_the_extension_is_there_or_not_as_the_tests_below_say(database: Database, either_way: str) -> None:
-    with database.read() as connection:
-        assert has_sqlite_vec(connection) == (either_way == "sqlite-vec")
-
-
 @pytest.mark.parametrize("dimension", [72, 384])
 def test_nearly_all_of_the_true_ten_are_found(database: Database, either_way: str, dimension: int) -> None:
     vectors = clustered(4550, dimension)
@@ -115,7 +106,7 @@ def test_among_few_all_are_found_in_order(database: Database, either_way: str, d
 
 
 @pytest.mark.parametrize("dimension", [12, 64, 72])
-def test_with_and_without_the_extension_the_file_and_the_answers_are_the_same(
+def test_with_and_without_the_extension_the_answers_are_the_same(
     database: Database, monkeypatch: pytest.MonkeyPatch, dimension: int
 ) -> None:
     vectors = clustered(900, dimension)
@@ -123,19 +114,12 @@ def test_with_and_without_the_extension_the_file_and_the_answers_are_the_same(
         patched.setattr(connections, "load_sqlite_vec", lambda connection: None)
         shelf = Shelf(database, dimension)
         shelf.add(vectors[:400])
-        alone = [shelf.scored(query, 20, (1,)) for query in vectors[800:820]]
+        alone = [shelf.scored(query, 20) for query in vectors[800:820]]
     database.close()
-    helped = [shelf.scored(query, 20, (1,)) for query in vectors[800:820]]
+    helped = [shelf.scored(query, 20) for query in vectors[800:820]]
     for one, other in zip(alone, helped, strict=True):
         assert [each for each, _ in one] == [each for each, _ in other]
         assert [score for _, score in one] == pytest.approx([score for _, score in other], abs=1e-6)
-    with database.read() as connection:
-        before = fetch_all(connection, "select bits from signs")
-    with database.write() as connection:
-        ids = list(range(1, 401))
-        remove_signs(connection, 1, ids)
-        add_signs(connection, shelf.model_id, 1, {each: each // 10 for each in ids})
-        assert fetch_all(connection, "select bits from signs") == before
 
 
 def test_a_sign_code_is_that_of_sqlite_vec(database: Database) -> None:
@@ -145,26 +129,17 @@ def test_a_sign_code_is_that_of_sqlite_vec(database: Database) -> None:
     assert pack_signs(vector[None]).tobytes() == signs
 
 
-def test_many_vectors_fill_several_segments(database: Database) -> None:
-    vectors = clustered(9100, 64)
-    shelf = Shelf(database, 64)
-    for start in range(0, 9000, 1500):
-        shelf.add(vectors[start : start + 1500])
-    with database.read() as connection:
-        counts = [row[0] for row in fetch_all(connection, "select count from signs order by id")]
-    assert sum(counts) == 9000
-    assert max(counts) <= vector_module.SEGMENT_SIZE
-    assert len(counts) == -(-9000 // vector_module.SEGMENT_SIZE)
-    assert recall(shelf, vectors[9000:9040]) >= 0.97
-
-
-def test_blocks_of_several_segments_are_searched_alike(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_vectors_fill_segments_and_blocks_of_several_that_are_searched_alike(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
     vectors = clustered(2050, 64)
     monkeypatch.setattr(vector_module, "SEGMENT_SIZE", 100)
     monkeypatch.setattr(vector_module, "SEGMENTS_IN_BLOCK", 3)
     shelf = Shelf(database, 64)
     for start in range(0, 2000, 150):
         shelf.add(vectors[start : min(start + 150, 2000)])
+    with database.read() as connection:
+        assert fetch_all(connection, "select count from signs") == [(100,)] * 20
     assert recall(shelf, vectors[2000:]) == 1.0
 
 
@@ -173,7 +148,7 @@ def test_what_is_removed_is_not_found(database: Database) -> None:
     shelf = Shelf(database, 64)
     shelf.add(vectors[:1000])
     gone = list(range(1, 1000, 3))
-    shelf.remove(gone, 1)
+    shelf.remove(gone)
     for query in vectors[1000:1040]:
         assert not set(shelf.nearest(query)) & set(gone)
     assert recall(shelf, vectors[1000:1040]) == 1.0
@@ -191,21 +166,10 @@ def test_allowed_sources_narrow_the_search(database: Database) -> None:
     assert shelf.nearest(vectors[0], allowed=nobody) == []
 
 
-def test_collections_are_searched_alone_or_together(database: Database) -> None:
-    vectors = clustered(800, 64)
-    shelf = Shelf(database, 64)
-    first, second = shelf.add(vectors[:300], "a"), shelf.add(vectors[300:600], "b")
-    query = vectors[700]
-    assert set(shelf.nearest(query, 600, (first,))) == set(range(1, 301))
-    assert set(shelf.nearest(query, 600, (second,))) == set(range(301, 601))
-    assert shelf.nearest(query, 10, (first, second)) == shelf.truly_nearest(query)
-    assert shelf.nearest(query, 10, ()) == []
-
-
 def test_repeated_texts_do_not_break_the_order(database: Database) -> None:
     shelf = Shelf(database, 64)
     shelf.add(np.repeat(clustered(3, 64), 3000, axis=0))
-    found = shelf.scored(shelf.vectors[1], 20, (1,))
+    found = shelf.scored(shelf.vectors[1], 20)
     assert len(found) == 20
     assert all(score == pytest.approx(1.0) for _, score in found)
 
@@ -236,7 +200,7 @@ def test_a_cache_serves_each_snapshot_its_own_vectors(database: Database) -> Non
         shelf.add(vectors[20:50])
         with database.read() as new:
             assert (seen(new), seen(old), seen(new)) == (50, 20, 50)
-        shelf.remove(list(range(1, 11)), 1)
+        shelf.remove(list(range(1, 11)))
         with database.read() as newest:
             assert (seen(newest), seen(old)) == (40, 20)
 
@@ -255,15 +219,3 @@ def test_a_refresh_reads_only_what_is_new(database: Database, monkeypatch: pytes
         after = index.blocks(connection, read_generations(connection).signs, (1,))
     assert [block for block in after if any(block is old for old in before)] == before[:2]
     assert sum(len(block.ids) for block in after) == 60
-
-
-def test_vectors_of_two_models_lie_apart(database: Database) -> None:
-    first, second = Shelf(database, 64), Shelf(database, 72)
-    assert vector_id(first.model_id, 1) != vector_id(second.model_id, 1)
-    first.add(clustered(5, 64))
-    with database.write() as connection:
-        write_vectors(connection, second.model_id, {1: Made(clustered(1, 72)[0].tobytes())})
-    with database.read() as connection:
-        query = first.vectors[1]
-        assert set(exact_cosines(connection, first.model_id, [1, 2], query)) == {1, 2}
-        assert fetch_one(connection, "select count(*) from vectors") == 6

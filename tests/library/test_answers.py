@@ -170,7 +170,7 @@ def test_a_context_keeps_to_its_budget_and_sends_each_text_once(ask: Callable[..
 def test_a_document_is_named_in_one_way_everywhere(ask: Callable[..., Answer]) -> None:
     identity = ask("get_document", sourceId="Boiler manual 3").value["source"]["id"]
     quote = SENTENCE.format(31).strip()
-    for name in (identity, identity[:8], "Boiler manual 3", "boiler MANUAL 3"):
+    for name in (identity, identity.upper(), identity[:8], "Boiler manual 3", "boiler MANUAL 3"):
         assert ask("get_document", sourceId=name).value["source"]["id"] == identity
         assert ask("search", query="boiler", sourceId=name).value["results"][0]["sourceId"] == identity
         assert ask("verify_citation", quote=quote, id=name).value["verdict"] == "exact"
@@ -186,7 +186,7 @@ def test_a_file_is_named_by_a_part_of_its_path_with_or_without_its_ending_and_a_
     def read(name: str) -> str:
         return desk.registry.call("get_document", {"sourceId": name}, LEAN).value["source"]["content"].strip()
 
-    for name in ("boiler.care.md", "boiler.care", "boiler", "house/boiler.care", "house/boiler"):
+    for name in (str(path), "boiler.care.md", "boiler.care", "boiler", "house/boiler.care", "house/boiler"):
         assert read(name).startswith("One.")
     assert read(f"{path}:3") == read("boiler.care.md:3,4") == "Three.\nFour."
     assert read("boiler.care.md:2-3") == "Two.\nThree."
@@ -201,8 +201,11 @@ def test_a_filter_that_fits_nothing_names_the_valid_values(ask: Callable[..., An
 
 
 def test_documents_are_listed_by_their_last_change(ask: Callable[..., Answer]) -> None:
-    answer = ask("list_sources", limit=2)
+    answer = ask("list_sources", limit="2")
     assert (answer.value["count"], answer.value["total"], answer.value["nextOffset"]) == (2, 6, 2)
+    assert [item["title"] for item in answer.value["sources"]] == ["Boiler manual 6", "Boiler manual 5"]
+    [last] = ask("list_sources", limit=2, offset=5).value["sources"]
+    assert last["title"] == "Boiler manual 1"
     assert len(answer.text.splitlines()) == 4
     assert "goes by the dates in documents" in ask("list_sources", since="2100-01-01").text
     assert "No title contains lamp;" in ask("list_sources", title="lamp").text
