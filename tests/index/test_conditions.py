@@ -134,31 +134,23 @@ class TestMeaning:
             assert connection.execute(sql, {"m": metadata, **values}).get == expected
 
 
-SCALARS = st.one_of(
-    st.booleans(), st.integers(-5, 5), st.sampled_from([0.5, 2.0, -1.25]), st.sampled_from(["", "a", "ab", "A", "è%_'"])
-)
-FIELDS = st.sampled_from(["a", "b", "a.b"])
-COMPARISONS = st.one_of(
-    st.builds(lambda f, v: {f: v}, FIELDS, SCALARS),
-    st.builds(lambda f, v: {f: v}, FIELDS, st.lists(SCALARS, min_size=1, max_size=3)),
-    st.builds(
-        lambda f, o, v: {"field": f, o: v},
-        FIELDS,
-        st.sampled_from(["gt", "gte", "lt", "lte"]),
-        SCALARS.filter(lambda value: not isinstance(value, bool)),
-    ),
-    st.builds(lambda f, v: {f: {"prefix": v}}, FIELDS, st.sampled_from(["", "a", "è%"])),
-)
+SCALARS = st.booleans() | st.integers(-5, 5) | st.sampled_from([0.5, -1.25, "", "a", "ab", "A", "è%_'"])
 CONDITIONS = st.recursive(
-    COMPARISONS,
-    lambda inner: st.one_of(
-        st.builds(lambda parts: {"and": parts}, st.lists(inner, min_size=1, max_size=3)),
-        st.builds(lambda parts: {"or": parts}, st.lists(inner, min_size=1, max_size=3)),
-        st.builds(lambda part: {"not": part}, inner),
+    st.dictionaries(
+        st.sampled_from(["a", "b", "a.b"]),
+        SCALARS
+        | st.lists(SCALARS, min_size=1, max_size=3)
+        | st.dictionaries(st.sampled_from(["gt", "lte"]), st.integers(-5, 5) | st.just("a"), min_size=1)
+        | st.just({"prefix": "a"}),
+        min_size=1,
+    ),
+    lambda inner: (
+        st.dictionaries(st.sampled_from(["and", "or"]), st.lists(inner, min_size=1, max_size=3), min_size=1)
+        | st.builds(lambda part: {"not": part}, inner)
     ),
     max_leaves=6,
 )
-VALUES = st.one_of(st.none(), SCALARS, st.lists(SCALARS, max_size=3), st.dictionaries(st.just("b"), SCALARS))
+VALUES = st.none() | SCALARS | st.lists(SCALARS, max_size=3) | st.dictionaries(st.just("b"), SCALARS)
 
 
 @given(CONDITIONS, st.dictionaries(st.sampled_from(["a", "b"]), VALUES))

@@ -1,10 +1,7 @@
-"""Another model: new vectors beside the old ones, the switch, the way back, and what a kill leaves behind."""
+"""Another model: new vectors beside the old ones, the switch, the way back, and what a failure leaves behind."""
 
 from __future__ import annotations
 
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,8 +20,6 @@ from localmcp.index.vector_queue import clean, reembed
 from localmcp.models import HashEmbedder
 from localmcp.storage.database import Database, fetch_one
 from localmcp.workspace import Workspace, open_workspace
-
-HERE = Path(__file__).parents[1]
 
 
 @pytest.fixture
@@ -192,48 +187,3 @@ def test_the_command_tells_which_setting_must_follow_and_the_way_back_and_rules_
     assert code == 2 and "exclude" in said
     code, out, _ = run(capsys, "--db", path, "--json", "reembed", "--clean")
     assert code == 0 and '"removed"' in out
-
-
-# ---------------------------------------------------------------- killed
-
-PROGRAM = """
-import sys
-from localmcp.index import vector_queue
-from localmcp.index.collections import choose_collections
-from localmcp.models import HashEmbedder
-from localmcp.storage.database import Database
-
-class Slow(HashEmbedder):
-    def embed_passages(self, texts):
-        print("batch", flush=True)
-        sys.stdin.readline()
-        return super().embed_passages(texts)
-
-vector_queue.FIRST_BATCH = vector_queue.LEAST_BATCH = vector_queue.MOST_BATCH = 5
-vector_queue.calibrate = lambda *_: None
-database = Database(sys.argv[1])
-with database.read() as connection:
-    place = choose_collections(connection, ["default"])[0]
-print(vector_queue.reembed(database, place, Slow(128)).switched, flush=True)
-"""
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX signals")
-def test_a_run_that_is_killed_goes_on_where_it_was(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vector_queue, "calibrate", lambda *_: None)
-    command = [sys.executable, "-c", PROGRAM, str(workspace.database.path)]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=HERE.parent)
-    assert process.stdin is not None and process.stdout is not None
-    # The fourth batch waits for a line that never comes.
-    process.stdin.write("\n\n\n")
-    process.stdin.flush()
-    for _ in range(4):
-        process.stdout.readline()
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
-    made = len(vectors(workspace.database, 128))
-    assert made >= 15 and model_of(workspace.database) == 64
-    assert problems(workspace.database) == []
-    embedder = CountingEmbedder(128)
-    assert reembed(workspace.database, default_collection(workspace.database), embedder).switched
-    assert len(embedder.embedded) == len(chunks(workspace.database)) - made

@@ -15,11 +15,8 @@ from library import Library
 
 from localmcp.errors import InvalidInput, ModelMismatch
 from localmcp.index.sources import purge_sources, restore_source, trash_sources
-from localmcp.index.vector_queue import Waiting, waiting
 from localmcp.models import HashEmbedder
 from localmcp.storage.database import Database, fetch_all, fetch_one
-
-LONG_AGO, FAR_AHEAD = "1970-01-01", "9999-01-01"
 
 
 @pytest.fixture
@@ -46,15 +43,6 @@ def check_everything(database: Database) -> None:
 # ---------------------------------------------------------------- one at a time
 
 
-def test_a_source_is_its_chunks_in_order(library: Library, database: Database) -> None:
-    text = "# Bread\n\nFlour and water.\n\n" + "Knead it well. " * 300 + "\n\n## Baking\n\nAn hour.\n"
-    stored = library.put(text, title="Bread")
-    chunks = chunks_of(database, stored.source_id)
-    assert stored.added == len(chunks) > 1
-    assert "".join(row[0] for row in chunks) == text
-    check_everything(database)
-
-
 def test_replacing_keeps_id_and_vector_of_what_did_not_change(library: Library, database: Database) -> None:
     first = library.put("Apples are red.\n\nPears are green.\n\nPlums are blue.", paragraphs=True)
     before = {text.strip(): (each, uuid) for text, each, uuid in chunks_of(database, first.source_id)}
@@ -72,22 +60,23 @@ def test_replacing_keeps_id_and_vector_of_what_did_not_change(library: Library, 
     check_everything(database)
 
 
-def test_chunks_that_only_change_places_keep_their_ids(library: Library, database: Database) -> None:
-    first = library.put("One.\n\nTwo.\n\nThree.\n\n", paragraphs=True)
-    before = {text: each for text, each, _ in chunks_of(database, first.source_id)}
-    again = library.put("Three.\n\nOne.\n\nTwo.\n\n", paragraphs=True, replaces=first.source_id)
+@pytest.mark.parametrize(
+    ("before", "after", "counts"),
+    [
+        ("One.\n\nTwo.\n\nThree.\n\n", "Three.\n\nOne.\n\nTwo.\n\n", (0, 3, 0)),
+        ("Same.\n\nSame.\n\nSame.\n\n", "Same.\n\nSame.\n\n", (0, 2, 1)),
+    ],
+)
+def test_chunks_that_only_change_places_and_equal_ones_keep_their_ids(
+    library: Library, database: Database, before: str, after: str, counts: tuple[int, int, int]
+) -> None:
+    first = library.put(before, paragraphs=True)
+    ids = {each: text for text, each, _ in chunks_of(database, first.source_id)}
+    again = library.put(after, paragraphs=True, replaces=first.source_id)
     rows = chunks_of(database, first.source_id)
-    assert [text for text, *_ in rows] == ["Three.\n\n", "One.\n\n", "Two.\n\n"]
-    assert {text: each for text, each, _ in rows} == before
-    assert (again.added, again.kept, again.removed) == (0, 3, 0)
-    check_everything(database)
-
-
-def test_equal_chunks_are_matched_one_to_one(library: Library, database: Database) -> None:
-    first = library.put("Same.\n\nSame.\n\nSame.\n\n", paragraphs=True)
-    again = library.put("Same.\n\nSame.\n\n", paragraphs=True, replaces=first.source_id)
-    assert (again.added, again.kept, again.removed) == (0, 2, 1)
-    assert len({each for _, each, _ in chunks_of(database, first.source_id)}) == 2
+    assert "".join(text for text, *_ in rows) == after
+    assert all(ids[each] == text for text, each, _ in rows) and len({each for _, each, _ in rows}) == len(rows)
+    assert (again.added, again.kept, again.removed) == counts
     check_everything(database)
 
 
@@ -98,22 +87,6 @@ def test_a_new_title_is_indexed_with_every_chunk(library: Library, database: Dat
         titles = "select count(*) from chunks_fts where chunks_fts match ?"
         assert fetch_one(connection, titles, ("title : grain",)) == 0
         assert fetch_one(connection, titles, ("title : cereal",)) == 2
-    check_everything(database)
-
-
-def test_a_chunk_without_a_vector_is_stored_and_found_to_be_without_one(
-    database: Database, hash_embedder: HashEmbedder
-) -> None:
-    stored = Library(database, None).put("No model was there.")
-    with database.read() as connection:
-        collection_id = fetch_one(connection, "select id from collections")
-        assert waiting(connection, [collection_id]) == Waiting(passages=1, characters=len("No model was there."))
-    check_everything(database)
-
-    filled = Library(database, hash_embedder).put("No model was there.", replaces=stored.source_id)
-    assert filled.kept == 1
-    with database.read() as connection:
-        assert waiting(connection, [collection_id]) == Waiting()
     check_everything(database)
 
 
@@ -130,20 +103,6 @@ def test_a_vector_of_another_length_is_refused_and_nothing_is_stored(library: Li
     check_everything(database)
 
 
-def test_the_trash_takes_a_source_out_of_every_index_and_gives_it_back(library: Library, database: Database) -> None:
-    stored = library.put("Rye.\n\nWheat.\n\n", paragraphs=True)
-    library.put("Rye is also here.")
-    before = chunks_of(database, stored.source_id)
-    with database.write() as connection:
-        assert trash_sources(connection, [stored.source_id, stored.source_id, 99]) == 1
-    check_everything(database)
-    with database.write() as connection:
-        assert restore_source(connection, stored.source_id)
-        assert not restore_source(connection, stored.source_id)
-    assert chunks_of(database, stored.source_id) == before
-    check_everything(database)
-
-
 def test_a_file_that_was_added_again_is_not_restored_over_it(library: Library, database: Database) -> None:
     stored = library.put("Old.", uri="/notes/a.md")
     with database.write() as connection:
@@ -151,18 +110,6 @@ def test_a_file_that_was_added_again_is_not_restored_over_it(library: Library, d
     library.put("New.", uri="/notes/a.md")
     with pytest.raises(InvalidInput, match=r"/notes/a\.md is in the knowledge base again"), database.write() as writer:
         restore_source(writer, stored.source_id)
-    check_everything(database)
-
-
-def test_purging_deletes_only_what_has_been_in_the_trash_long_enough(library: Library, database: Database) -> None:
-    gone, kept = library.put("Gone."), library.put("Kept.")
-    with database.write() as connection:
-        trash_sources(connection, [gone.source_id])
-        assert purge_sources(connection, LONG_AGO) == 0
-        assert purge_sources(connection, FAR_AHEAD) == 1
-        assert fetch_all(connection, "select id from sources") == [(kept.source_id,)]
-        assert fetch_one(connection, "select count(*) from vectors") == 1
-        assert fetch_one(connection, "select count(*) from chunks") == 1
     check_everything(database)
 
 
@@ -219,7 +166,7 @@ class Story:
 
     def purge(self) -> None:
         with self.library.database.write() as connection:
-            assert purge_sources(connection, FAR_AHEAD) == len(self.trash)
+            assert purge_sources(connection, "9999-01-01") == len(self.trash)
         self.trash = {}
 
 
