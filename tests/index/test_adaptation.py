@@ -41,25 +41,14 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workspace]:
         yield opened
 
 
-def groups(workspace: Workspace) -> list[tuple[str, int, float | None]]:
+def test_a_search_uses_and_tells_the_weight_that_ingest_measured_once(workspace: Workspace) -> None:
     with workspace.database.read() as connection:
-        return fetch_all(connection, "select language, measured_chunks, gap from groups where chunks > 0")
-
-
-def test_ingest_measures_what_it_indexed(workspace: Workspace) -> None:
-    [(language, measured, gap)] = groups(workspace)
-    assert (language, measured) == ("english", 60)
-    assert gap is not None and 0 < gap < 1
-
-
-def test_what_was_measured_is_not_measured_again(workspace: Workspace) -> None:
+        rows = fetch_all(connection, "select language, measured_chunks, gap from groups where chunks > 0")
+    [(language, measured, gap)] = rows
+    assert (language, measured) == ("english", 60) and 0 < gap < 1
     assert adapt_weights(workspace.database, workspace.embedder.get()) == 0
-
-
-def test_a_search_uses_and_tells_the_weight_of_what_it_found(workspace: Workspace) -> None:
-    [(_, _, gap)] = groups(workspace)
     outcome = workspace.index.search(SearchRequest("why was the bicycle put beside the river"))
-    assert outcome.weights.semantic == pytest.approx(weight_of(gap or 0.0, "english", Calibration()), abs=1e-4)
+    assert outcome.weights.semantic == pytest.approx(weight_of(gap, "english", Calibration()), abs=1e-4)
     for hit in outcome.hits:
         scores = hit.scores
         expected = outcome.weights.semantic * scores.semantic + outcome.weights.keyword * scores.keyword
@@ -70,14 +59,6 @@ def test_switched_off_the_weight_is_that_of_the_settings(workspace: Workspace) -
     settings = Settings(database=workspace.database.path, semantic_weight=0.55)
     with Workspace(settings) as fixed:
         assert fixed.index.search(SearchRequest("bicycle beside the river")).weights.semantic == 0.55
-
-
-def test_few_passages_keep_the_weight_of_the_settings(tmp_path: Path) -> None:
-    with Workspace(Settings(database=tmp_path / "small.localmcp")) as small:
-        for number in range(3):
-            small.library.add_text(article(number), f"Article {number}")
-        assert groups(small)[0][1:] == (0, None)
-        assert small.index.search(SearchRequest("bicycle")).weights.semantic == 0.7
 
 
 def test_a_question_about_something_else_is_marked_and_still_answered(workspace: Workspace) -> None:
@@ -108,7 +89,9 @@ def test_sharp_gaps_trust_the_model_and_foreign_languages_less(
     assert weight_of(gap, language, calibration) == pytest.approx(weight)
 
 
-def test_a_question_in_a_language_that_the_model_does_not_know_weighs_words_more(tmp_path: Path) -> None:
+def test_few_passages_keep_the_weight_and_a_language_that_the_model_does_not_know_weighs_words_more(
+    tmp_path: Path,
+) -> None:
     question = "perché la bicicletta si trova accanto al fiume della città"
     with Workspace(Settings(database=tmp_path / "mixed.localmcp")) as mixed:
         mixed.library.add_text(article(1), "Article")

@@ -60,14 +60,19 @@ def test_the_document_that_a_search_names_comes_first(shelf: Workspace, query: s
     assert found_names(shelf, query, mode=mode)[0] == name
 
 
-def test_of_a_named_document_the_passage_that_answers_is_shown(shelf: Workspace) -> None:
-    answer: Any = shelf.registry.call("search", {"query": "groups in oidc-v2.md"}).value
-    assert "Names of groups" in answer["results"][0]["content"]
+def test_of_a_named_document_the_passage_that_answers_is_shown_without_doubt_and_on_one_page_only(
+    shelf: Workspace,
+) -> None:
+    def asked(query: str, **arguments: Any) -> Any:
+        return shelf.registry.call("search", {"query": query, **arguments}).value
 
-
-def test_a_named_document_is_no_doubtful_answer(shelf: Workspace) -> None:
-    answer: Any = shelf.registry.call("search", {"query": "quarterly report"}).value
-    assert "lowConfidence" not in answer and answer["results"][0]["relevance"] > 50
+    assert "Names of groups" in asked("groups in oidc-v2.md")["results"][0]["content"]
+    named = asked("quarterly report")
+    assert "lowConfidence" not in named and named["results"][0]["relevance"] > 50
+    first = asked("private notes", limit=1)
+    second = asked("private notes", limit=50, cursor=first["nextCursor"])
+    paths = [hit["citation"]["path"] for hit in (*first["results"], *second["results"])]
+    assert paths[0].endswith("private/notes.md") and len(paths) == len(set(paths)) > 1
 
 
 def test_a_name_that_many_files_have_is_a_word_like_others(shelf: Workspace) -> None:
@@ -79,16 +84,6 @@ def test_a_named_document_obeys_filters_and_the_trash(shelf: Workspace, tmp_path
     assert found_names(shelf, "oidc-v2.md", pathPrefix=str(tmp_path / "shelf" / "private"), mode="keyword") == []
     shelf.registry.call("remove_source", {"sourceId": str(tmp_path / "shelf" / "work" / "oidc-v2.md")})
     assert "work/oidc-v2.md" not in found_names(shelf, "oidc-v2.md")
-
-
-def test_a_named_document_is_on_one_page_only(shelf: Workspace) -> None:
-    names: list[str] = []
-    cursor: dict[str, str] = {}
-    while cursor or not names:
-        answer: Any = shelf.registry.call("search", {"query": "quarterly report", "limit": 2, **cursor}).value
-        names += [hit["citation"]["path"] for hit in answer["results"]]
-        cursor = {"cursor": answer["nextCursor"]} if "nextCursor" in answer else {}
-    assert names[0].endswith("QuarterlyReport2025.txt") and len(names) == len(set(names))
 
 
 def test_a_file_whose_name_has_no_word_is_found_like_others(shelf: Workspace, tmp_path: Path) -> None:

@@ -30,11 +30,16 @@ def write_documents(folder: Path, italian: int, english: int) -> None:
             write(folder / f"{name}{number}.txt", f"{number}. {text * 6}")
 
 
-def test_adding_says_which_languages_are_found_by_word_only_and_what_helps(database: Database, tmp_path: Path) -> None:
+def test_adding_says_which_languages_are_found_by_word_only_and_what_helps_also_when_that_was_given_up(
+    database: Database, tmp_path: Path
+) -> None:
     write_documents(tmp_path / "docs", italian=24, english=8)
     report = library_of(database, "all-MiniLM-L6-v2").add_paths([tmp_path / "docs"])
     [notice] = report.notices
     assert "italian 75 %" in notice and "localmcp models use multilingual" in notice
+    with database.write() as connection:
+        ensure_model(connection, replace(CountingEmbedder().identity, name="multilingual-e5-small", sha256="another"))
+        assert unread_languages(connection) is not None
 
 
 @pytest.mark.parametrize(("model", "italian"), [("all-MiniLM-L6-v2", 3), ("multilingual-e5-small", 24)])
@@ -45,11 +50,3 @@ def test_nothing_is_said_of_a_few_texts_or_a_model_that_knows_them(
     assert library_of(database, model).add_paths([tmp_path / "docs"]).notices == []
     with database.read() as connection:
         assert unread_languages(connection) is None
-
-
-def test_a_model_that_was_tried_and_given_up_hides_nothing(database: Database, tmp_path: Path) -> None:
-    write_documents(tmp_path / "docs", italian=24, english=8)
-    library_of(database, "all-MiniLM-L6-v2").add_paths([tmp_path / "docs"])
-    with database.write() as connection:
-        ensure_model(connection, replace(CountingEmbedder().identity, name="multilingual-e5-small", sha256="another"))
-        assert unread_languages(connection) is not None

@@ -11,12 +11,12 @@ import struct
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import apsw
 import pytest
 
-from localmcp import config
 from localmcp.errors import FileTooNew, FileTooOld, FileUnavailable, NotOurFile
 from localmcp.storage import connections
 from localmcp.storage.adoption import adopt
@@ -60,10 +60,9 @@ def forgotten(path: Path, home: Path) -> Path:
 
 def test_a_file_that_another_process_has_only_begun_is_finished(tmp_path: Path) -> None:
     path = tmp_path / "begun.localmcp"
-    begun = apsw.Connection(str(path))
-    begun.pragma("page_size", 8192)
-    begun.pragma("journal_mode", "wal")
-    begun.close()
+    with closing(apsw.Connection(str(path))) as begun:
+        begun.pragma("page_size", 8192)
+        begun.pragma("journal_mode", "wal")
     assert path.stat().st_size > 0
     database = Database(path)
     with database.write() as connection:
@@ -177,14 +176,6 @@ def test_a_journal_that_names_another_file_is_left_alone(tmp_path: Path) -> None
     with pytest.raises(FileUnavailable), Database(path).read():
         pass
     assert other.read_text() == "kept"
-
-
-@pytest.mark.parametrize("file_id", ["../../escape", "x" * 5000, "", "ABC"])
-def test_an_id_that_we_never_give_is_refused(tmp_path: Path, file_id: str) -> None:
-    path = tampered(tmp_path / "a.localmcp", f"update file set id = '{file_id}'")
-    with pytest.raises(NotOurFile, match="no valid id"):
-        adopt(path)
-    assert not (config.state_directory() / "files" / file_id[:100]).is_file()
 
 
 @pytest.mark.parametrize(
@@ -301,9 +292,8 @@ database.close()
 
 def test_a_process_whose_file_was_upgraded_under_it_stops_writing(database: Database) -> None:
     database.ensure_writable()
-    other = apsw.Connection(str(database.path))
-    other.pragma("user_version", SCHEMA_VERSION + 1)
-    other.close()
+    with closing(apsw.Connection(str(database.path))) as other:
+        other.pragma("user_version", SCHEMA_VERSION + 1)
     with pytest.raises(FileTooNew, match="Restart"), database.write():
         pass
 
@@ -332,35 +322,18 @@ def test_a_full_disk_while_the_file_is_made_leaves_one_that_can_be_made_later(
     database.close()
 
 
-HOLD = """
-import sys, apsw
-connection = apsw.Connection(sys.argv[1])
-connection.execute("begin immediate")
-print("held", flush=True)
-sys.stdin.read()
-"""
-
-
-def test_a_writer_waits_no_longer_than_the_timeout_for_another_process(
+def test_a_writer_waits_no_longer_than_the_timeout_for_another_program(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connections, "BUSY_MILLISECONDS", 20)
     database.ensure_writable()
-    holder = subprocess.Popen(
-        [sys.executable, "-c", HOLD, str(database.path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
-    assert holder.stdin is not None
-    assert holder.stdout is not None
-    try:
-        assert holder.stdout.readline() == b"held" + os.linesep.encode()
-        with pytest.raises(FileUnavailable, match="locked by another program"), database.write():
-            pass
-        with database.read() as connection:
-            assert fetch_one(connection, "select count(*) from collections") == 0
-    finally:
-        holder.stdin.close()
-        holder.wait(timeout=60)
-        holder.stdout.close()
+    other = apsw.Connection(str(database.path))
+    other.execute("begin immediate")
+    with pytest.raises(FileUnavailable, match="locked by another program"), database.write():
+        pass
+    with database.read() as connection:
+        assert fetch_one(connection, "select count(*) from collections") == 0
+    other.close()
     with database.write() as connection:
         connection.execute("insert into collections (name, created_at) values ('later', '')")
 
