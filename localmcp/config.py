@@ -135,7 +135,6 @@ class Settings:
     model_api_key: str = _setting("", "Key for an embedding endpoint; never logged.", secret=True)
     language_model: str = _setting("", "Model that helps `ask`: ollama:MODEL, openai:MODEL or URL#MODEL; empty = none.")
     language_model_key: str = _setting("", "Key for the language model's endpoint; never logged.", secret=True)
-    threads: int = _setting(0, "Threads of the embedding model; 0 = as many as cores, up to 4.", between=(0, 64))
     collection: str = _setting("default", "Where documents go when none is named.")
     semantic_weight: float | None = _setting(
         None,

@@ -23,7 +23,7 @@ from localmcp.library.jobs import Upkeep
 from localmcp.library.library_tools import LibraryTools
 from localmcp.library.lists import Inventory, KnowledgeBase
 from localmcp.milvus.collection import open_milvus
-from localmcp.models import Embedder, LazyEmbedder, configured_embedder, open_local_model
+from localmcp.models import LazyEmbedder, configured_embedder, open_local_model
 from localmcp.models.language_model import LanguageModel
 from localmcp.own_tools.folder import OwnTools
 from localmcp.packs.merge import Call, Merge
@@ -65,7 +65,7 @@ class Workspace:
         self.index = Index(self.database, self.embedder, weight, adaptive=adaptive)
         self.milvus = open_milvus(self.settings)
         self.mounts = Mounts(
-            state_directory(), self.database, self.embedder, self._open_local_model, milvus=self.milvus,
+            state_directory(), self.database, self.embedder, open_local_model, milvus=self.milvus,
             semantic_weight=weight, adaptive=adaptive,
         )  # fmt: skip
         self.federation = Federation(self.index, self.mounts.files)
@@ -139,9 +139,6 @@ class Workspace:
     def providers(self) -> list[Provider]:
         """What brings tools: a provider a kind of own tools, and each server."""
         return [*self.own_tools.providers, *self.mcp_servers.servers.values()]
-
-    def _open_local_model(self, name: str, fingerprint: str, dimension: int) -> Embedder | None:
-        return open_local_model(name, fingerprint, dimension, self.settings.threads or None)
 
     def _open_language_model(self) -> LanguageModel | None:
         settings = self.settings

@@ -114,8 +114,7 @@ def verify_model(session: Session, spec: str | None) -> None:
 
 
 def _open(session: Session, spec: str, *, download: bool = False) -> Embedder:
-    key, threads = session.settings.model_api_key or None, session.settings.threads or None
-    return open_embedder(spec, api_key=key, threads=threads, download=download)
+    return open_embedder(spec, api_key=session.settings.model_api_key or None, download=download)
 
 
 @command()

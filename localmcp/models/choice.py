@@ -129,13 +129,11 @@ def open_embedder(
     spec: str,
     *,
     api_key: str | None = None,
-    threads: int | None = None,
     download: bool = False,
 ) -> Embedder:
     """Return the model that `spec` names, loaded and ready.
 
-    `api_key` is for endpoints; `threads` for models that run here: None or 0 means up to 4, by the number of cores.
-    `download` lets `fastembed:` fetch a missing model; only for a command the person typed.
+    `api_key` is for endpoints. `download` lets `fastembed:` fetch a missing model; only for a command the person typed.
 
     Raises:
         ConfigurationError: the spec does not follow the grammar; says what is accepted.
@@ -146,20 +144,17 @@ def open_embedder(
         case "default":
             from localmcp.models.local_model import DefaultEmbedder
 
-            return DefaultEmbedder(threads=threads)
+            return DefaultEmbedder()
         case "multilingual":
             from localmcp.models.multilingual_model import MultilingualEmbedder
 
-            return MultilingualEmbedder(threads=threads)
+            return MultilingualEmbedder()
         case "hash":
             return HashEmbedder(_number(parsed.target, "hash:DIMENSION")) if parsed.target else HashEmbedder()
         case "pair":
             from localmcp.models.embedder import PairEmbedder
 
-            return PairEmbedder(
-                open_embedder(parsed.model, threads=threads),
-                open_embedder(parsed.target, api_key=api_key, threads=threads),
-            )
+            return PairEmbedder(open_embedder(parsed.model), open_embedder(parsed.target, api_key=api_key))
         case "imported" | "folder":
             from localmcp.models.local_model import open_folder
 
@@ -167,20 +162,19 @@ def open_embedder(
             if parsed.kind == "imported" and not (folder := imported_folder()).is_dir():
                 hint = f"{DOWNLOAD}   and then: localmcp models import FILE.whl"
                 raise ModelUnavailable(f"The model {IMPORTED} is not on this machine.", hint=hint)
-            return open_folder(folder, threads, **parsed.options)
+            return open_folder(folder, **parsed.options)
         case "fastembed":
             from localmcp.models.local_model import open_fastembed
 
             folder = config.models_directory()
-            return open_fastembed(parsed.target, folder, threads, download=download, **parsed.options)
+            return open_fastembed(parsed.target, folder, download=download, **parsed.options)
         case _:
             return _open_endpoint(parsed, api_key)
 
 
 def configured_embedder(settings: Settings) -> LazyEmbedder:
     """Return the embedder of the model that the settings choose; nothing is loaded yet."""
-    key, threads = settings.model_api_key or None, settings.threads or None
-    return LazyEmbedder(lambda: open_embedder(settings.model, api_key=key, threads=threads))
+    return LazyEmbedder(lambda: open_embedder(settings.model, api_key=settings.model_api_key or None))
 
 
 def parse_spec(spec: str) -> ModelSpec:
@@ -258,7 +252,7 @@ def _number(text: str, name: str) -> int:
 # ---------------------------------------------------------------- what is here
 
 
-def open_local_model(name: str, fingerprint: str, dimension: int, threads: int | None = None) -> Embedder | None:
+def open_local_model(name: str, fingerprint: str, dimension: int) -> Embedder | None:
     """Return the model of that name and fingerprint, or None when it is not here.
 
     The name comes from a file that anybody may have written, so it only chooses among what is on this machine: no
@@ -274,7 +268,7 @@ def open_local_model(name: str, fingerprint: str, dimension: int, threads: int |
     if len(parts) > 2 or not specs.keys() >= set(parts):
         return None
     try:
-        embedder = open_embedder("+".join(specs[part] for part in parts), threads=threads)
+        embedder = open_embedder("+".join(specs[part] for part in parts))
     except LocalMCPError:
         return None
     return embedder if embedder.identity.fingerprint == fingerprint else None

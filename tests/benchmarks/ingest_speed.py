@@ -34,7 +34,7 @@ def read_passages(count: int) -> list[str]:
 def embed_once(arithmetic: Arithmetic, count: int) -> dict[str, float]:
     """Passages a second and peak memory of this process."""
     passages = read_passages(count)
-    embedder = DefaultEmbedder(threads=2, arithmetic=arithmetic)
+    embedder = DefaultEmbedder(arithmetic=arithmetic)
     embedder.embed_passages(passages[:4])
     start, spent = time.perf_counter(), time.process_time()
     embedder.embed_passages(passages)

@@ -21,7 +21,7 @@ class Narrow:
     """The default model with cosines between .6 and 1: each vector has a part that all have."""
 
     def __init__(self) -> None:
-        self.inner = open_embedder("default", threads=1)
+        self.inner = open_embedder("default")
         self.identity = ModelIdentity("narrow", "0" * 64, "mean", "", "", 385, 254)
         self.count_tokens = self.inner.count_tokens
 
@@ -34,7 +34,7 @@ class Narrow:
 
 
 def test_the_default_model_is_the_scale() -> None:
-    assert measure_model(open_embedder("default", threads=1)) == Calibration(0.0, 1.0, reads_all=False)
+    assert measure_model(open_embedder("default")) == Calibration(0.0, 1.0, reads_all=False)
 
 
 def test_a_model_with_another_range_is_brought_to_it() -> None:
@@ -60,7 +60,7 @@ def test_what_somebody_else_wrote_as_calibration_does_no_harm(database: Database
 
 class TestTwoModels:
     def test_are_one_whose_cosines_are_the_mean_of_both(self) -> None:
-        pair, default, words = (open_embedder(spec, threads=1) for spec in ("default+hash:64", "default", "hash:64"))
+        pair, default, words = (open_embedder(spec) for spec in ("default+hash:64", "default", "hash:64"))
         text, question = "The cat sleeps on the sofa.", "a pet on a sofa"
         vector = pair.embed_query(question)
         both = [model.embed_query(question) @ model.embed_passages([text])[0] for model in (default, words)]

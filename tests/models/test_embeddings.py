@@ -35,7 +35,7 @@ KEY = "sk-very-secret-0123456789"
 
 @pytest.fixture(scope="module")
 def default() -> Embedder:
-    return open_embedder("default", threads=3)
+    return open_embedder("default")
 
 
 def copy_default_model(folder: Path) -> Path:
@@ -101,7 +101,7 @@ socket.socket.connect = socket.socket.connect_ex = socket.getaddrinfo = socket.g
 from localmcp.models import open_embedder
 heavy = {"numpy", "fastembed", "onnxruntime", "tokenizers", "urllib.request"} & set(sys.modules)
 print(sorted(heavy), file=sys.stderr)
-embedder = open_embedder("default", threads=1)
+embedder = open_embedder("default")
 print(embedder.embed_query("hello").shape, embedder.embed_passages(["a", "b"]).shape, file=sys.stderr)
 """
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
@@ -111,14 +111,14 @@ print(embedder.embed_query("hello").shape, embedder.embed_passages(["a", "b"]).s
 
 @pytest.fixture(scope="module")
 def int8() -> Embedder:
-    return DefaultEmbedder(threads=2, arithmetic="int8")
+    return DefaultEmbedder(arithmetic="int8")
 
 
 class TestInt8Passages:
     """On a processor that gains nothing from int8 both are the same; the arithmetic is chosen here."""
 
     def test_are_close_to_those_of_floats_under_one_identity(self, int8: Embedder) -> None:
-        floats = DefaultEmbedder(threads=1, arithmetic="float")
+        floats = DefaultEmbedder(arithmetic="float")
         texts = [f"{start} " * 60 for start in ("The cat sleeps on the sofa.", "snapshot restore", "Rates rose again.")]
         cosines = (int8.embed_passages(texts) * floats.embed_passages(texts)).sum(axis=1)
         assert 0.97 < cosines.min() and cosines.max() < 1
@@ -144,7 +144,7 @@ class TestIdentity:
 class TestFolder:
     def test_with_the_default_files_is_the_same_model(self, default: Embedder, tmp_path: Path) -> None:
         folder = copy_default_model(tmp_path / "mine")
-        mine = open_embedder(str(folder), threads=1)
+        mine = open_embedder(str(folder))
         assert mine.identity.name == "mine"
         assert mine.identity.fingerprint == default.identity.fingerprint
         assert np.abs(mine.embed_query("some text") - default.embed_query("some text")).max() < 1e-6
@@ -159,11 +159,11 @@ class TestFolder:
         (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode_cls_token": true}')
         prompts = {"prompts": {"query": "query: ", "document": "passage: "}}
         (folder / "config_sentence_transformers.json").write_text(json.dumps(prompts))
-        mine = open_folder(folder, threads=1)
+        mine = open_folder(folder)
         identity = mine.identity
         assert (identity.pooling, identity.query_prefix, identity.passage_prefix) == ("cls", "query: ", "passage: ")
         assert identity.max_tokens == 254 - 2
-        plain = open_embedder(f"folder:{folder}?query_prefix=&passage_prefix=&pooling=mean", threads=1)
+        plain = open_embedder(f"folder:{folder}?query_prefix=&passage_prefix=&pooling=mean")
         assert plain.identity.fingerprint == default.identity.fingerprint
         assert np.abs(plain.embed_query("query: x") - default.embed_query("query: x")).max() < 1e-6
         assert np.abs(mine.embed_query("x") - plain.embed_query("query: x")).max() > 0.01
@@ -192,7 +192,7 @@ class TestFastembedModel:
         (repository / "refs" / "main").write_text(snapshot.name)
         name = "fastembed:sentence-transformers/all-MiniLM-L6-v2"
         monkeypatch.setattr(config, "models_directory", lambda: tmp_path)
-        model = open_embedder(name, threads=1)
+        model = open_embedder(name)
         assert model.identity.fingerprint == default.identity.fingerprint
         assert np.abs(model.embed_query("some text") - default.embed_query("some text")).max() < 1e-6
 
@@ -494,7 +494,7 @@ class Session(onnxruntime.InferenceSession):
         return super().run(names, inputs)
 onnxruntime.InferenceSession = Session
 def work():
-    open_embedder("default", threads=2).embed_passages(["word " * 200] * 64)
+    open_embedder("default").embed_passages(["word " * 200] * 64)
 threading.Thread(target=LazyEmbedder(work).get, daemon=True).start()
 assert inside.wait(60)
 """

@@ -18,7 +18,7 @@ pytest.importorskip("sentencepiece", exc_type=ImportError)
 
 @pytest.fixture(scope="module")
 def multilingual() -> Embedder:
-    return open_embedder("multilingual", threads=2)
+    return open_embedder("multilingual")
 
 
 class TestMultilingualModel:
@@ -37,7 +37,7 @@ class TestMultilingualModel:
         vectors = multilingual.embed_passages(texts)
         for start, end in ((0, 1), (3, 8)):
             assert np.array_equal(multilingual.embed_passages(texts[start:end]), vectors[start:end])
-        alone = open_embedder("multilingual", threads=1)
+        alone = open_embedder("multilingual")
         assert np.array_equal(alone.embed_passages(texts), vectors)
         assert np.array_equal(alone.embed_query("dove dorme?"), multilingual.embed_query("dove dorme?"))
 

