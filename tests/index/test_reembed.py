@@ -8,14 +8,13 @@ from typing import Any
 
 import pytest
 from command_line import run
-from consistency import disagreements as recount
+from consistency import disagreements
 from folders import CountingEmbedder, column, many_sections, write
 
 from localmcp.errors import ModelUnavailable
 from localmcp.index import vector_queue
 from localmcp.index.collections import Collection, choose_collections
 from localmcp.index.search import SearchRequest
-from localmcp.index.sources import disagreements
 from localmcp.index.vector_queue import clean, reembed
 from localmcp.models import HashEmbedder
 from localmcp.storage.database import Database, fetch_one
@@ -31,15 +30,7 @@ def workspace(tmp_path: Path) -> Iterator[Workspace]:
     with open_workspace(tmp_path / "library.localmcp", model="hash:64") as workspace:
         workspace.library.add_paths([tmp_path / "docs"])
         yield workspace
-        assert problems(workspace.database) == []
-
-
-def problems(database: Database) -> list[str]:
-    fresh = Database(database.path, read_only=True)
-    with fresh.read() as connection:
-        found = disagreements(connection)
-    fresh.close()
-    return found
+        assert disagreements(workspace.database) == []
 
 
 def default_collection(database: Database) -> Collection:
@@ -68,7 +59,7 @@ def test_the_new_vectors_answer_after_a_reembed_as_if_the_file_had_been_made_wit
     with open_workspace(tmp_path / "other.localmcp", model="hash:128") as other:
         other.library.add_paths([tmp_path / "docs"])
         assert vectors(other.database, 128) == vectors(workspace.database, 128)
-    assert recount(workspace.database) == []
+    assert disagreements(workspace.database) == []
     assert hits(workspace.database.path, "hash:128", "queen of the hive")[0] == "Bees"
 
 
@@ -154,7 +145,7 @@ def test_a_model_that_fails_leaves_the_old_vectors_answering_and_the_next_run_go
 
     with pytest.raises(ModelUnavailable):
         reembed(workspace.database, default_collection(workspace.database), Failing(128))
-    assert model_of(workspace.database) == 64 and problems(workspace.database) == []
+    assert model_of(workspace.database) == 64 and disagreements(workspace.database) == []
     embedder = CountingEmbedder(128)
     done = reembed(workspace.database, default_collection(workspace.database), embedder)
     assert done.switched and len(embedder.embedded) == len(chunks(workspace.database)) - 20
@@ -166,7 +157,7 @@ def test_a_collection_without_vectors_is_bound_and_found_as_it_goes(tmp_path: Pa
         done = reembed(workspace.database, default_collection(workspace.database), HashEmbedder(64))
         assert (done.before, done.embedded, done.switched) == (None, 1, False)
         assert model_of(workspace.database) == 64
-        assert problems(workspace.database) == []
+        assert disagreements(workspace.database) == []
 
 
 # ---------------------------------------------------------------- the command

@@ -70,32 +70,6 @@ def test_a_file_that_another_process_has_only_begun_is_finished(tmp_path: Path) 
     database.close()
 
 
-CREATE = """
-import sys
-from localmcp.storage.database import Database
-database = Database(sys.argv[1])
-with database.write() as connection:
-    connection.execute("insert into collections (name, created_at) values (?, '')", (sys.argv[2],))
-database.close()
-"""
-
-
-def test_three_processes_may_create_the_same_file_at_once(tmp_path: Path) -> None:
-    path = tmp_path / "shared.localmcp"
-    processes = [
-        subprocess.Popen([sys.executable, "-c", CREATE, str(path), f"from {number}"], stderr=subprocess.PIPE)
-        for number in range(3)
-    ]
-    for process in processes:
-        assert process.communicate(timeout=120)[1] == b""
-    database = Database(path)
-    with database.read() as connection:
-        names = fetch_all(connection, "select name from collections order by name")
-        assert fetch_one(connection, "select count(*) from file") == 1
-    database.close()
-    assert names == [(f"from {number}",) for number in range(3)]
-
-
 def test_a_state_directory_that_cannot_be_made_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "blocked").touch()
     path = tmp_path / "new.localmcp"
@@ -309,19 +283,6 @@ def test_an_error_takes_back_the_whole_block(database: Database) -> None:
         assert fetch_one(connection, "select count(*) from collections") == 0
 
 
-def test_a_full_disk_while_the_file_is_made_leaves_one_that_can_be_made_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "a.localmcp"
-    with monkeypatch.context() as patched:
-        patched.setattr(connections, "load_sqlite_vec", lambda connection: connection.pragma("max_page_count", 5))
-        with pytest.raises(FileUnavailable, match="disk is full"), Database(path).read():
-            pass
-    database = Database(made(path))
-    assert database.file_id
-    database.close()
-
-
 def test_a_writer_waits_no_longer_than_the_timeout_for_another_program(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -408,21 +369,16 @@ def test_a_new_file_its_logs_and_copies_are_its_owners_alone(tmp_path: Path) -> 
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs limits on resources")
-def test_a_limit_on_the_size_of_files_is_not_called_damage(tmp_path: Path) -> None:
-    code = """
-import resource, sys
-from pathlib import Path
-from localmcp.errors import FileUnavailable
-from localmcp.storage.database import Database
-database = Database(Path(sys.argv[1]))
-database.counters
-with database.read(): pass
-resource.setrlimit(resource.RLIMIT_FSIZE, (2_000_000, 2_000_000))
-try:
-    with database.write() as connection:
-        connection.execute("insert into vectors values (1, zeroblob(9000000))")
-except FileUnavailable as error:
-    print(error.message, error.hint)
-"""
-    run = subprocess.run([sys.executable, "-c", code, str(tmp_path / "a.localmcp")], capture_output=True, text=True)
-    assert "cannot be written any further" in run.stdout and "ulimit" in run.stdout, run.stderr
+def test_a_limit_on_the_size_of_files_is_not_called_damage(database: Database) -> None:
+    import resource
+
+    database.ensure_writable()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with pytest.raises(FileUnavailable, match="cannot be written any further") as caught:
+        try:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (2_000_000, limits[1]))
+            with database.write() as connection:
+                connection.execute("insert into vectors values (1, zeroblob(9000000))")
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert "ulimit" in str(caught.value.hint)
