@@ -15,6 +15,7 @@ from localmcp.index.search import SearchRequest
 from localmcp.storage.database import Database
 
 TODAY = date(2026, 6, 15)
+Order = Literal["relevance", "newest"]
 
 
 @pytest.mark.parametrize(
@@ -89,37 +90,26 @@ def test_questions_for_the_latest_are_recognized_in_six_languages(question: str,
     ],
 )
 def test_what_the_word_modifies_decides_which_documents_are_put_by_date_and_weak_ones_stay_behind(
-    sort: Literal["relevance", "newest"], question: str, order: list[int]
+    sort: Order, question: str, order: list[int]
 ) -> None:
     candidates = [Dated(90, "2020-01-01", "Diary"), Dated(89, "2021-01-01", "Bill"), Dated(88, "2026-01-01", "Bill")]
     weak = Dated(20, "2027-01-01", "Letter")
     assert order_by_date([*candidates, weak], sort, asks_for_latest(question))[: len(order)] == order
 
 
-@pytest.fixture
-def minutes(database: Database) -> Library:
+def test_a_narrow_range_loses_no_hit_and_the_latest_comes_first_only_when_it_is_asked_for(database: Database) -> None:
     library = Library(database, None)
     for month in range(1, 10):
-        day = f"2026-{month:02}-10"
-        library.put("Minutes of the garden club meeting.", title=f"Meeting {month}", metadata={"date": day})
+        metadata = {"date": f"2026-{month:02}-10"}
+        library.put("Minutes of the garden club meeting.", title=f"Meeting {month}", metadata=metadata)
     library.put("Minutes of the garden club meeting, undated.", title="Undated", metadata={"date": "spring"})
-    return library
 
+    def found(text: str, sort: Order = "relevance", **filters: str) -> list[str]:
+        request = SearchRequest(text, "keyword", limit=20, sort=sort, filters=Filters(**filters))  # type: ignore[arg-type]
+        return [hit.passage.title for hit in library.index.search(request).hits if hit.passage.title != "Undated"]
 
-def found(library: Library, text: str, **options: str) -> list[str]:
-    filters = Filters(since=options.pop("since", None), until=options.pop("until", None))
-    request = SearchRequest(text, "keyword", limit=20, filters=filters, **options)  # type: ignore[arg-type]
-    return [hit.passage.title for hit in library.index.search(request).hits]
-
-
-def test_a_narrow_range_loses_no_hit(minutes: Library) -> None:
-    titles = found(minutes, "garden club", since="2026-03-10 00:00:00", until="2026-05-01 00:00:00")
-    assert sorted(titles) == ["Meeting 3", "Meeting 4"]
-
-
-def test_the_latest_meeting_comes_first_only_when_it_is_asked_for(minutes: Library) -> None:
-    dated = [title for title in found(minutes, "latest garden club meeting") if title != "Undated"]
-    assert dated[0] == "Meeting 9"
-    assert found(minutes, "garden club meeting")[0] == "Meeting 1"
-    newest = [title for title in found(minutes, "garden club", sort="newest") if title != "Undated"]
-    assert newest == [f"Meeting {month}" for month in range(9, 0, -1)]
+    narrow = found("garden club", since="2026-03-10 00:00:00", until="2026-05-01 00:00:00")
+    assert sorted(narrow) == ["Meeting 3", "Meeting 4"]
+    assert found("latest garden club meeting")[0] == "Meeting 9"
+    assert found("garden club meeting")[0] == "Meeting 1"
+    assert found("garden club", sort="newest") == [f"Meeting {month}" for month in range(9, 0, -1)]

@@ -22,20 +22,13 @@ def test_the_worked_example_comes_out() -> None:
     assert hit.match_type == "both"
 
 
-@pytest.mark.parametrize(("cosine", "score"), [(-1.0, 0.0), (0.0, 0.0), (0.4, 50.0), (0.8, 100.0), (1.0, 100.0)])
-def test_a_cosine_of_four_fifths_is_a_full_score(cosine: float, score: float) -> None:
-    assert semantic_score(cosine) == score
+def test_four_fifths_of_cosine_are_a_full_score_and_of_keywords_a_share_of_a_full_match() -> None:
+    assert [semantic_score(cosine) for cosine in (-1.0, 0.0, 0.4, 0.8, 1.0)] == [0, 0, 50, 100, 100]
+    assert [keyword_score(*scores) for scores in ((5.0, 10.0), (15.0, 10.0), (1.0, 0.0))] == [50, 100, 0]
 
 
-def test_a_keyword_score_is_a_share_of_a_full_match() -> None:
-    assert [keyword_score(*scores) for scores in ((5.0, 10.0), (15.0, 10.0), (1.0, 0.0))] == [50.0, 100.0, 0.0]
-
-
-def test_equal_scores_are_ordered_by_id() -> None:
+def test_equal_scores_are_ordered_by_id_and_what_is_neither_near_nor_holds_a_word_is_left_out() -> None:
     assert [hit.id for hit in fuse(Arms({3: 0.5, 1: 0.5, 2: 0.5}), 1.0, Weights())] == [1, 2, 3]
-
-
-def test_the_floor_leaves_out_what_is_neither_near_nor_holds_a_word() -> None:
     hits = fuse(Arms({1: 0.25, 2: 0.2499, 3: 0.1, 4: -0.3}, {3: 1.0}), 1.0, Weights())
     assert {hit.id: hit.match_type for hit in hits} == {1: "semantic_only", 3: "keyword_only"}
 

@@ -57,9 +57,8 @@ def desk(database: Database, hash_embedder: HashEmbedder) -> Desk:
 def shelf(desk: Desk) -> Desk:
     desk.library.put("Bread is made of flour, water and salt.", title="Bread", metadata={"level": "easy"})
     desk.library.put("A soup of carrots and ginger, served hot.", title="Soup")
-    desk.library.put(
-        "The boiler has a valve; turn it to the left.", title="Boiler", source_type="qa", partition="house"
-    )
+    text = "The boiler has a valve; turn it to the left."
+    desk.library.put(text, title="Boiler", source_type="qa", partition="house")
     return desk
 
 
@@ -146,14 +145,6 @@ def test_repairs_are_told_and_the_query_is_offered_corrected(shelf: Desk) -> Non
     assert "repairs" not in shelf.search("Where is the boiler?")
 
 
-def test_half_a_character_is_refused_or_replaced_but_never_echoed(shelf: Desk) -> None:
-    with pytest.raises(InvalidInput, match="query"):
-        shelf.search("\ud800 boiler")
-    with pytest.raises(InvalidInput, match="partition"):
-        shelf.search("boiler", partition="\ud800")
-    assert shelf.call("get_document", sourceId="\ud800")["sourceId"] == "\ufffd"
-
-
 def test_filters_of_the_tool_reach_both_arms(shelf: Desk) -> None:
     everything = "bread soup boiler"
     assert shelf.titles(everything, partition="house") == ["Boiler"]
@@ -185,33 +176,25 @@ def test_an_explanation_names_ranks_words_and_what_was_left_out(shelf: Desk) -> 
 # ---------------------------------------------------------------- pages
 
 
-@pytest.fixture
-def long_shelf(desk: Desk) -> Desk:
-    text = "\n\n".join(f"Paragraph number{number} speaks of bread and of topic{number % 7}." for number in range(260))
-    desk.library.put(text, title="Long", paragraphs=True)
-    return desk
-
-
 @pytest.mark.parametrize("mode", ["hybrid", "semantic", "keyword"])
 @pytest.mark.parametrize("limit", [7, 90])
-def test_pages_follow_each_other_without_gap_or_repetition(long_shelf: Desk, mode: str, limit: int) -> None:
+def test_pages_follow_each_other_without_gap_or_repetition(desk: Desk, mode: str, limit: int) -> None:
+    text = "\n\n".join(f"Paragraph number{number} speaks of bread and of topic{number % 7}." for number in range(260))
+    desk.library.put(text, title="Long", paragraphs=True)
     ids: list[str] = []
-    cursor = None
-    while True:
-        answer = long_shelf.search("bread and topic3", mode=mode, limit=limit, **({"cursor": cursor} if cursor else {}))
+    cursor: Any = ""
+    while cursor is not None and len(ids) < 600:
+        answer = desk.search("bread and topic3", mode=mode, limit=limit, **({"cursor": cursor} if cursor else {}))
         ids += [hit["id"] for hit in answer["results"]]
         cursor = answer.get("nextCursor")
-        if cursor is None or len(ids) > 600:
-            break
-    assert len(ids) == len(set(ids))
-    assert len(ids) >= 100
-    assert ids[:100] == [hit["id"] for hit in long_shelf.search("bread and topic3", mode=mode, limit=100)["results"]]
+    assert len(ids) == len(set(ids)) >= 100
+    assert ids[:100] == [hit["id"] for hit in desk.search("bread and topic3", mode=mode, limit=100)["results"]]
 
 
 @pytest.mark.parametrize("cursor", ["nonsense", "AAAA", "é", "====", "\ud800"])
-def test_a_made_up_cursor_is_refused(long_shelf: Desk, cursor: str) -> None:
+def test_a_made_up_cursor_is_refused(shelf: Desk, cursor: str) -> None:
     with pytest.raises(InvalidInput, match="cursor"):
-        long_shelf.search("bread", cursor=cursor)
+        shelf.search("bread", cursor=cursor)
 
 
 # ---------------------------------------------------------------- scope and collections
@@ -241,11 +224,9 @@ def test_nothing_outside_the_scope_is_found_counted_or_named(two_rooms: Desk, mo
     with use_scope(PUBLIC):
         answer = two_rooms.search("bread with saffron recipe", mode=mode, limit=20, explain=True)
         assert {hit["collection"] for hit in answer["results"]} == {"public"}
-        assert answer["explain"]["searched"]["chunks"] == 5
-        assert answer["explain"]["searched"].get("vectors", 5) == 5
-        assert answer["explain"]["candidates"] == 5
-        assert all(term["chunks"] <= 5 for term in answer["explain"]["terms"])
-        assert "saffron" not in [term["word"] for term in answer["explain"]["terms"]]
+        why = answer["explain"]
+        assert (why["searched"]["chunks"], why["searched"].get("vectors", 5), why["candidates"]) == (5, 5, 5)
+        assert all(term["chunks"] <= 5 and term["word"] != "saffron" for term in why["terms"])
         assert two_rooms.search("saffrno", mode="keyword").keys() >= {"message"}
         assert "repairs" not in two_rooms.search("saffrno")
 

@@ -25,7 +25,7 @@ from localmcp.workspace import Workspace
 
 @pytest.fixture(scope="module")
 def strangers_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A stranger's file: a document, an admin key, a watched folder, a job that waits."""
+    """A stranger's file: a document, an admin key, a watched folder."""
     folder = tmp_path_factory.mktemp("stranger")
     write(folder / "ssh" / "key.md", "# Secret\n\nA private key.\n")
     with pytest.MonkeyPatch.context() as patch:
@@ -34,10 +34,6 @@ def strangers_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
             workspace.library.add_text("A hive has one queen.", "Bees")
             workspace.library.add_paths([folder / "ssh"])
             workspace.api_keys.create(name="back door", scopes=("admin",))
-            with workspace.database.write() as connection:
-                connection.execute(
-                    "insert into jobs (id, total, started_at, heartbeat_at) values ('j', 1, '2026', '2026')"
-                )
     return folder / "theirs.localmcp"
 
 

@@ -275,14 +275,6 @@ def test_a_process_whose_file_was_upgraded_under_it_stops_writing(database: Data
 # ---------------------------------------------------------------- transactions
 
 
-def test_an_error_takes_back_the_whole_block(database: Database) -> None:
-    with pytest.raises(KeyboardInterrupt), database.write() as connection:
-        connection.execute("insert into collections (name, created_at) values ('half', '')")
-        raise KeyboardInterrupt
-    with database.read() as connection:
-        assert fetch_one(connection, "select count(*) from collections") == 0
-
-
 def test_a_writer_waits_no_longer_than_the_timeout_for_another_program(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
