@@ -10,7 +10,8 @@ from typing import Any
 
 from localmcp.index.collections import claim_collection, ensure_collection, ensure_model, ensure_partition
 from localmcp.index.drafts import ChunkDraft, SourceDraft
-from localmcp.index.search import Index
+from localmcp.index.filters import Filters
+from localmcp.index.search import Index, SearchOutcome, SearchRequest
 from localmcp.index.sources import Indexed, put_source
 from localmcp.index.vector import Made
 from localmcp.models import Embedder, LazyEmbedder
@@ -27,6 +28,10 @@ class Library:
         self.database = database
         self.embedder = embedder
         self.index = Index(database, LazyEmbedder(lambda: embedder))  # type: ignore[arg-type,return-value]
+
+    def search(self, text: str, filters: Filters | None = None) -> SearchOutcome:
+        """What is found by words."""
+        return self.index.search(SearchRequest(text, "keyword", limit=20, filters=filters or Filters()))
 
     def put(
         self,

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from library import Library
 
-from localmcp.index.search import SearchOutcome, SearchRequest
+from localmcp.index.search import SearchOutcome
 from localmcp.storage.database import Database
 from localmcp.wording.normalize import find_codes
 
@@ -47,10 +47,6 @@ def library(database: Database) -> Library:
     return library
 
 
-def search(library: Library, text: str) -> SearchOutcome:
-    return library.index.search(SearchRequest(text, "keyword"))
-
-
 def titles(outcome: SearchOutcome) -> list[str]:
     return [[*TEXTS][int(hit.passage.title.removeprefix("Note "))] for hit in outcome.hits]
 
@@ -66,18 +62,18 @@ def titles(outcome: SearchOutcome) -> list[str]:
     ],
 )  # fmt: skip
 def test_any_spelling_finds_it_first_and_without_doubt(library: Library, question: str, title: str) -> None:
-    outcome = search(library, question)
+    outcome = library.search(question)
     assert titles(outcome)[0] == title and not outcome.doubtful
 
 
 def test_quoted_words_are_looked_for_side_by_side_first(library: Library) -> None:
-    quoted = search(library, '"to be or not to be"')
+    quoted = library.search('"to be or not to be"')
     assert titles(quoted)[0] == "Hamlet" and not quoted.doubtful
-    assert titles(search(library, '"garbage that is collected"'))[0] == ".NET"
+    assert titles(library.search('"garbage that is collected"'))[0] == ".NET"
 
 
 def test_a_word_with_a_minus_leaves_passages_out_and_the_answer_says_so(library: Library) -> None:
-    outcome = search(library, "jaguar -car")
+    outcome = library.search("jaguar -car")
     assert titles(outcome) == ["cat"] and outcome.notices == ["Left out: passages with car."]
 
 

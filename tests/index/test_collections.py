@@ -65,12 +65,9 @@ def test_a_scope_makes_and_opens_only_its_own_collections_and_the_case_of_a_name
     filled: Database,
 ) -> None:
     for visible in ({"work"}, {"SECRET PLANS", "WORK", "Cooking"}):
+        scope = Scope(collections=frozenset(visible))
         for name in ("secret plans", "SECRET PLANS", "new one"):
-            with (
-                filled.write() as connection,
-                use_scope(Scope(collections=frozenset(visible))),
-                pytest.raises(NotFound),
-            ):
+            with filled.write() as connection, use_scope(scope), pytest.raises(NotFound):
                 ensure_collection(connection, name)
     with filled.write() as connection, use_scope(Scope(collections=frozenset({"Cooking"}))):
         assert ensure_collection(connection, "cooking").name == "Cooking"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -12,7 +10,7 @@ from library import Library
 from localmcp.index import keyword as keyword_module
 from localmcp.index.filters import Filters
 from localmcp.index.keyword import KeywordQuery
-from localmcp.index.search import Index, SearchOutcome, SearchRequest
+from localmcp.index.search import SearchOutcome
 from localmcp.storage.database import Database
 from localmcp.tools import Scope, use_scope
 from localmcp.wording.normalize import detect_language
@@ -21,10 +19,6 @@ from localmcp.wording.normalize import detect_language
 @pytest.fixture
 def library(database: Database) -> Library:
     return Library(database, None)
-
-
-def search(index: Index, text: str, **options: Any) -> SearchOutcome:
-    return index.search(SearchRequest(text, mode="keyword", limit=20, **options))
 
 
 def titles(outcome: SearchOutcome) -> list[str]:
@@ -53,7 +47,7 @@ def searched(outcome: SearchOutcome) -> list[str]:
 )  # fmt: skip
 def test_the_syntax_of_fts5_is_plain_text(library: Library, text: str) -> None:
     library.put("An apple a day.", title="Fruit")
-    outcome = search(library.index, text)
+    outcome = library.search(text)
     assert titles(outcome) == (["Fruit"] if "apple" in text else [])
 
 
@@ -61,7 +55,7 @@ def test_the_syntax_of_fts5_is_plain_text(library: Library, text: str) -> None:
 @given(text=st.text(st.characters(exclude_categories=["Cs"]), max_size=60))
 def test_no_text_breaks_the_query_and_a_text_is_found_by_its_own_words(library: Library, text: str) -> None:
     stored = library.put(text.replace("\0", " "), language="english", paragraphs=True)
-    outcome = search(library.index, text, filters=Filters(source_ids=(stored.uuid,)))
+    outcome = library.search(text, filters=Filters(source_ids=(stored.uuid,)))
     assert bool(outcome.total) == bool(query_of(outcome).terms)
 
 
@@ -69,30 +63,24 @@ def test_no_text_breaks_the_query_and_a_text_is_found_by_its_own_words(library: 
 
 
 @pytest.fixture
-def manual(library: Library) -> Index:
+def manual(library: Library) -> Library:
     for number in range(100):
         library.put(f"The pump is in the house number{number}.", title=f"House {number}")
     library.put("The valve of the boiler.", title="Boiler")
-    return library.index
+    return library
 
 
-def test_a_word_that_stands_nowhere_is_shown_and_keeps_a_hit_from_being_a_likely_answer(manual: Index) -> None:
-    whole, partial = search(manual, "pump"), search(manual, "pump zzyzx qwrtz xkcdq")
+def test_stop_words_are_dropped_beside_others_and_words_that_stand_nowhere_make_an_answer_less_likely(
+    manual: Library,
+) -> None:
+    outcome = manual.search("where is the boiler")
+    assert (titles(outcome), searched(outcome)) == (["Boiler"], ["boiler"])
+    assert ("the", "stop word") in query_of(outcome).dropped
+    alone = manual.search("the is in")
+    assert (len(alone.hits), query_of(alone).dropped) == (20, ())
+    whole, partial = manual.search("pump"), manual.search("pump zzyzx qwrtz xkcdq")
     assert ("zzyzx", "in no passage") in query_of(partial).dropped
     assert partial.hits[0].relevance < whole.hits[0].relevance
-
-
-def test_frequent_stop_words_are_dropped_and_shown(manual: Index) -> None:
-    outcome = search(manual, "where is the boiler")
-    assert titles(outcome) == ["Boiler"]
-    assert ("the", "stop word") in query_of(outcome).dropped
-    assert searched(outcome) == ["boiler"]
-
-
-def test_a_query_of_stop_words_alone_is_searched_as_it_is(manual: Index) -> None:
-    outcome = search(manual, "the is in")
-    assert len(outcome.hits) == 20
-    assert query_of(outcome).dropped == ()
 
 
 def test_stop_words_are_counted_where_the_caller_may_look(library: Library) -> None:
@@ -102,7 +90,7 @@ def test_stop_words_are_counted_where_the_caller_may_look(library: Library) -> N
         library.put(f"It is the kettle number{number}.", title=f"Kettle {number}", collection="kitchen")
     library.put("Copper pan.", title="Pan", collection="kitchen")
     with use_scope(Scope(collections=frozenset({"kitchen"}))):
-        outcome = search(library.index, "the copper pan")
+        outcome = library.search("the copper pan")
     assert titles(outcome) == ["Pan"]
 
 
@@ -117,10 +105,10 @@ def test_beyond_the_budget_a_passage_needs_a_rarer_word_and_the_most_frequent_on
     library.put("A boiler with its pump.", title="Both")
     for number in range(3):
         library.put(f"A boiler of the shop, number{number}.", title="Shop")
-    outcome = search(library.index, "pump boiler")
+    outcome = library.search("pump boiler")
     assert titles(outcome)[0] == "Both" and "House" not in titles(outcome)
     assert (searched(outcome), query_of(outcome).dropped) == (["pump", "boiler"], ())
-    only_frequent = search(library.index, "pump house")
+    only_frequent = library.search("pump house")
     assert len(only_frequent.hits) == 20
 
 
@@ -130,10 +118,10 @@ def test_scores_do_not_depend_on_the_budget_where_a_passage_has_a_rare_word(
     for number in range(20):
         library.put(f"The pump of the house, number{number}.", title="House")
     library.put("A boiler with its pump, and another boiler.", title="Both")
-    [whole, *_] = search(library.index, "pump boiler").hits
+    [whole, *_] = library.search("pump boiler").hits
     monkeypatch.setattr(keyword_module, "POSTINGS_BUDGET", 5)
     monkeypatch.setattr(keyword_module, "POSTINGS_A_WORD", 0)
-    [within_budget] = search(library.index, "pump boiler").hits
+    [within_budget] = library.search("pump boiler").hits
     assert within_budget.passage == whole.passage
     assert within_budget.bm25 == pytest.approx(whole.bm25)
 
@@ -147,16 +135,16 @@ def test_scores_do_not_depend_on_the_budget_where_a_passage_has_a_rare_word(
     ],
 )
 def test_of_a_very_long_text_the_first_words_and_of_a_long_question_all_are_searched(
-    manual: Index, text: str, words: list[str]
+    manual: Library, text: str, words: list[str]
 ) -> None:
-    outcome = search(manual, text)
+    outcome = manual.search(text)
     assert outcome.hits and searched(outcome) == words
 
 
 def test_a_german_word_finds_the_compounds_that_begin_with_it(library: Library) -> None:
     library.put("Die Kündigungsfristen stehen im Vertrag mit der Firma.", title="Vertrag", language="german")
     library.put("Die Firma schickt eine Rechnung und einen Brief.", title="Rechnung", language="german")
-    outcome = search(library.index, "Wie lange dauert eine Kündigung bei der Firma?")
+    outcome = library.search("Wie lange dauert eine Kündigung bei der Firma?")
     assert titles(outcome)[0] == "Vertrag"
     assert outcome.hits[0].matched == ["kundigung", "firma"]
 
@@ -180,7 +168,7 @@ def test_vocalized_text_from_right_to_left_is_found_by_plain_words(
     library: Library, text: str, question: str, sentence: str
 ) -> None:
     library.put(text, language=detect_language(text))
-    [hit] = search(library.index, question).hits
+    [hit] = library.search(question).hits
     assert hit.highlight is not None
     assert text[slice(*hit.highlight)] == sentence
 
@@ -261,7 +249,7 @@ def test_words_are_found_as_people_write_them(library: Library, texts: Texts, fo
         library.put(text, title=title, language=language, paragraphs=True)
     for number in range(20):
         library.put(f"The filler number{number} is here.", title="Other")
-    assert {query: titles(search(library.index, query)) for query in found} == found
+    assert {query: titles(library.search(query)) for query in found} == found
 
 
 # ---------------------------------------------------------------- repairs
@@ -275,7 +263,7 @@ def test_short_words_codes_far_words_and_those_that_stand_somewhere_are_not_repa
 ) -> None:
     library.put("The lion sleeps, 1235.", title="Lion")
     library.put("The loon calls.", title="Loon")
-    outcome = search(library.index, word)
+    outcome = library.search(word)
     assert (titles(outcome), query_of(outcome).repairs) == (found, [])
 
 
@@ -284,7 +272,7 @@ def test_a_repaired_word_weighs_less_than_an_exact_one(library: Library) -> None
     library.put("markets filler filler", title="Repaired")
     for number in range(20):
         library.put(f"filler number{number} filler", title="Other")
-    outcome = search(library.index, "markest gardens")
+    outcome = library.search("markest gardens")
     assert titles(outcome) == ["Exact", "Repaired"]
     exact, repaired = (hit.bm25 for hit in outcome.hits)
     assert repaired == pytest.approx(keyword_module.REPAIR_WEIGHT * exact)
@@ -294,17 +282,17 @@ def test_a_restored_scope_sees_repairs_of_its_own_words_only(library: Library) -
     library.put("The marmalade jar.", title="Jar", collection="public")
     library.put("The marmelade contract.", title="Contract", collection="secret")
     with use_scope(Scope(collections=frozenset({"public"}))):
-        outcome = search(library.index, "marmelade")
+        outcome = library.search("marmelade")
     assert titles(outcome) == ["Jar"]
     assert [r.replacement for r in query_of(outcome).repairs] == ["marmalade"]
 
 
 def test_repairs_follow_what_is_added_and_removed(library: Library) -> None:
     stored = library.put("Elderflower syrup.", title="Syrup")
-    assert titles(search(library.index, "elderflowr")) == ["Syrup"]
+    assert titles(library.search("elderflowr")) == ["Syrup"]
     library.put("Quince jelly.", title="Syrup", replaces=stored.source_id)
-    assert titles(search(library.index, "elderflowr")) == []
-    assert titles(search(library.index, "quicne")) == ["Syrup"]
+    assert titles(library.search("elderflowr")) == []
+    assert titles(library.search("quicne")) == ["Syrup"]
 
 
 def test_a_long_passage_with_the_term_as_often_is_hardly_behind_a_short_one(library: Library) -> None:
@@ -312,6 +300,6 @@ def test_a_long_passage_with_the_term_as_often_is_hardly_behind_a_short_one(libr
     library.put("Elderflower grows here. " + "The garden lies behind the old mill. " * 8, title="Long")
     for number in range(20):
         library.put("A note on something else that is of middling length, nothing more.", title=f"Note {number}")
-    short, long = search(library.index, "elderflower").hits
+    short, long = library.search("elderflower").hits
     assert (short.passage.title, long.passage.title) == ("Short", "Long")
     assert long.bm25 > 0.4 * short.bm25  # by the length correction of FTS5 alone: 0.32

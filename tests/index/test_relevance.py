@@ -11,7 +11,6 @@ from library import Library
 
 from localmcp.index.fusion import Judge
 from localmcp.index.keyword import LONGEST, MOST_READ, PART, sentence_parts, sentences
-from localmcp.index.search import SearchOutcome, SearchRequest
 from localmcp.storage.database import Database
 
 MANUAL = """The boiler is in the utility room. Its contract number is TH-55-8013.
@@ -35,10 +34,6 @@ def library(database: Database) -> Library:
     return library
 
 
-def search(library: Library, text: str) -> SearchOutcome:
-    return library.index.search(SearchRequest(text, "keyword"))
-
-
 @pytest.mark.parametrize(
     ("question", "sentence"),
     [
@@ -54,7 +49,7 @@ def test_the_sentence_row_or_list_item_that_answers_is_marked_rather_than_a_head
 ) -> None:
     library.put("# Reefing\n\nReef at 15 knots. Two turns of the boom are one reef.", title="Dinghies")
     library.put("The gyroscope module begins so.\n\n#include <gyroscope.h> // of the tiller\n", title="Autopilot")
-    best = search(library, question).hits[0]
+    best = library.search(question).hits[0]
     assert best.highlight is not None
     assert best.passage.text.strip()[slice(*best.highlight)] == sentence
 
@@ -74,13 +69,13 @@ def test_only_what_holds_the_code_or_the_words_that_matter_is_no_doubtful_answer
 ) -> None:
     library.put("Firmware releases: 4.2.0 fades scenes, 4.1.3 keeps the clock right.", title="Firmware")
     library.put("Le prix de la tarte est de 4 euros.", title="Marché")
-    outcome = search(library, question)
+    outcome = library.search(question)
     assert outcome.doubtful == doubtful and (max(hit.relevance for hit in outcome.hits) < 50) == doubtful
 
 
 def test_a_passage_with_more_of_the_question_is_more_relevant(library: Library) -> None:
-    whole = search(library, "outdoor sensor not connected").hits[0]
-    part = search(library, "outdoor swimming lessons for beginners").hits[0]
+    whole = library.search("outdoor sensor not connected").hits[0]
+    part = library.search("outdoor swimming lessons for beginners").hits[0]
     assert whole.relevance > 50 > part.relevance
 
 

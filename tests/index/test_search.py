@@ -209,19 +209,13 @@ def two_rooms(desk: Desk) -> Desk:
     return desk
 
 
-PUBLIC = Scope(caller="key", trusted=False, collections=frozenset({"public"}))
-
-
-def test_a_collection_can_be_chosen(two_rooms: Desk) -> None:
-    assert two_rooms.titles("bread", collection="secret") == ["Recipe"]
-    assert "Recipe" in two_rooms.titles("bread saffron")
-    with pytest.raises(NotFound, match="Did you mean 'secret'"):
-        two_rooms.search("bread", collection="secrte")
-
-
 @pytest.mark.parametrize("mode", ["hybrid", "semantic", "keyword"])
 def test_nothing_outside_the_scope_is_found_counted_or_named(two_rooms: Desk, mode: str) -> None:
-    with use_scope(PUBLIC):
+    assert two_rooms.titles("bread saffron", mode=mode, collection="secret") == ["Recipe"]
+    assert "Recipe" in two_rooms.titles("bread saffron", mode=mode)
+    with pytest.raises(NotFound, match="Did you mean 'secret'"):
+        two_rooms.search("bread", collection="secrte")
+    with use_scope(Scope(caller="key", trusted=False, collections=frozenset({"public"}))):
         answer = two_rooms.search("bread with saffron recipe", mode=mode, limit=20, explain=True)
         assert {hit["collection"] for hit in answer["results"]} == {"public"}
         why = answer["explain"]

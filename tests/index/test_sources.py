@@ -31,11 +31,6 @@ def chunks_of(database: Database, source_id: int) -> list[Any]:
         return fetch_all(connection, sql, (source_id,))
 
 
-def check_everything(database: Database) -> None:
-    """Count again what is counted, and compare every index with the texts it was made from."""
-    assert disagreements(database) == []
-
-
 # ---------------------------------------------------------------- one at a time
 
 
@@ -59,7 +54,7 @@ def test_chunks_that_did_not_change_and_those_that_only_change_places_keep_their
     assert kept == [ids[each] for _, each, _ in rows if each in ids] and len({each for _, each, _ in rows}) == len(rows)
     assert (again.added, len(kept), again.removed) == (counts[0], again.kept, counts[2]) and again.kept == counts[1]
     assert (again.source_id, again.uuid) == (first.source_id, first.uuid)
-    check_everything(database)
+    assert disagreements(database) == []
 
 
 def test_a_vector_of_another_length_is_refused_and_nothing_is_stored(library: Library, database: Database) -> None:
@@ -72,7 +67,7 @@ def test_a_vector_of_another_length_is_refused_and_nothing_is_stored(library: Li
         Library(database, Longer(64)).put("Too long.")
     with database.read() as connection:
         assert fetch_one(connection, "select count(*) from sources") == 1
-    check_everything(database)
+    assert disagreements(database) == []
 
 
 def test_a_file_that_was_added_again_is_not_restored_over_it(library: Library, database: Database) -> None:
@@ -82,7 +77,7 @@ def test_a_file_that_was_added_again_is_not_restored_over_it(library: Library, d
     library.put("New.", uri="/notes/a.md")
     with pytest.raises(InvalidInput, match=r"/notes/a\.md is in the knowledge base again"), database.write() as writer:
         restore_source(writer, stored.source_id)
-    check_everything(database)
+    assert disagreements(database) == []
 
 
 # ---------------------------------------------------------------- anything in any order
@@ -132,6 +127,6 @@ def test_after_any_story_every_index_equals_a_recount(steps: list[tuple[str, int
                     trash.clear()
                 case _:
                     pass
-            check_everything(database)
+            assert disagreements(database) == []
         with database.read() as connection:
             assert fetch_one(connection, "select count(*) from sources") == len(live) + len(trash)

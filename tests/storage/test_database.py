@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import sqlite3
@@ -22,10 +21,6 @@ from localmcp.storage import connections
 from localmcp.storage.adoption import adopt
 from localmcp.storage.database import Database, bump_generations, fetch_all, fetch_one, read_generations
 from localmcp.storage.schema import SCHEMA_VERSION
-
-
-def content_of(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def made(path: Path) -> Path:
@@ -104,14 +99,14 @@ def test_a_file_from_elsewhere_is_read_only_until_it_is_adopted(tmp_path: Path, 
 
 def test_opened_read_only_a_file_is_never_written(tmp_path: Path) -> None:
     path = made(tmp_path / "a.localmcp")
-    before = content_of(path)
+    before = path.read_bytes()
     database = Database(path, read_only=True)
     with database.read() as connection, pytest.raises(apsw.ReadOnlyError):
         connection.execute("delete from collections")
     with pytest.raises(FileUnavailable, match="opened read-only"), database.write():
         pass
     database.close()
-    assert content_of(path) == before
+    assert path.read_bytes() == before
 
 
 def killed_in_the_middle(path: Path) -> Path:
@@ -183,13 +178,13 @@ def test_a_file_that_is_not_of_this_program_and_version_is_refused_and_stays_byt
                 "with two ids": "insert into file values ('0', '')",
             }[kind],
         )
-    before, database = content_of(path), Database(path)
+    before, database = path.read_bytes(), Database(path)
     with pytest.raises(error) as caught, database.read():
         pass
     assert says in f"{caught.value} {caught.value.hint}"
     with pytest.raises(error), database.write():
         pass
-    assert content_of(path) == before
+    assert path.read_bytes() == before
 
 
 def test_a_folder_or_a_pipe_is_refused_instead_of_waited_for(tmp_path: Path) -> None:

@@ -56,8 +56,8 @@ release.set()
 """
 
 
-def is_glibc() -> bool:
-    return sys.platform == "linux" and "CS_GNU_LIBC_VERSION" in os.confstr_names
+HAS_GLIBC = sys.platform == "linux" and "CS_GNU_LIBC_VERSION" in os.confstr_names
+pytestmark = pytest.mark.skipif(not HAS_GLIBC, reason="only glibc keeps what was freed and gives threads their heaps")
 
 
 def run(program: str, **more: str) -> str:
@@ -66,12 +66,10 @@ def run(program: str, **more: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60, env={**kept, **more}).stdout
 
 
-@pytest.mark.skipif(not is_glibc(), reason="only glibc keeps what was freed")
 def test_what_was_freed_leaves_the_process_by_itself() -> None:
     assert run(FREED) == ""
 
 
-@pytest.mark.skipif(not is_glibc(), reason="only glibc gives threads heaps of their own")
 def test_many_threads_share_two_heaps_unless_the_environment_says_otherwise() -> None:
     told, heaps = run(HEAPS).split()
     assert (told, int(heaps) <= 2) == ("True", True)

@@ -2,13 +2,14 @@
 
 import logging
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import apsw
 import pytest
 
 from localmcp.storage import write_behind
-from localmcp.storage.database import Database, fetch_all
+from localmcp.storage.database import Database, fetch_column
 from localmcp.storage.write_behind import WriteBehind
 
 
@@ -17,11 +18,8 @@ def insert(connection: apsw.Connection, names: list[str]) -> None:
 
 
 def names_in(path: Path) -> list[str]:
-    database = Database(path)
-    with database.read() as connection:
-        rows = fetch_all(connection, "select name from collections order by id")
-    database.close()
-    return [row[0] for row in rows]
+    with closing(Database(path)) as database, database.read() as connection:
+        return fetch_column(connection, "select name from collections order by id")
 
 
 @pytest.fixture(autouse=True)
