@@ -186,6 +186,8 @@ def _show_tables(session: Session, value: Json) -> None:
         for table in value["tables"]
     ]
     session.print_table(("table", "rows", "columns"), rows, right=(1,))
+    if value["count"] < value["total"]:
+        session.remark(f"{value['total']:,} in all; more: --limit 100, or name some WORDS")
     session.note(value.get("hint") or "Ask with: localmcp query 'select count(*) from \"TABLE\"'")
 
 

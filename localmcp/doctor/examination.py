@@ -234,8 +234,13 @@ def _check_contents(workspace: Workspace) -> Iterator[Check]:
     yield from _check_model(workspace)
 
 
+# Not in the trash with their collection, nor alone.
+_KEPT = "collection_id in (select id from collections where kind = 'documents')"
+_PRESENT = f"trashed_at is null and sources.{_KEPT}"
+
+
 def _check_tables(connection: apsw.Connection) -> Iterator[Check]:
-    sql = "select count(*), coalesce(sum(chunk_count), 0) from sources where trashed_at is null"
+    sql = f"select count(*), coalesce(sum(chunk_count), 0) from sources where {_PRESENT}"
     sources, chunks = fetch_one(connection, sql)
     yield Check("holds", "ok", f"{counted(sources, 'document')} in {counted(chunks, 'passage')}")
     problems = disagreements(connection)
@@ -259,9 +264,9 @@ def _check_tables(connection: apsw.Connection) -> Iterator[Check]:
 
 
 def _check_freshness(connection: apsw.Connection) -> Iterator[Check]:
-    sql = """
+    sql = f"""
         select path, ledger.size, ledger.mtime_ns from ledger join sources on sources.id = source_id
-        where status = 'indexed' and trashed_at is null and ledger.mtime_ns is not null order by sources.id limit 50000
+        where status = 'indexed' and {_PRESENT} and ledger.mtime_ns is not null order by sources.id limit 50000
     """
     counts: Counter[str] = Counter()
     for path, bytes_, mtime_ns in connection.execute(sql):
@@ -273,7 +278,7 @@ def _check_freshness(connection: apsw.Connection) -> Iterator[Check]:
             counts["gone"] += 1
         except OSError:
             counts["closed"] += 1
-    for path in fetch_column(connection, "select distinct path from roots where kind = 'folder'"):
+    for path in fetch_column(connection, f"select distinct path from roots where kind = 'folder' and {_KEPT}"):
         if not os.path.isdir(path):
             says = f"{path} is not there; if its disk is only not mounted, or it was moved, nothing has to be done"
             yield Check("freshness", "warn", says, command_line("localmcp", "remove", path))

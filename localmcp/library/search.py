@@ -533,7 +533,7 @@ def explain_empty_filter(connection: apsw.Connection, filters: Filters) -> list[
 
     def unknown(field: str, value: str, valid: list[str]) -> None:
         if value not in valid:
-            names = sorted(valid)[:20] + (["…"] if len(valid) > 20 else [])
+            names = sorted(set(valid))[:20] + (["…"] if len(valid) > 20 else [])
             guess = did_you_mean(value, valid)
             remarks.append(f"No {field} '{quoted(value)}'. {choices(names)}{guess and f' {guess}'}")
 

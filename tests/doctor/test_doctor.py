@@ -197,6 +197,13 @@ def test_passages_without_vectors_and_files_that_changed_name_the_refresh(worksp
     assert found["vectors"].fix == found["freshness"].fix == "localmcp refresh"
 
 
+def test_documents_of_a_dropped_collection_are_not_looked_at(workspace: Workspace, tmp_path: Path) -> None:
+    workspace.records.drop_collection("default", confirm=True)
+    write(tmp_path / "docs" / "bees.md", "# Bees\n\nThey dance.\n")
+    assert "freshness" not in problems(workspace)
+    assert any(check.says == "0 documents in 0 passages" for check in run_checks(workspace))
+
+
 def test_each_model_in_the_file_says_how_its_cosines_are_read(workspace: Workspace) -> None:
     read = [each.says for each in run_checks(workspace.settings) if each.name == "calibration"]
     assert read == ["hash: 0 + 1 x cosine; does not find answers in other languages"]
