@@ -249,7 +249,7 @@ def test_a_write_protected_folder_is_told(workspace: Workspace) -> None:
 def test_mistakes_in_the_settings_have_their_line_and_the_nearest_key(
     workspace: Workspace, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    file = write(config.config_file(), 'model = "hash:64"\n\ncolection = "x"\nthreads = "many"\n')
+    file = write(config.config_file(), 'model = "hash:64"\n\ncolection = "x"\nmax_file_mb = "many"\n')
     code, out, _ = run(capsys, "--db", str(workspace.database.path), "--json", "doctor")
     says = [each["says"] for each in json.loads(out)["checks"] if each["name"] == "config"]
     assert code == 1
