@@ -146,7 +146,7 @@ def test_no_secret_reaches_the_file(workspace: Workspace) -> None:
 
 JSON_VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(), max_size=3000),
-    lambda inner: st.lists(inner, max_size=30) | st.dictionaries(st.text(max_size=300), inner, max_size=30),
+    lambda inner: st.lists(inner, max_size=9) | st.dictionaries(st.text(max_size=300), inner, max_size=9),
     max_leaves=20,
 )
 

@@ -71,10 +71,10 @@ def test_an_unexpected_error_is_one_line_and_a_traceback_only_with_v(cli, monkey
 
 
 def test_a_bad_setting_is_a_configuration_error_that_names_the_variable(cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LOCALMCP_THREADS", "many")
+    monkeypatch.setenv("LOCALMCP_TRASH_DAYS", "many")
     ran = cli("status")
     assert ran.code == 4
-    assert "LOCALMCP_THREADS" in ran.err
+    assert "LOCALMCP_TRASH_DAYS" in ran.err
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows removes no folder that is used")

@@ -558,7 +558,7 @@ json_values = st.recursive(
 
 
 @pytest.mark.parametrize("form", ["yaml", "json", "jsonl"])
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(extra=json_values, tag=st.text("abc é:", min_size=1, max_size=5))
 def test_what_is_exported_is_imported_again_without_a_difference(
     tmp_path_factory: pytest.TempPathFactory, form: Any, extra: Any, tag: str
