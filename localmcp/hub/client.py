@@ -213,7 +213,12 @@ class Connection:
         # Streams and cancel scopes must be left by the task that entered them, so one task holds them all its life.
         self._life = asyncio.create_task(self._live(launch), name=f"mcp-server {self.entry.name}")
         try:
-            await asyncio.shield(self._opened)
+            async with asyncio.timeout(launch.startTimeout):
+                await asyncio.shield(self._opened)
+        except TimeoutError as error:
+            # To leave a server that hangs may take longer still.
+            await self.close()
+            raise await self._explain("the handshake", error, launch.startTimeout) from None
         except BaseException:
             await self.close()
             raise
@@ -233,14 +238,13 @@ class Connection:
         try:
             with self._life_scope:
                 async with AsyncExitStack() as stack:
-                    async with asyncio.timeout(launch.startTimeout):
-                        await self._enter(stack, launch)
+                    await self._enter(stack, launch)
                     self._opened.set_result(None)
                     await self._leave.wait()
         except Exception as error:
             log.info("the connection to the MCP server '%s' ended: %s", self.entry.name, error)
             if not self._opened.done():
-                self._opened.set_exception(await self._explain("the handshake", error, launch.startTimeout))
+                self._opened.set_exception(await self._explain("the handshake", error))
         finally:
             self._leave.set()
             if not self._opened.done():

@@ -434,11 +434,15 @@ class RuleCatalog:
                 waiting = rulebook.rules_without_vector(connection, EMBEDDED_AT_ONCE)
             if not waiting:
                 return done
-            rows = embedder.embed_passages(list(map(rulebook.embedded_text, waiting))).astype("<f4")
-            vectors = {rule.id: row.tobytes() for rule, row in zip(waiting, rows, strict=True)}
+            texts = list(map(rulebook.embedded_text, waiting))
+            made = dict(zip(texts, embedder.embed_passages(texts).astype("<f4"), strict=True))
             with self.database.write() as connection:
+                # Meanwhile other calls may have changed, deleted or embedded some of them.
+                still = rulebook.rules_without_vector(connection, EMBEDDED_AT_ONCE)
+                rows = {rule.id: made.get(rulebook.embedded_text(rule)) for rule in still}
+                vectors = {rule_id: row.tobytes() for rule_id, row in rows.items() if row is not None}
                 rulebook.store_vectors(connection, embedder.identity, vectors)
-            done += len(waiting)
+            done += len(vectors)
 
     def embed_missing_or_say(self) -> str:
         """Embed what was changed; all of the rules only when asked, since that may take long. Return why it was not."""

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -512,6 +513,31 @@ def test_a_server_over_http_that_was_started_again_gets_a_new_session(
         monkeypatch.setattr(Forgetful, "session", 3)
         assert opened.servers["bell"].ask("prompts/get", {"name": "greet"}) == {"messages": []}
         farm.close()
+        server.shutdown()
+
+
+def test_a_server_over_http_that_names_a_session_and_then_hangs_is_left_in_time(farm: Farm) -> None:
+    released = threading.Event()
+
+    class Hanging(Forgetful):
+        def do_POST(self) -> None:
+            self.send_response(200)
+            self.send_header("content-type", "text/event-stream")
+            self.send_header("mcp-session-id", "1")
+            self.end_headers()
+            released.wait(PATIENCE)
+
+        def do_DELETE(self) -> None:
+            # To end the session would take as long as the server likes.
+            released.wait(PATIENCE)
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Hanging) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        farm.write(bell={"type": "http", "url": f"http://127.0.0.1:{server.server_port}/mcp", "startTimeout": 0.5})
+        start = time.monotonic()
+        assert "did not answer the handshake" in failure(farm.open()[0], "bell__ring").message
+        assert time.monotonic() - start < PATIENCE / 2
+        released.set()
         server.shutdown()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -456,6 +456,28 @@ def test_a_rule_added_without_a_model_waits_for_one(tmp_path: Path, workspace: W
         assert answer["success"] and "notice" in answer
     assert workspace.rules.embed_missing() == 1
     assert ids(ask(workspace, "write unit tests")) == [1]
+
+
+def test_rules_that_another_call_embeds_changes_or_deletes_meanwhile_keep_its_vectors(
+    workspace: Workspace, model: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rules, embed = workspace.rules, model.embed_passages
+    with monkeypatch.context() as patch:
+        patch.setattr(rules, "embed_missing_or_say", lambda: "")
+        rules.store([RuleDraft(text, category, context) for text, category, context in RULES])
+
+    def slowly(texts: Sequence[str]) -> Any:
+        vectors = embed(texts)
+        monkeypatch.undo()
+        rules.delete_rule(1)
+        rules.edit_rule(2, "Write unit tests.")
+        return vectors
+
+    monkeypatch.setattr(model, "embed_passages", slowly)
+    rules.embed_missing()
+    with workspace.database.read() as connection:
+        assert fetch_one(connection, "select count(*) from vectors") == len(RULES) - 1
+    assert ids(ask(workspace, "write unit tests")) == [2]
 
 
 def _no_model() -> Any:
