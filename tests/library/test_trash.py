@@ -10,7 +10,7 @@ import pytest
 from consistency import disagreements
 
 from localmcp.config import Settings
-from localmcp.errors import InvalidInput
+from localmcp.errors import InvalidInput, NotFound
 from localmcp.models import HashEmbedder, LazyEmbedder
 from localmcp.tools import Scope
 from localmcp.workspace import Workspace
@@ -130,6 +130,9 @@ def test_a_dropped_collection_gives_its_name_free_and_waits_until_it_is_free_aga
     call("create_collection", collection_name="papers")
     with pytest.raises(InvalidInput, match="There is a collection 'papers' again"):
         call("restore_source", sourceId="trash:1")
+    with pytest.raises(NotFound) as missing:
+        call("restore_source", sourceId="zebras")
+    assert "list_trash" in str(missing.value.hint)  # not: the trash is empty
     call("drop_collection", collection_name="papers")
     call("restore_source", sourceId="trash:1")
     assert call("describe_collection", collection_name="papers")["documents"] == 1
