@@ -517,7 +517,8 @@ def test_a_body_beyond_the_limit_is_a_413_declared_or_not(door: OpenDoor) -> Non
     chunked = f"{head}Transfer-Encoding: chunked\r\nConnection: close\r\n\r\n".encode()
     assert door.raw(chunked + chunk + b"1\r\nx\r\n").startswith(b"HTTP/1.1 413")
     # What takes long to read is refused, a long text is not.
-    for values in ([0] * 30_000, [[[[]]] * 8] * 1_000):
+    many: list[list[Any]] = [[0] * 30_000, [[[[]]] * 8] * 1_000]
+    for values in many:
         assert door.rpc("ping", {"x": values, "y": "a" * 2**16}).status == 413
     assert door.rpc("ping", {"x": "a" * 1_000_000}).status == 200
 

@@ -247,7 +247,7 @@ class HttpApp:
                 body += part
                 if len(body) > MOST_BODY:
                     raise too_large
-            if is_large and sum(map(TEXTS.sub(b"", body).count, (b",", b"[", b"{"))) > MOST_VALUES:
+            if is_large and sum(map(TEXTS.sub(b"", body).count, (b",", b"]", b"}"))) > MOST_VALUES:
                 raise Refused(413, f"Request body too large: at most {MOST_VALUES:,} values are accepted")
         finally:
             if is_large:
