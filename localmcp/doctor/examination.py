@@ -382,11 +382,13 @@ def check_servers() -> list[Check]:
     path, problems = config.servers_file(), list[Check]()
     if not path.exists():
         return []
-    servers = McpServers(config.cache_directory() / "mcp", config.state_directory() / "logs")
-    if servers.problem is not None:
-        raise servers.problem
+    hub = McpServers(config.cache_directory() / "mcp", config.state_directory() / "logs")
+    # The file is read when they are asked for.
+    servers = hub.servers
+    if hub.problem is not None:
+        raise hub.problem
     text = path.read_text(encoding="utf-8-sig", errors="replace")
-    for server in servers.servers.values():
+    for server in servers.values():
         entry, changed = server.entry, server.changes()
         fix = f"localmcp servers remove {entry.name}"
         if entry.problem:
@@ -399,7 +401,7 @@ def check_servers() -> list[Check]:
         if changed:
             says = f"'{entry.name}' has changed what it says of {', '.join(changed)} since you approved it"
             problems.append(Check("mcp servers", "warn", says, f"localmcp servers approve {entry.name}"))
-    return problems or [Check("mcp servers", "ok", f"{len(servers.servers)} in {path}")]
+    return problems or [Check("mcp servers", "ok", f"{len(servers)} in {path}")]
 
 
 def _is_program(command: str, folder: str = "") -> bool:

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from typing import Any, cast, get_type_hints
 
 from localmcp.errors import AccessDenied, InvalidInput, LocalMCPError, UnknownTool
@@ -26,6 +27,7 @@ from localmcp.schemas import (
     is_plain_value,
     lenient_value,
     nearest,
+    one_or_more,
     param_of,
     shorten_schema,
     shorten_value,
@@ -161,7 +163,8 @@ class MethodTool(Tool):
             which = ", ".join(large) or "a number"
             raise InvalidInput(f"{self.name}: {which} is too large; whole numbers end at 2^63 - 1.") from error
         except LocalMCPError as error:
-            for text in (*arguments, *arguments.values()):
+            values = chain.from_iterable(map(one_or_more, arguments.values()))
+            for text in (*arguments, *values):
                 if isinstance(text, str) and len(text) > MOST_QUOTED:
                     # Who reads it has sent it.
                     error.message = error.message.replace(text, quoted(text))

@@ -278,6 +278,12 @@ def test_mistakes_in_the_other_files_are_told_with_their_line(
     assert "bad.toml" in told["tools", "fail"]
 
 
+def test_a_file_of_servers_that_cannot_be_read_fails(workspace: Workspace) -> None:
+    write(config.config_directory() / "mcp.json", "{broken")
+    [told] = [each for each in run_checks(workspace) if each.name == "mcp servers"]
+    assert told.status == "fail" and "mcp.json cannot be read" in told.says
+
+
 def test_what_a_file_says_cannot_control_the_terminal(workspace: Workspace) -> None:
     folder = config.config_directory()
     write(folder / "tools" / "bad.toml", 'kind = "command"\nname = "bad\\u001b[2J\\u202e"\nprogramm = "ls"\n')

@@ -62,6 +62,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workspace]:
     ("tool", "arguments"),
     [
         ("search", {"query": "tea", "collection": LONG}),
+        ("search", {"query": "tea", "collection": [LONG]}),
         ("search", {"query": "tea", "sourceId": LONG}),
         ("search", {"query": "tea", LONG: 1}),
         ("get_context", {"chunkId": LONG}),
