@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import tomllib
 from collections.abc import Mapping
 from contextlib import suppress
@@ -323,10 +324,11 @@ def write_setting(name: str, raw: str | None) -> Path:
     import tomlkit
     from tomlkit import TOMLDocument
 
-    _check_name(name, "the command line")
     path = config_file()
     # Reading it first refuses a broken file with its line.
     present = read_config_file()
+    if raw is not None or name not in present:  # a wrong key that is in the file can be removed
+        _check_name(name, "the command line")
     if raw is None and name not in present:
         return path
     document: TOMLDocument = tomlkit.parse(path.read_text(encoding="utf-8-sig")) if path.exists() else TOMLDocument()
@@ -345,6 +347,8 @@ def _check_name(name: str, where: str) -> None:
 
     near = difflib.get_close_matches(name, setting_names(), 1)
     hint = f"Did you mean '{near[0]}'?" if near else f"Known settings: {', '.join(setting_names())}."
+    if where == str(config_file()):
+        hint += f"\nTo remove it: localmcp config unset {shlex.quote(name)}"
     raise ConfigurationError(f"Unknown setting '{name}' in {where}.", hint=hint)
 
 

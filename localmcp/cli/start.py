@@ -364,7 +364,12 @@ def set_setting(session: Session, name: str, value: str) -> None:
 @pass_session
 def unset_setting(session: Session, name: str) -> None:
     """Remove one setting from config.toml, so that its default holds."""
-    _tell(session, name, configuration.write_setting(_checked_name(name), None), "Removed from")
+    path = configuration.write_setting(name, None)
+    if name in configuration.setting_names():
+        _tell(session, name, path, "Removed from")
+    else:
+        session.answer({"file": str(path)})
+        session.note(f"Removed from {path}")
 
 
 @config.command("path")
@@ -384,9 +389,9 @@ def _checked_name(name: str) -> str:
 
 
 def _tell(session: Session, name: str, path: Path, verb: str) -> None:
+    session.note(f"{verb} {path}")  # before the settings are read, which fails while others in the file are wrong
     value = configuration.shown_value(name, getattr(session.settings, name))
     session.answer({name: value, "file": str(path)})
-    session.note(f"{verb} {path}")
 
 
 def _origin(session: Session, name: str) -> str:

@@ -282,6 +282,10 @@ def test_settings_are_written_read_and_removed_and_secrets_are_not_shown(cli) ->
     assert cli("config", "set", "trash_days", "soon").code == 4
     ran = cli("config", "get", "trash_day")
     assert ran.code == 4 and "Did you mean 'trash_days'?" in ran.err
+    config.config_file().write_text("trash_days = 7\nnonsense = 1\n")
+    assert "localmcp config unset nonsense" in cli("status").err
+    assert cli("config", "unset", "nonsense").code == 0
+    assert config.config_file().read_text() == "trash_days = 7\n"
     cli("config", "set", "model_api_key", "sesame")
     assert "sesame" not in cli("config", "show").out + cli("config", "get", "model_api_key").out
 
