@@ -1,5 +1,6 @@
 """The command line as tests use it: in this process, in one of its own, and on a pseudo-terminal."""
 
+import io
 import json
 import os
 import subprocess
@@ -68,6 +69,19 @@ def run_here(*arguments: str) -> int:
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> Ran:
     """Run a command line in this process."""
     return Ran(run_here(*arguments), *capsys.readouterr())
+
+
+@pytest.fixture
+def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    """Runs a command line in this process, in `tmp_path`, with the model that needs no weights."""
+    monkeypatch.setenv("LOCALMCP_MODEL", "hash")
+    monkeypatch.chdir(tmp_path)
+
+    def run_with(*arguments: str, stdin: bytes = b"") -> Ran:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        return run(capsys, *arguments)
+
+    return run_with
 
 
 class Terminal:

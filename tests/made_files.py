@@ -66,6 +66,25 @@ def make_pdf(
     return data + f"xref\n0 {size}\n0000000000 65535 f \n".encode() + table + end.encode()
 
 
+def make_nested_forms(levels: int = 10, times: int = 10) -> bytes:
+    """A PDF whose reading does not end: each form draws the next one ten times; the last one writes a word."""
+    objects = [
+        "<< /Type /Catalog /Pages 2 0 R >>",
+        "<< /Type /Pages /Kids [3 0 R] /Count 1 >>",
+        "<< /Type /Page /Parent 2 0 R /MediaBox [0 0 9 9] /Contents 4 0 R /Resources << /XObject << /F 6 0 R >> >> >>",
+        "<< /Length 5 >>\nstream\n/F Do\nendstream",
+        "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>",
+    ]
+    for level in range(levels):
+        last = level == levels - 1
+        content = "BT /T 9 Tf (word) Tj ET" if last else "/F Do " * times
+        resources = "/Font << /T 5 0 R >>" if last else f"/XObject << /F {7 + level} 0 R >>"
+        head = f"/Type /XObject /Subtype /Form /BBox [0 0 9 9] /Resources << {resources} >> /Length {len(content)}"
+        objects.append(f"<< {head} >>\nstream\n{content}\nendstream")
+    body = "".join(f"{number} 0 obj\n{content}\nendobj\n" for number, content in enumerate(objects, 1))
+    return f"%PDF-1.7\n{body}trailer << /Root 1 0 R /Size {len(objects) + 1} >>\n%%EOF\n".encode()
+
+
 def make_bookmarks(pages: int, *bookmarks: tuple[str, int | str]) -> list[str]:
     """Return the objects of nested bookmarks, each inside the one before it."""
     root = 5 + 2 * pages

@@ -1,32 +1,10 @@
 """The command line on a file in the working directory, empty or filled."""
 
-import io
-import sys
 from pathlib import Path
 
 import pytest
-from command_line import CODE, FUND, GARDEN, Ran
-
-from localmcp.cli.program import execute
-from localmcp.cli.session import Session
-
-
-@pytest.fixture
-def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    """Runs a command line in this process, in `tmp_path`, with the model that needs no weights."""
-    monkeypatch.setenv("LOCALMCP_MODEL", "hash")
-    monkeypatch.chdir(tmp_path)
-
-    def run(*arguments: str, stdin: bytes = b"") -> Ran:
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
-        session = Session()
-        try:
-            code = execute(session, arguments)
-        finally:
-            session.close()
-        return Ran(code, *capsys.readouterr())
-
-    return run
+from command_line import CODE, FUND, GARDEN
+from command_line import cli as cli
 
 
 @pytest.fixture

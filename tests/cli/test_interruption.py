@@ -41,13 +41,6 @@ def test_a_running_query_ends_when_it_is_stopped(database: Database) -> None:
     assert len(ended) == 1
 
 
-def test_what_was_stopped_before_it_began_does_not_begin(database: Database) -> None:
-    mine = Interruption()
-    mine.stop()
-    with mine, pytest.raises(Interrupted), database.read():
-        raise AssertionError("it began")
-
-
 def test_others_are_not_stopped_nor_is_the_next_caller_of_the_connection(database: Database) -> None:
     with Interruption() as stopped, database.read() as connection:
         first = connection
@@ -56,17 +49,6 @@ def test_others_are_not_stopped_nor_is_the_next_caller_of_the_connection(databas
         assert connection is first
         assert fetch_one(connection, "select 1") == 1
     assert not mine.stopped
-
-
-def test_counters_tell_that_another_process_wrote(database: Database) -> None:
-    before = database.counters()
-    other = Database(database.path)
-    with other.write() as connection:
-        connection.execute("update state set content = content + 1")
-    other.close()
-    after = database.counters()
-    assert after["content"] == before["content"] + 1
-    assert {**after, "content": 0} == {**before, "content": 0}
 
 
 @pytest.mark.skipif(os.name == "nt", reason="there is no SIGTERM to send")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 import shutil
 import signal
 import subprocess
@@ -230,20 +229,6 @@ def test_a_closed_output_is_no_error(tmp_path: Path, words: str) -> None:
     command = f'"{sys.executable}" -m localmcp {words} >&- 2>"{tmp_path / "errors"}"'
     subprocess.run(["sh", "-c", command], cwd=tmp_path, check=False)
     assert "Traceback" not in (tmp_path / "errors").read_text() and "NoneType" not in (tmp_path / "errors").read_text()
-
-
-def test_the_command_that_a_message_names_can_be_pasted_whatever_the_file_is_called(
-    filled, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file = tmp_path / 'Ann\'s "old" $notes.localmcp'
-    assert filled("backup", str(file)).code == 0
-    monkeypatch.setenv("LOCALMCP_STATE_DIR", str(tmp_path / "another machine"))
-    refused = filled("--db", str(file), "rules", "add", "Keep functions short.")
-    assert refused.code != 0
-    program, *words = shlex.split(re.search(r"run: (localmcp adopt .*)", refused.err)[1])
-    assert (program, words) == ("localmcp", ["adopt", str(file)])
-    assert filled(*words).code == 0
-    assert filled("--db", str(file), "rules", "add", "Keep functions short.").code == 0
 
 
 @pytest.mark.parametrize(

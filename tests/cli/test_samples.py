@@ -88,14 +88,6 @@ def test_hybrid_search_answers_at_least_as_much_as_either_arm(places: Any) -> No
     assert answered["hybrid"] >= max(answered["semantic"], answered["keyword"])
 
 
-def test_joining_a_documents_passages_gives_back_its_text(workspace: Workspace) -> None:
-    from localmcp.readers.readers import read_bytes
-
-    for path in sorted((SAMPLES / "documents").rglob("*.md")):
-        document = workspace.knowledge.get_document(str(path))
-        assert document["source"]["content"] == read_bytes(path.read_bytes(), path.name).text
-
-
 # ---------------------------------------------------------------- the README's examples
 
 README = SAMPLES.parent / "README.md"
@@ -142,15 +134,3 @@ def test_the_worked_examples_can_be_typed_after_the_demo(workspace: Workspace) -
     answer = call("retriever", **two, texts=["machine learning algorithms", "neural network architecture"])
     assert answer["data"]["results"][0]["text"].startswith(("Machine learning algorithms", "The architecture"))
     assert call("getRelevantRules", taskDescription="implement a new api endpoint and write unit tests")["rules"]
-
-
-def test_what_was_merged_is_ranked_as_in_its_file(workspace: Workspace, demo: tuple[Path, str], tmp_path: Path) -> None:
-    with Workspace(Settings(database=tmp_path / "ours.localmcp")) as ours:
-        report = ours.merging(ours.registry.call).run(demo[0])
-        assert report.vectors_made == report.vectors_missing == 0
-        answers = [
-            place.registry.call("search", {"query": "boiler error E110"}).value["results"]
-            for place in (ours, workspace)
-        ]
-    merged, original = ([(hit["sourceTitle"], hit["combinedScore"]) for hit in hits] for hits in answers)
-    assert merged == original

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from pathlib import Path
@@ -12,7 +11,6 @@ from folders import write
 
 from localmcp.config import Settings
 from localmcp.errors import AccessDenied, Interrupted, LocalMCPError, NotFound
-from localmcp.index.vector_queue import Lease
 from localmcp.library import reading
 from localmcp.library.ingest import Library
 from localmcp.library.jobs import Job, Jobs, Progress, Upkeep, Work, end_run, work_on
@@ -100,16 +98,6 @@ def test_a_run_stops_when_another_process_says_so_and_keeps_what_it_has(
     kept = Inventory(database).documents("default", limit=1)[1]
     assert 0 < kept < 30
     assert make(database).add_paths([folder], wait=False).indexed == 30 - kept
-
-
-def test_vectors_that_are_being_made_are_seen_with_what_is_left(database: Database, tmp_path: Path) -> None:
-    make(database).add_paths([many(tmp_path / "docs", 3)], wait=False)
-    assert seen(database) == []
-    lease = Lease()
-    with database.write() as connection:
-        assert lease.take(connection)
-    (work,) = seen(database)
-    assert (work.kind, work.passages, work.process) == ("meaning", 3, os.getpid())
 
 
 # ---------------------------------------------------------------- upkeep

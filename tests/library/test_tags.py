@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
-from command_line import run_here
+from command_line import cli as cli
 from folders import write
 
 from localmcp.api.knowledge_file import KnowledgeFile
@@ -63,16 +64,10 @@ def test_tags_of_the_person_stay_when_those_of_the_file_change_and_through_the_t
     assert tags() == []
 
 
-def test_tags_are_set_and_listed_from_the_command_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("LOCALMCP_MODEL", "hash")
-    monkeypatch.chdir(tmp_path)
+def test_tags_are_set_and_listed_from_the_command_line(tmp_path: Path, cli: Any) -> None:
     write(tmp_path / "boiler.md", NOTE)
-    assert run_here("add", "boiler.md") == 0
-    assert run_here("tag", "boiler.md", "+garage", "-old", "-heating") == 0
-    assert "Boiler: house, garage" in capsys.readouterr().err
-    assert run_here("tags") == 0
-    assert "garage" in capsys.readouterr().out
-    assert run_here("tag", "boiler.md", "garage") == 2
-    assert "neither +TAG nor -TAG" in capsys.readouterr().err
+    assert cli("add", "boiler.md").code == 0
+    assert "Boiler: house, garage" in cli("tag", "boiler.md", "+garage", "-old", "-heating").err
+    assert "garage" in cli("tags").out
+    refused = cli("tag", "boiler.md", "garage")
+    assert refused.code == 2 and "neither +TAG nor -TAG" in refused.err

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from folders import write
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -30,11 +31,6 @@ def make(root: Path, *files: str) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(name, encoding="utf-8")
     return root
-
-
-def write(path: Path, *lines: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def found(root: Path, rules: WalkRules | None = None) -> list[str]:
@@ -61,7 +57,7 @@ def test_a_deeper_ignore_file_overrules_a_shallower_one(tmp_path: Path) -> None:
 def test_a_localmcpignore_overrules_the_gitignore_beside_it(tmp_path: Path) -> None:
     make(tmp_path, "a.txt", "b.md")
     write(tmp_path / ".gitignore", "*.txt")
-    write(tmp_path / ".localmcpignore", "!a.txt", "*.md")
+    write(tmp_path / ".localmcpignore", "!a.txt\n*.md\n")
     assert found(tmp_path) == ["a.txt"]
     assert passed(tmp_path)["b.md"] == "ignored by .localmcpignore: *.md"
 
@@ -86,7 +82,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @example(["\\#a.md", "# a.md"])
 @settings(max_examples=20, deadline=None)
 def test_patterns_mean_what_git_means(repository: Path, patterns: list[str]) -> None:
-    write(repository / ".gitignore", *patterns)
+    write(repository / ".gitignore", "\n".join(patterns))
     command = ["git", "-C", str(repository), "ls-files", "--others", "--exclude-standard"]
     environment = {**os.environ, "HOME": str(repository)}
     listed = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
@@ -152,7 +148,7 @@ def test_hidden_files_are_taken_on_request_but_not_the_defaults(tmp_path: Path) 
 
 def test_an_exclamation_mark_brings_in_what_is_hidden_or_ignored_by_default(tmp_path: Path) -> None:
     make(tmp_path, ".github/workflow.md", "yarn.lock", ".other/a.md")
-    write(tmp_path / ".localmcpignore", "!.github/", "!yarn.lock")
+    write(tmp_path / ".localmcpignore", "!.github/\n!yarn.lock\n")
     assert found(tmp_path) == ["yarn.lock", ".github/workflow.md"]
 
 

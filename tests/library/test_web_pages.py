@@ -5,7 +5,7 @@ import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
-from command_line import run_here
+from command_line import cli as cli
 
 import localmcp
 from localmcp.errors import AccessDenied, InvalidInput, LocalMCPError, Unavailable
@@ -77,15 +77,11 @@ def fetch(url, **options):
     return fetch_page(url, max_bytes=1000, allow_private=True, **options)
 
 
-def test_a_page_is_a_document_with_its_address_and_the_command_line_says_that_the_network_is_used(
-    site, tmp_path, monkeypatch, capsys
-):
-    monkeypatch.setenv("LOCALMCP_MODEL", "hash")
-    monkeypatch.chdir(tmp_path)
-    assert run_here("add", f"{site}/ferry") == 1
-    assert "--allow-private" in capsys.readouterr().err
-    assert run_here("add", f"{site}/moved", "--allow-private") == 0
-    assert f"Fetching {site}/moved from the network" in capsys.readouterr().err
+def test_a_page_is_a_document_with_its_address_and_the_command_line_says_that_the_network_is_used(site, cli):
+    refused = cli("add", f"{site}/ferry")
+    assert refused.code == 1 and "--allow-private" in refused.err
+    added = cli("add", f"{site}/moved", "--allow-private")
+    assert added.code == 0 and f"Fetching {site}/moved from the network" in added.err
     file = localmcp.open()
     hit = file.call("search", query="when does the ferry leave", mode="keyword")["results"][0]
     assert (hit["sourceTitle"], hit["sourceType"]) == ("Ferry", "website")

@@ -14,6 +14,8 @@ from milvus_servers import LiteServer, needs_lite, open_empty, shared_server
 from localmcp.cli.program import execute
 from localmcp.cli.session import Session
 from localmcp.errors import ConfigurationError, InvalidInput, ModelMismatch, NotFound, Unavailable
+from localmcp.index.collections import choose_collections
+from localmcp.index.vector_queue import reembed
 from localmcp.milvus.collection import Milvus
 from localmcp.models import HashEmbedder
 from localmcp.records import copies
@@ -187,24 +189,12 @@ def query(workspace: Workspace, sql: str) -> list[Any]:
 
 def test_vectors_of_another_model_replace_the_copy(workspace: Workspace, milvus: Milvus) -> None:
     workspace.milvus_copies.push("default")
-    embed_anew(workspace)
+    with workspace.database.read() as connection:
+        place = choose_collections(connection, ["default"])[0]
+    reembed(workspace.database, place, HashEmbedder(128))
     workspace.milvus_copies.push("default")
     stored = milvus.open("default")
-    assert stored.model == "another" and stored.count() == len(live_chunks(workspace))
-
-
-def embed_anew(workspace: Workspace) -> None:
-    """The vectors of another model beside the old ones, and the switch."""
-    with workspace.database.write() as connection:
-        connection.execute("""
-            insert into models (name, fingerprint, sha256, pooling, query_prefix, passage_prefix, dimension, max_tokens,
-                created_at) select 'another', 'another', 'x', pooling, '', '', dimension, max_tokens, '' from models
-        """)
-        model_id = connection.last_insert_rowid()
-        connection.execute(
-            "insert into vectors select ? << 40 | chunk_id, embedding from embeddings where model_id = 1", (model_id,)
-        )
-        connection.execute("update collections set model_id = ? where name = 'default'", (model_id,))
+    assert stored.about["identity"]["dimension"] == 128 and stored.count() == len(live_chunks(workspace))
 
 
 # ---------------------------------------------------------------- pull

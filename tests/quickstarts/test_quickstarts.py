@@ -292,21 +292,6 @@ def test_a_file_that_cannot_be_opened_is_told_in_the_contracts_words(tmp_path: P
 # ---------------------------------------------------------------- levenshtein decides
 
 
-def test_the_files_own_levenshtein_decides(
-    database: Database, quickstarts: Quickstarts, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fill(quickstarts, *GUIDES)
-    assert names(quickstarts.search(displayName="wshing machine")) == ["washing-machine"]
-
-    def far_off(connection: Any) -> bool:
-        connection.create_scalar_function("levenshtein", lambda *_: 50, 2)
-        return True
-
-    monkeypatch.setattr("localmcp.storage.connections.register_levenshtein", far_off)
-    database.close()
-    assert names(catalog_of(database).search(displayName="wshing machine")) == []
-
-
 def test_without_levenshtein_only_substrings_match_and_a_warning_is_logged(
     database: Database,
     quickstarts: Quickstarts,

@@ -1,7 +1,7 @@
 """Small files that ask for minutes or gigabytes are read cheaply or stopped, and the other files are read."""
 
 import pytest
-from made_files import make_zip
+from made_files import make_nested_forms, make_zip
 
 from localmcp.errors import LocalMCPError
 from localmcp.library.reading import estimate_tokens
@@ -21,25 +21,6 @@ def make_book(chapter, times):
     manifest = "<manifest><item id='a' href='a.xhtml' media-type='application/xhtml+xml'/></manifest>"
     package = f"<package>{manifest}<spine>{spine}</spine></package>"
     return make_zip({"META-INF/container.xml": CONTAINER, "b.opf": package, "a.xhtml": chapter})
-
-
-def make_nested_forms(levels=10, times=10):
-    """Each form draws the next one ten times; the last one writes a word."""
-    objects = [
-        "<< /Type /Catalog /Pages 2 0 R >>",
-        "<< /Type /Pages /Kids [3 0 R] /Count 1 >>",
-        "<< /Type /Page /Parent 2 0 R /MediaBox [0 0 9 9] /Contents 4 0 R /Resources << /XObject << /F 6 0 R >> >> >>",
-        "<< /Length 5 >>\nstream\n/F Do\nendstream",
-        "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>",
-    ]
-    for level in range(levels):
-        last = level == levels - 1
-        content = "BT /T 9 Tf (word) Tj ET" if last else "/F Do " * times
-        resources = "/Font << /T 5 0 R >>" if last else f"/XObject << /F {7 + level} 0 R >>"
-        head = f"/Type /XObject /Subtype /Form /BBox [0 0 9 9] /Resources << {resources} >> /Length {len(content)}"
-        objects.append(f"<< {head} >>\nstream\n{content}\nendstream")
-    body = "".join(f"{number} 0 obj\n{content}\nendobj\n" for number, content in enumerate(objects, 1))
-    return f"%PDF-1.7\n{body}trailer << /Root 1 0 R /Size {len(objects) + 1} >>\n%%EOF\n".encode()
 
 
 BOMBS = {

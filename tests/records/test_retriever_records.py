@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import io
 import json
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import cli as cli
 from consistency import disagreements
 from folders import write
 
-from localmcp.cli.program import execute
-from localmcp.cli.session import Session
 from localmcp.config import Settings
 from localmcp.errors import InvalidInput, LocalMCPError, ModelMismatch, NeedsConfirmation, NotFound
 from localmcp.tools import Scope
@@ -235,25 +232,6 @@ class TestDeleting:
 # ---------------------------------------------------------------- the command line
 
 
-@pytest.fixture
-def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
-    """Runs a command line in `tmp_path`; returns code, stdout and stderr."""
-    monkeypatch.setenv("LOCALMCP_MODEL", "hash")
-    monkeypatch.chdir(tmp_path)
-
-    def run(*arguments: str, stdin: str = "") -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
-        session = Session()
-        try:
-            code = execute(session, arguments)
-        finally:
-            session.close()
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return run
-
-
 class TestCommandLine:
     def test_lines_of_json_are_stored_and_retrieved(self, cli: Any, tmp_path: Path) -> None:
         lines = [{"text": f"bee number {n}", "metadata": {"n": n}} for n in range(250)]
@@ -281,13 +259,10 @@ class TestCommandLine:
 
     def test_everything_a_collection_needs(self, cli: Any) -> None:
         assert cli("collections", "insert", "papers", "bees", "wasps", "--metadata", '{"a": 1}', "-p", "p")[0] == 0
-        assert cli("collections", "insert", "papers", "--file", "-", stdin='{"text": "ants"}')[0] == 0
+        assert cli("collections", "insert", "papers", "--file", "-", stdin=b'{"text": "ants"}')[0] == 0
         assert "p" in cli("collections", "list")[1]
-        assert json.loads(cli("collections", "describe", "papers", "--json")[1])["partitions"] == {
-            "_default": 1,
-            "p": 2,
-        }
-        assert cli("collections", "insert", "papers", "--file", "-", stdin='{"id": 1, "text": "hornets"}')[0] == 0
+        assert cli("collections", "describe", "papers", "--json").json["partitions"] == {"_default": 1, "p": 2}
+        assert cli("collections", "insert", "papers", "--file", "-", stdin=b'{"id": 1, "text": "hornets"}')[0] == 0
         assert "hornets" in cli("retrieve", "papers", "hornets", "-n", "1")[1]
         assert cli("collections", "delete", "papers", "1", "-y")[0] == 0
         code, _, err = cli("collections", "drop", "papers")

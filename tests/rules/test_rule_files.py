@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import importlib
-import json
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+from command_line import cli as cli
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from localmcp.cli.program import execute
-from localmcp.cli.session import Session
 from localmcp.config import Settings
 from localmcp.errors import AccessDenied, InvalidInput, NotFound
 from localmcp.rules.files import Format, read_file, read_text, rule_files_in, write_rules
@@ -293,29 +292,17 @@ def test_a_path_without_rules_is_told(workspace: Workspace, tmp_path: Path) -> N
 # ---------------------------------------------------------------- the command line
 
 
-def test_the_command_line_imports_searches_edits_and_exports(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("LOCALMCP_MODEL", "hash")
-    monkeypatch.chdir(tmp_path)
+def test_the_command_line_imports_searches_edits_and_exports(tmp_path: Path, cli: Any) -> None:
+    run = partial(cli, "rules")
     (tmp_path / "CLAUDE.md").write_text(CLAUDE)
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        session = Session()
-        try:
-            code = execute(session, ["rules", *arguments])
-        finally:
-            session.close()
-        return code, *capsys.readouterr()
-
     assert run("import", ".")[2].strip().endswith("6 rules added from 1 file.")
     assert "Never mock the database." in run("search", "never mock the database", "--threshold", "0.3")[1]
     code, _, explained = run("add", "Never mock the database.")
     assert code == 1 and "says nearly the same" in explained
     assert run("add", "Be kind to each other.", "--category", "style", "--glob", "*.md")[0] == 0
-    assert json.loads(run("list", "--words", "kind", "--json")[1])["rules"][0]["globs"] == ["*.md"]
+    assert run("list", "--words", "kind", "--json").json["rules"][0]["globs"] == ["*.md"]
     assert run("edit", "7", "--glob", "", "--weight", "1.5")[0] == 0
-    edited = json.loads(run("list", "--words", "kind", "--json")[1])["rules"][0]
+    edited = run("list", "--words", "kind", "--json").json["rules"][0]
     assert "globs" not in edited and edited["weight"] == 1.5
     assert run("retire", "7")[0] == run("restore", "7")[0] == 0
     assert run("remember", "we always sort imports")[0] == 0

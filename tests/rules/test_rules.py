@@ -296,13 +296,6 @@ def test_globs_are_read_as_cursor_reads_them(globs: list[str], path: str, expect
     assert match_globs(globs, path) is expected
 
 
-def test_an_empty_rule_and_braces_that_stand_for_too_many_patterns_are_refused(ruled: Workspace) -> None:
-    with pytest.raises(InvalidInput, match="is no pattern"):
-        ruled.registry.call("addRule", {"rule_text": "Use tabs.", "globs": ["{a,b}" * 30]})
-    with pytest.raises(InvalidInput, match="must say something"):
-        ruled.registry.call("addRule", {"rule_text": "   "})
-
-
 def test_the_conversation_brings_rules_that_the_task_does_not_name(ruled: Workspace) -> None:
     alone = ids(ask(ruled, "now do the same for the second one"))
     told = ids(ask(ruled, "now do the same for the second one", context="hash the password of the login form"))
@@ -390,7 +383,7 @@ def test_a_rule_without_a_category_is_a_general_one_and_stays_so(workspace: Work
     assert str(exported).count("## general") == 1
 
 
-@pytest.mark.parametrize("glob", ["\\", "src\\", "{a,b\\}"])
+@pytest.mark.parametrize("glob", ["\\", "src\\", "{a,b\\}", "{a,b}" * 30])
 def test_what_is_no_pattern_is_refused_and_matches_nothing_where_it_was_imported(
     workspace: Workspace, glob: str
 ) -> None:
@@ -409,6 +402,8 @@ def test_an_edited_rule_is_found_by_its_new_words_only(ruled: Workspace) -> None
     assert ids(found)[0] == 1
     with pytest.raises(InvalidInput, match="Nothing to change"):
         ruled.rules.edit_rule(1)
+    with pytest.raises(InvalidInput, match="must say something"):
+        ruled.rules.edit_rule(1, rule_text="   ")
 
 
 def test_a_retired_rule_is_silent_until_it_is_restored(ruled: Workspace) -> None:

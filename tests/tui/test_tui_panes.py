@@ -16,7 +16,7 @@ from textual.widgets import TextArea
 from tui_driver import QUICKSTARTS, RunningTui, make_library, open_tui, settings_of
 
 from localmcp.activity import CallOrigin, call_origin
-from localmcp.config import Settings, config_directory, state_directory
+from localmcp.config import config_directory, state_directory
 from localmcp.doctor.examination import Check
 from localmcp.errors import LocalMCPError
 from localmcp.index.vector_queue import Lease, is_alive
@@ -107,21 +107,6 @@ async def test_a_rule_is_added_changed_retired_and_restored(tui: RunningTui) -> 
     await tui.until(lambda: "Never force-push." not in texts(tui))
 
 
-async def test_a_rule_that_is_there_already_is_said_in_the_form_which_stays_open(
-    tui: RunningTui, tmp_path: Path
-) -> None:
-    file = write(tmp_path / "CLAUDE.md", "# Rules\n\n- Write down every change of the schema.\n")
-    await tui.go("rules")
-    await tui.press("i")
-    await fill(tui, path=str(file))
-    await tui.until(lambda: len(tui.pane.rows) == 4, "the rule of the file")
-    await tui.press("a")
-    await fill(tui, rule_text="Write down every change of the schema")
-    await tui.until(lambda: "says nearly the same" in tui.text(), "the reason")
-    await fill(tui, rule_text="Sort imports by name.")
-    await tui.until(lambda: "Sort imports by name." in texts(tui), "the other rule")
-
-
 async def test_what_is_emptied_in_the_form_of_a_rule_is_taken_away(tui: RunningTui) -> None:
     rule = {"rule_text": "Write tests.", "category": "aaa", "globs": ["*.py"], "project": "shop", "alwaysApply": True}
     tui.app.session.call("addRule", **rule, context="unit tests")
@@ -132,19 +117,6 @@ async def test_what_is_emptied_in_the_form_of_a_rule_is_taken_away(tui: RunningT
     await tui.until(lambda: not tui.app.screen.query("#field-0"))
     changed = next(row for row in tui.app.session.call("listRules").value["rules"] if row["category"] == "aaa")
     assert changed["context"] == "" and not {"globs", "project", "always_apply"} & set(changed)
-
-
-async def test_a_rule_of_a_mounted_pack_is_shown_and_cannot_be_changed(tui: RunningTui, tmp_path: Path) -> None:
-    with Workspace(Settings(database=tmp_path / "team.localmcp", model="hash")) as team:
-        rule = {"rule_text": "Page every endpoint that returns a list.", "category": "architecture"}
-        team.registry.call("addRule", rule, Scope(caller="cli"))
-    tui.app.session.workspace.mounts.mount(tmp_path / "team.localmcp", "team")
-    await tui.go("rules")
-    await tui.until(lambda: "Page every endpoint that returns a list." in texts(tui))
-    for key in ("e", "d"):
-        await tui.press("g", key)
-        await tui.until(lambda: "team (mounted)" in tui.text())
-        assert len(tui.app.screen_stack) == 1
 
 
 # ---------------------------------------------------------------- tools

@@ -172,22 +172,6 @@ def test_two_windows_keep_what_the_other_has_saved() -> None:
     assert SearchMemory().saved == ["bees", "roses"]
 
 
-async def test_the_editor_and_the_original_say_why_they_cannot_be_opened(
-    tui: RunningTui, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("VISUAL", " ")
-    monkeypatch.setenv("EDITOR", "no-such-editor --wait")
-    await tui.type("queen")
-    await tui.press("escape", "e")
-    # A terminal of the test's own cannot be handed over, which is told as every other obstacle.
-    assert "editor" in tui.error()
-    (tmp_path / "docs" / "bees.md").unlink()
-    await tui.press("r")
-    for key in "eo":
-        await tui.press("escape", key)
-        assert "no longer there" in tui.error()
-
-
 @pytest.mark.skipif(os.name == "nt", reason="no such names there")
 async def test_a_file_with_control_characters_in_its_name_is_opened(
     tui: RunningTui, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
