@@ -560,9 +560,12 @@ def explain_empty_filter(connection: apsw.Connection, filters: Filters) -> list[
         fields, wanted = values(f"key from sources, {entries}"), one_or_more(value)
         sql = f"coalesce(item.atom, entry.atom) from sources join {entries} as entry on entry.key = ? left join {items}"
         valid = values(f"{sql} as item", field)
-        unknown("metadata field", field, fields)
+        if field == "tags" and field not in fields:
+            remarks.append("No document has a tag.")
+        else:
+            unknown("metadata field", field, fields)
         if field in fields and wanted and not any(item in valid for item in wanted):
-            unknown(field, str(wanted[0]), [str(item) for item in valid if item is not None])
+            unknown("tag" if field == "tags" else field, str(wanted[0]), [str(item) for item in valid if item is not None])
     if filters.since or filters.until:
         dated = [day for day in values(f"{SOURCE_DATE} from sources") if day]
         after, before = filters.since or "", filters.until

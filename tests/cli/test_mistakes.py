@@ -196,6 +196,7 @@ def test_a_mistake_is_told_in_words_of_the_command_line(filled, words: tuple[str
 UNFIT = (
     (("search", "oven", "--type", "docx"), "No type 'docx'"),
     (("search", "oven", "--meta", "format=doc"), "No metadata field 'format'"),
+    (("search", "tag:x oven"), "No document has a tag."),
     (("add", "ftp://example.org/a.txt"), "only http:// and https:// are fetched"),
     (("config", "set", "model", "folder:/none"), "there is no folder /none"),
     (("config", "set", "collection", ""), "'' cannot be a name"),
