@@ -565,7 +565,8 @@ def explain_empty_filter(connection: apsw.Connection, filters: Filters) -> list[
         else:
             unknown("metadata field", field, fields)
         if field in fields and wanted and not any(item in valid for item in wanted):
-            unknown("tag" if field == "tags" else field, str(wanted[0]), [str(item) for item in valid if item is not None])
+            texts = [str(item) for item in valid if item is not None]
+            unknown("tag" if field == "tags" else field, str(wanted[0]), texts)
     if filters.since or filters.until:
         dated = [day for day in values(f"{SOURCE_DATE} from sources") if day]
         after, before = filters.since or "", filters.until
