@@ -8,9 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from localmcp.cli.program import execute
-from localmcp.cli.session import Session
+from command_line import run
 
 Run = Callable[..., tuple[int, Any]]
 
@@ -18,14 +16,11 @@ Run = Callable[..., tuple[int, Any]]
 def run_command(capsys: pytest.CaptureFixture[str], group: str) -> Run:
     """What runs `localmcp GROUP ... --json`: the exit code, and the answer or the error."""
 
-    def run(*words: str) -> tuple[int, Any]:
-        session = Session()
-        code = execute(session, ["--json", group, *words])
-        session.close()
-        out, err = capsys.readouterr()
+    def run_group(*words: str) -> tuple[int, Any]:
+        code, out, err = run(capsys, "--json", group, *words)
         return code, json.loads(out or err)
 
-    return run
+    return run_group
 
 
 def write(path: Path, value: Any) -> Path:

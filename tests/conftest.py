@@ -92,45 +92,23 @@ def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def remembered_vectors(run_folder: Path) -> Iterator[None]:
-    """Let the real model read each text once in a run, except in the tests of the model itself.
+def quick_parts(run_folder: Path) -> Iterator[None]:
+    """Save what would be most of the time of a run; programs that tests start have none of this.
 
-    Texts of rules, tools, quick starts and samples come in many tests; reading them anew was half of the time of these.
+    The real model reads each text once in a run, and each model is loaded once in a process, except in the tests of the
+    models themselves. Keys are hashed at bcrypt's lowest cost: at the one that is shipped, each takes 60 ms. Libraries
+    read files with one worker, which is kept, in the same order in every run: a second takes longer to start than a few
+    files take to read.
     """
-    vectors = RememberedVectors(run_folder / "vectors.db")
+    vectors, readers = RememberedVectors(run_folder / "vectors.db"), KeptReaders()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(LocalModel, "_query_vector", lambda model, text: vectors.query_vector(model, text))
         patch.setattr(LocalModel, "_passage_vector", lambda model, text: vectors.passage_vector(model, text))
-        yield
-    vectors.close()
-
-
-@pytest.fixture(scope="session", autouse=True)
-def shared_models() -> Iterator[None]:
-    """Load each model once in a process, except in the tests of the models themselves."""
-    with pytest.MonkeyPatch.context() as patch:
         share_models(patch)
-        yield
-
-
-@pytest.fixture(scope="session", autouse=True)
-def quick_hashes() -> Iterator[None]:
-    """Hash the keys of this process at bcrypt's lowest cost: at the one that is shipped, each takes 60 ms."""
-    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(keyring, "BCRYPT_COST", 4)
-        yield
-
-
-@pytest.fixture(scope="session", autouse=True)
-def one_reader() -> Iterator[None]:
-    """Let libraries of this process read files with one worker, in the same order in every run, and keep it.
-
-    A second takes longer to start than a few files take to read. Programs that tests start have as many as they like.
-    """
-    readers = KeptReaders()
-    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reading, "WorkerPool", readers.pool)
         yield
+    vectors.close()
     readers.close()
 
 

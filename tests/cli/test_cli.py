@@ -329,9 +329,6 @@ def test_the_demo_makes_a_new_file_only(cli, tmp_path: Path) -> None:
     assert cli("demo", "--keep", str(tmp_path / "demo.localmcp")).code == 2
 
 
-# ---------------------------------------------------------------- on a terminal
-
-
 @POSIX
 def test_no_color_is_honoured_on_a_terminal(filled, tmp_path: Path) -> None:
     plain = Terminal("search", "calcium", "-m", "keyword", cwd=tmp_path, NO_COLOR="1").end()

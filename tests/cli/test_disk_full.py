@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -47,21 +48,15 @@ def ingest(path: Path, documents: Path) -> None:
 
 
 def change_model(path: Path, _: Path) -> None:
-    database = Database(path)
-    try:
+    with closing(Database(path)) as database:
         with database.read() as connection:
             place = choose_collections(connection, ["default"])[0]
         reembed(database, place, HashEmbedder(128))
-    finally:
-        database.close()
 
 
 def make_better(path: Path, _: Path) -> None:
-    database = Database(path)
-    try:
+    with closing(Database(path)) as database:
         optimize(database)
-    finally:
-        database.close()
 
 
 OPERATIONS: dict[str, Callable[[Path, Path], None]] = {

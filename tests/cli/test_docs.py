@@ -72,15 +72,6 @@ def test_the_blocks_for_clients_are_json() -> None:
         assert "mcpServers" in json.loads(block)
 
 
-def test_what_an_assistant_is_shown_stays_small(registry: Registry) -> None:
-    from localmcp.server.mcp import describe_tool
-
-    described = [describe_tool(each) for each in registry.visible()]
-    size = sum(len(each.model_dump_json(by_alias=True, exclude_none=True)) for each in described if each)
-    assert size <= 16_000
-    assert len(described) == len([each for each in described if each])
-
-
 # ---------------------------------------------------------------- its commands, typed
 
 NOT_TYPED = {

@@ -29,9 +29,6 @@ def test_one_command_prints_it(capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(capsys.readouterr().out)["text"] == make_reference()
 
 
-# ---------------------------------------------------------------- completion
-
-
 def complete(words: list[str], folder: Path) -> list[str]:
     """What the program answers to bash, which asks for completions of the last word."""
     environment = {**os.environ, "_LOCALMCP_COMPLETE": "bash_complete", "COMP_WORDS": " ".join(words)}

@@ -7,11 +7,9 @@ from pathlib import Path
 import pytest
 from folders import write
 
-from localmcp.errors import NotFound
 from localmcp.library.ingest import Library
 from localmcp.library.lists import Folder, Inventory, documents_linking_to
 from localmcp.storage.database import Database
-from localmcp.tools import Scope, use_scope
 
 
 @pytest.fixture
@@ -30,20 +28,6 @@ def test_documents_come_in_pages_by_path_then_title(library: Library, inventory:
     assert total == 6
     assert rest[-1].path is None
     assert rest[-1].state == "unverifiable"
-
-
-def test_a_document_is_found_by_title_or_a_part_of_its_path_where_the_scope_reaches(
-    library: Library, inventory: Inventory, folder: Path
-) -> None:
-    library.add_paths([folder])
-    library.add_text("Secret words.", "Hidden", collection="private")
-    found = [inventory.find(name) for name in ("Bees", "bees", "bees.md")]
-    assert [item and item.title for item in found] == ["Bees"] * 3
-    assert inventory.find("nothing like it") is None
-    with use_scope(Scope(collections=frozenset({"default"}))):
-        assert inventory.find("Hidden") is None
-        with pytest.raises(NotFound):
-            inventory.documents("private")
 
 
 def test_folders_say_what_has_changed_and_is_gone(

@@ -23,9 +23,6 @@ pytestmark = pytest.mark.usefixtures("sound_afterwards")
 DAY = 86_400
 
 
-# ---------------------------------------------------------------- why
-
-
 def test_why_tells_of_a_path_that_was_never_offered_and_of_paths_like_it_that_the_caller_may_see(
     library: Library, folder: Path
 ) -> None:

@@ -289,9 +289,6 @@ def test_a_file_that_cannot_be_opened_is_told_in_the_contracts_words(tmp_path: P
     assert answer.text.startswith("Error searching quickstarts: ") and answer.is_error
 
 
-# ---------------------------------------------------------------- levenshtein decides
-
-
 def test_without_levenshtein_only_substrings_match_and_a_warning_is_logged(
     database: Database,
     quickstarts: Quickstarts,
@@ -312,9 +309,6 @@ def test_without_levenshtein_only_substrings_match_and_a_warning_is_logged(
     assert names(quickstarts.search(displayName="überblick")) == ["upper"]
     assert names(quickstarts.search(displayName="1000 of", description="%")) == []
     assert set(names(quickstarts.search(name="night", description="hives"))) == {"bees-first-year", "night-train"}
-
-
-# ---------------------------------------------------------------- tags
 
 
 def test_a_tag_narrows_search_and_list(quickstarts: Quickstarts) -> None:
@@ -557,9 +551,6 @@ def test_what_is_exported_is_imported_again_without_a_difference(
     assert (report["added"], report["skipped"]) == (4, [])
     assert second.export(format="json") == first.export(format="json")
     assert second.import_quickstarts(text=exported, format=form)["unchanged"] == 4
-
-
-# ---------------------------------------------------------------- properties
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -83,17 +83,6 @@ def test_headings_become_category_or_context_and_lines_the_origin() -> None:
     assert CLAUDE.splitlines()[int(last.origin.rpartition(":")[2]) - 1] == last.rule_text
 
 
-def test_an_item_that_ends_in_a_colon_is_the_context_of_those_below() -> None:
-    reading = read_text(
-        "- For every migration:\n    - Write the way down.\n    - Test it twice.\n- Be kind to all.\n", "a.md", "a"
-    )
-    assert [(draft.rule_text, draft.context) for draft in reading[0]] == [
-        ("Write the way down.", "For every migration"),
-        ("Test it twice.", "For every migration"),
-        ("Be kind to all.", ""),
-    ]
-
-
 def test_mdc_front_matter_gives_description_globs_and_always_apply() -> None:
     front = "description: Database\nglobs: migrations/**/*.sql, src/{a,b}/*.py\nalwaysApply: true"
     [draft] = read_text(f"---\n{front}\n---\n- Write a way down.\n", "db.mdc", "db.mdc")[0]
@@ -332,10 +321,14 @@ def test_an_item_below_words_that_forbid_says_so_itself(above: str, item: str, r
     assert drafts[-1].rule_text == rule
 
 
-def test_the_sentence_before_a_list_is_the_context_of_its_rules_only() -> None:
-    text = "Before a release:\n\n- run the whole suite\n\nThat was it.\n\n- keep the branches short\n"
+def test_an_item_above_others_and_the_sentence_before_a_list_are_the_context_of_their_rules_only() -> None:
+    text = "- For every migration:\n    - Write the way down.\n    - Test it twice.\n- Be kind to all.\n\n"
+    text += "Before a release:\n\n- run the whole suite\n\nThat was it.\n\n- keep the branches short\n"
     drafts = read_text(text, "AGENTS.md", "AGENTS.md")[0]
     assert [(draft.rule_text, draft.context) for draft in drafts] == [
+        ("Write the way down.", "For every migration"),
+        ("Test it twice.", "For every migration"),
+        ("Be kind to all.", ""),
         ("run the whole suite", "Before a release"),
         ("keep the branches short", ""),
     ]

@@ -25,8 +25,6 @@ from localmcp.library.jobs import Work
 from localmcp.tools import Scope
 from localmcp.workspace import Workspace
 
-# ---------------------------------------------------------------- quick starts
-
 
 def texts(tui: RunningTui) -> list[str]:
     """The rules that are listed."""
