@@ -491,10 +491,12 @@ def test_a_page_of_this_machine_may_call_and_is_told_so(door: OpenDoor) -> None:
         "Origin": origin,
         "Access-Control-Request-Method": "POST",
         "Access-Control-Request-Headers": "authorization",
+        "Access-Control-Request-Private-Network": "true",
     }
     preflight = door.send("OPTIONS", "/api/mcp", key=None, headers=asked)
     assert (preflight.status, preflight.headers["access-control-allow-origin"]) == (200, origin)
     assert "Authorization" in preflight.headers["access-control-allow-headers"]
+    assert preflight.headers["access-control-allow-private-network"] == "true"
     reply = door.rpc("ping", headers={"Origin": origin})
     assert reply.headers["access-control-allow-origin"] == origin
     assert door.send("OPTIONS", "/api/mcp", key=None, headers={**asked, "Origin": "http://evil.example"}).status == 400

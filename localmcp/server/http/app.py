@@ -98,6 +98,7 @@ class HttpApp:
             allow_origin_regex=origins if names.enable_dns_rebinding_protection else ".*",
             allow_methods=("GET", "POST", "DELETE"),
             allow_headers=("Authorization", "Content-Type", "Accept", "MCP-Protocol-Version", "Mcp-Method", "Mcp-Name"),
+            allow_private_network=True,
         )
         """The application behind what tells web pages of this machine that they may call."""
         self.open_workspace = open_workspace
