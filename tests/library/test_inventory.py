@@ -17,19 +17,6 @@ def inventory(database: Database) -> Inventory:
     return Inventory(database)
 
 
-def test_documents_come_in_pages_by_path_then_title(library: Library, inventory: Inventory, tmp_path: Path) -> None:
-    for name in "dbeca":
-        write(tmp_path / "docs" / f"{name}.md", f"# Title {name}\n\nText of {name}.\n")
-    library.add_paths([tmp_path / "docs"])
-    library.add_text("A text from no file.", "Zebra")
-    first, total = inventory.documents("default", limit=4)
-    rest, _ = inventory.documents("default", limit=4, offset=4)
-    assert [item.title for item in (*first, *rest)] == [*(f"Title {n}" for n in "abcde"), "Zebra"]
-    assert total == 6
-    assert rest[-1].path is None
-    assert rest[-1].state == "unverifiable"
-
-
 def test_folders_say_what_has_changed_and_is_gone(
     library: Library, inventory: Inventory, database: Database, tmp_path: Path
 ) -> None:

@@ -7,13 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from milvus_servers import needs_lite, open_empty, shared_server
 
 from localmcp.config import Settings
 from localmcp.errors import LocalMCPError
-from localmcp.models import HashEmbedder
 from localmcp.tools import Answer, Scope
 from localmcp.workspace import Workspace
 
@@ -118,16 +116,6 @@ class TestEverywhere:
         assert refusal(workspace, **question | {"collection_name": "nowhere"}) == "query failed: collection not found"
         with Workspace(replace(workspace.settings, model="hash:64")) as second:
             assert "holds vectors of 'hash'" in refusal(second, **question)
-
-    def test_many_vectors_give_what_comparing_each_gives(self, workspace: Workspace, place: str) -> None:
-        words = "bee hive queen honey wax comb drone worker swarm nectar pollen bloom".split()
-        random = np.random.default_rng(1)
-        texts = [" ".join(random.choice(words, 5)) for _ in range(200)]
-        insert(workspace, place, [{"text": text} for text in texts])
-        asked, model = ["bee hive", "queen honey wax", "pollen"], HashEmbedder()
-        cosines = (model.embed_passages(texts) @ model.embed_passages(asked).T).max(axis=1)
-        best = sorted(round(float(score), 4) for score in cosines)[::-1][:10]
-        assert [round(each["score"], 4) for each in retrieve(workspace, *asked)] == pytest.approx(best, abs=2e-4)
 
 
 class TestFinding:

@@ -18,8 +18,8 @@ from localmcp.tools import Scope
 from localmcp.tui.app import PANES
 from localmcp.tui.dialogs import FormScreen, completed_path
 
-EVIL = "\x1b[31mred\x1b]8;;https://example.org\x07x \u202etxet [red]m[/red] [link='a']👩‍👩‍👧‍👦\x9b2J end"
-"""Escape sequences, a link, reordering, markup, wide signs, and a control character of one byte."""
+EVIL = "\x1b[31mred\x1b]8;;https://example.org\x07x \u202etxet [red]m[/red] [link='a']👩‍👩‍👧‍👦\x9b2J 家族 🇮🇹 שלום end"
+"""Escape sequences, a link, reordering, markup, wide signs, Hebrew, and a control character of one byte."""
 WIDTH = 120
 
 
