@@ -130,23 +130,11 @@ def test_what_is_no_text_is_not_added_from_stdin(cli, data: bytes) -> None:
 
 
 def test_search_with_json_prints_exactly_what_the_tool_returns(filled) -> None:
-    arguments = {"query": "calcium", "limit": 2, "mode": "keyword"}
+    arguments = {"query": "calcium", "limit": 2, "mode": "keyword", "sourceId": "Tomatoes"}
     by_tool = filled("call", "search", json.dumps(arguments)).json
-    by_command = filled("search", "calcium", "-n", "2", "-m", "keyword", "--json").json
+    by_command = filled("search", "calcium", "-n", "2", "-m", "keyword", "--source", "Tomatoes", "--json").json
     assert by_command == by_tool
     assert by_command["count"] == 1 and "explain" not in by_command["results"][0]
-
-
-def test_filters_narrow_the_search(filled, notes: Path) -> None:
-    def titles(*options: str) -> set[str]:
-        found = filled("search", "water job lavoro", "--json", *options).json
-        return {hit["sourceTitle"] for hit in found["results"]}
-
-    assert titles("--path", str(notes / "garden.md")) == {"Tomatoes"}
-    assert titles("--source", "Il fondo pensione") == {"Il fondo pensione"}
-    assert titles("--path", "elsewhere") == set()
-    assert filled("search", "calcium source:Tomatoes", "path:elsewhere", "--json").json["count"] == 0
-    assert filled("search", "calcium", "source:Tomatoes", "--json").json["query"] == "calcium"
 
 
 def test_a_changed_file_is_marked(filled, notes: Path) -> None:

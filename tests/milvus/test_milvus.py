@@ -82,19 +82,6 @@ def milvus(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Milvus]:
         yield milvus
 
 
-@pytest.fixture
-def silent() -> Iterator[socket.socket]:
-    """A server that never answers."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen(50)
-        yield listener
-
-
-def address_of(listener: socket.socket) -> str:
-    return f"http://127.0.0.1:{listener.getsockname()[1]}"
-
-
 # ---------------------------------------------------------------- searching, alike everywhere
 
 
@@ -281,11 +268,12 @@ def test_a_database_that_is_not_there_is_named_as_the_reason(milvus: Milvus) -> 
 
 
 @needs_lite
-def test_a_silent_server_ends_the_call_at_its_time_out_and_says_what_to_check(silent: socket.socket) -> None:
-    backend = Milvus(address_of(silent), timeout=0.5)
-    with pytest.raises(Unavailable, match=r"did not answer within 0.5 s.*address and port"):
-        backend.open("docs")
-    backend.close()
+def test_a_silent_server_ends_the_call_at_its_time_out_and_says_what_to_check() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        backend = Milvus(f"http://127.0.0.1:{silent.getsockname()[1]}", timeout=0.5)
+        with pytest.raises(Unavailable, match=r"did not answer within 0.5 s.*address and port"):
+            backend.open("docs")
+        backend.close()
 
 
 @needs_lite

@@ -62,6 +62,9 @@ class TestDefaultModel:
         alone = np.array([default.embed_passages([text])[0] for text in texts])
         assert np.array_equal(vectors, alone)
 
+    def test_has_the_same_identity_in_every_version_of_localmcp(self, default: Embedder) -> None:
+        assert default.identity.fingerprint == "a50543ecb3d5d84d"
+
     def test_says_so_when_one_of_its_threads_fails(self, default: Embedder) -> None:
         texts = [f"passage {n} " * 40 for n in range(20)]
         texts[5] = "half a character: \ud800 " + texts[5]
@@ -126,11 +129,6 @@ class TestInt8Passages:
     def test_leave_questions_and_short_texts_exact(self, int8: Embedder) -> None:
         text = "How is a password reset?"
         assert np.array_equal(int8.embed_query(text), int8.embed_passages([text])[0])
-
-
-class TestIdentity:
-    def test_stays_the_same_between_versions_of_localmcp(self, default: Embedder) -> None:
-        assert default.identity.fingerprint == "a50543ecb3d5d84d"
 
 
 class TestFolder:
