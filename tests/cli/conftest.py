@@ -5,17 +5,15 @@ from pathlib import Path
 import pytest
 from command_line import CODE, FUND, GARDEN
 from command_line import cli as cli
+from folders import write
 
 
 @pytest.fixture
 def notes(tmp_path: Path) -> Path:
     """A folder of documents, one of them hidden."""
     folder = tmp_path / "notes"
-    folder.mkdir()
-    (folder / "garden.md").write_text(GARDEN, encoding="utf-8")
-    (folder / "fondo.md").write_text(FUND, encoding="utf-8")
-    (folder / "retry.py").write_text(CODE, encoding="utf-8")
-    (folder / ".secret.md").write_text("hidden words", encoding="utf-8")
+    for name, text in {"garden.md": GARDEN, "fondo.md": FUND, "retry.py": CODE, ".secret.md": "hidden words"}.items():
+        write(folder / name, text)
     return folder
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from desk import check_promise
+from folders import write
 
 from localmcp.config import Settings
 from localmcp.errors import AccessDenied, InvalidInput, NotFound
@@ -45,11 +46,8 @@ class Setting:
 
 @pytest.fixture
 def allowed(tmp_path: Path) -> Path:
-    folder = tmp_path / "allowed"
-    folder.mkdir()
-    (folder / "bees.md").write_text("# Bees\n\nA hive has one queen.\n", encoding="utf-8")
-    (folder / "roses.md").write_text("# Roses\n\nPrune them.\n", encoding="utf-8")
-    return folder
+    write(tmp_path / "allowed" / "bees.md", "# Bees\n\nA hive has one queen.\n")
+    return write(tmp_path / "allowed" / "roses.md", "# Roses\n\nPrune them.\n").parent
 
 
 @pytest.fixture
@@ -72,8 +70,7 @@ def test_a_document_is_added_once_and_replaced_when_asked(at: Setting) -> None:
 def test_a_path_outside_is_refused_and_the_allowed_folders_are_named(
     at: Setting, allowed: Path, tmp_path: Path
 ) -> None:
-    secret = tmp_path / "secret.md"
-    secret.write_text("Hush.", encoding="utf-8")
+    secret = write(tmp_path / "secret.md", "Hush.")
     for path in (str(secret), str(allowed / ".." / "secret.md"), str(tmp_path), str(allowed) + "x", "/nowhere"):
         with pytest.raises(AccessDenied, match="outside the folders") as raised:
             at.call("add_path", path=path)
@@ -81,8 +78,7 @@ def test_a_path_outside_is_refused_and_the_allowed_folders_are_named(
 
 
 def test_a_link_does_not_lead_out_of_the_allowed_folders(at: Setting, allowed: Path, tmp_path: Path) -> None:
-    (tmp_path / "secret").mkdir()
-    (tmp_path / "secret" / "a.md").write_text("Hush.", encoding="utf-8")
+    write(tmp_path / "secret" / "a.md", "Hush.")
     try:
         (allowed / "link").symlink_to(tmp_path / "secret")
     except OSError:
@@ -93,9 +89,7 @@ def test_a_link_does_not_lead_out_of_the_allowed_folders(at: Setting, allowed: P
 
 
 def test_a_folder_that_was_added_may_be_added_again(at: Setting, tmp_path: Path) -> None:
-    folder = tmp_path / "mine"
-    folder.mkdir()
-    (folder / "a.md").write_text("Mine.", encoding="utf-8")
+    folder = write(tmp_path / "mine" / "a.md", "Mine.").parent
     with pytest.raises(AccessDenied):
         at.call("add_path", path=str(folder))
     at.call("add_path", scope=Scope(caller="cli"), path=str(folder))
@@ -109,8 +103,7 @@ def test_an_assistant_cannot_add_what_the_folder_leaves_out(
     (allowed / ".localmcpignore").write_text("vault/\n", encoding="utf-8")
     (allowed / ".gitignore").write_text("password.*\n", encoding="utf-8")
     for file in (".env", ".private/diary.md", "vault/key.md", "letters/password.md", "letters/a.md"):
-        (allowed / file).parent.mkdir(exist_ok=True)
-        (allowed / file).write_text("# Hush\n\nA secret.\n", encoding="utf-8")
+        write(allowed / file, "# Hush\n\nA secret.\n")
     at = Setting(database, Settings(folders=(allowed,) if is_setting else ()))
     at.call("add_path", scope=Scope(caller="cli"), path=str(allowed))
     left_out = {
@@ -132,9 +125,7 @@ def test_an_assistant_cannot_add_what_the_folder_leaves_out(
 def test_the_ignore_file_of_a_watched_folder_above_counts_for_a_caller_who_does_not_see_its_collection(
     database: Database, tmp_path: Path
 ) -> None:
-    inner = tmp_path / "outer" / "inner"
-    inner.mkdir(parents=True)
-    (inner / "a.md").write_text("# Bees\n", encoding="utf-8")
+    inner = write(tmp_path / "outer" / "inner" / "a.md", "# Bees\n").parent
     (inner.parent / ".localmcpignore").write_text("diary.md\n", encoding="utf-8")
     at = Setting(database, Settings())
     at.call("add_path", scope=Scope(caller="cli"), path=str(inner.parent), collection="private")
