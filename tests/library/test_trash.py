@@ -17,6 +17,40 @@ from localmcp.workspace import Workspace
 
 ASSISTANT = Scope(caller="stdio", trusted=False)
 
+TAKES_AWAY = {
+    "add_document": "the document of that title, if replace is true: restore_source",
+    "add_path": "nothing",
+    "cancel_job": "nothing",
+    "create_collection": "nothing",
+    "create_partition": "nothing",
+    "delete_records": "records and documents: restore_source",
+    "drop_collection": "a collection: restore_source",
+    "drop_partition": "a partition with its documents: restore_source",
+    "insert_records": "the records as they were, where ids are given: restore_source",
+    "job_status": "nothing",
+    "pull_collection": "documents and records that differ there: restore_source",
+    "push_collection": "nothing; its own copy in Milvus is brought up to date",
+    "refresh": "documents whose files are gone: restore_source",
+    "remove_source": "documents: restore_source",
+    "tag_document": "a tag: tag_document",
+    "restore_source": "the version that is there, if an overwritten one is restored: restore_source",
+    # Rules and quick starts.
+    "addRule": "nothing",
+    "deleteRule": "a rule: restore_source",
+    "editRule": "a rule as it was: restore_source",
+    "importQuickstarts": "quick starts as they were: restore_source",
+    "importRules": "nothing",
+    "rememberDeveloperInstruction": "nothing",
+    "removeQuickstart": "a quick start: restore_source",
+    "reportRuleUse": "nothing",
+    "restoreRule": "nothing",
+    "retireRule": "retires a rule: restoreRule",
+    # Runs what others offer.
+    "ask": "what the tool that it runs does",
+    "execute_tool": "what the tool that it runs does",
+}
+"""By each tool that writes: what it can take away, and the tool that brings it back."""
+
 
 @pytest.fixture
 def workspace(tmp_path: Path) -> Iterator[Workspace]:
@@ -34,6 +68,11 @@ def call(workspace: Workspace) -> Any:
         return workspace.registry.call(name, arguments, ASSISTANT).value
 
     return call
+
+
+def test_every_tool_that_writes_says_what_it_takes_away(workspace: Workspace) -> None:
+    writing = {tool.name for tool in workspace.registry.tools() if not tool.mark.read_only or tool.mark.proxy}
+    assert writing == TAKES_AWAY.keys()
 
 
 def test_no_tool_empties_the_trash(workspace: Workspace) -> None:
