@@ -50,9 +50,6 @@ def forgotten(path: Path, home: Path) -> Path:
     return path
 
 
-# ---------------------------------------------------------------- making it
-
-
 def test_a_file_that_another_process_has_only_begun_is_finished(tmp_path: Path) -> None:
     path = tmp_path / "begun.localmcp"
     with closing(apsw.Connection(str(path))) as begun:
@@ -74,9 +71,6 @@ def test_a_state_directory_that_cannot_be_made_leaves_no_file(tmp_path: Path, mo
             pass
         assert list(tmp_path.glob("new*")) == []
     assert Database(made(path)).file_id
-
-
-# ---------------------------------------------------------------- whose file it is
 
 
 def test_a_file_from_elsewhere_is_read_only_until_it_is_adopted(tmp_path: Path, own_directories: Path) -> None:
@@ -256,18 +250,12 @@ database.close()
     assert ran.stdout.startswith("default\n") and "write-protected" in ran.stdout, ran.stderr
 
 
-# ---------------------------------------------------------------- versions
-
-
 def test_a_process_whose_file_was_upgraded_under_it_stops_writing(database: Database) -> None:
     database.ensure_writable()
     with closing(apsw.Connection(str(database.path))) as other:
         other.pragma("user_version", SCHEMA_VERSION + 1)
     with pytest.raises(FileTooNew, match="Restart"), database.write():
         pass
-
-
-# ---------------------------------------------------------------- transactions
 
 
 def test_a_writer_waits_no_longer_than_the_timeout_for_another_program(
@@ -312,9 +300,6 @@ def test_a_connection_lent_before_the_file_was_replaced_reads_for_nobody_else(tm
             pass
     assert {database.file_id for _ in range(3)} == {Database(path).file_id} != {before}
     database.close()
-
-
-# ---------------------------------------------------------------- functions in SQL
 
 
 @pytest.mark.parametrize(

@@ -157,15 +157,6 @@ def test_numbers_and_unknown_languages_are_not_stemmed():
         ("busca nombres de páginas", "spanish"),
         ("man page", None),
         ("x = foo(y, d[s]) + bar", None),
-    ],
-)
-def test_a_language_is_told_from_short_texts_and_left_open_for_code_and_names(text: str, language: str | None):
-    assert detect_language(text) == language
-
-
-@pytest.mark.parametrize(
-    ("text", "language"),
-    [
         ("Hvordan kan jeg se, hvad der blev sagt til mig efter mødet?", "danish"),
         ("Hvordan kan jeg se hva som ble sagt til meg etter møtet?", "norwegian"),
         ("Hur kan jag se vad som blev sagt till mig efter mötet och var det var?", "swedish"),
@@ -175,7 +166,7 @@ def test_a_language_is_told_from_short_texts_and_left_open_for_code_and_names(te
         ("Toplantıda ne söylendiğini daha sonra nasıl görebilirim ve bu kadar geç olan neden var?", "turkish"),
     ],
 )
-def test_every_language_with_a_stemmer_and_a_latin_alphabet_is_told(text: str, language: str):
+def test_a_language_is_told_from_short_texts_and_left_open_for_code_and_names(text: str, language: str | None):
     assert detect_language(text) == language
 
 
