@@ -267,6 +267,19 @@ def path_condition(prefix: str) -> tuple[str, list[Any]]:
 
 # ---------------------------------------------------------------- conditions on metadata
 
+# Two forms are read, and may be mixed. Short: `{"lang": "it", "year": {"gte": 2020}, "kind": ["a", "b"]}`. Long:
+# `{"and": [{"field": "year", "gte": 2020}, {"not": {"field": "lang", "in": ["it", "en"]}}]}`.
+#
+# What a comparison means, for every backend:
+#
+# - A field is a key of the metadata; `a.b` is the key b inside the object a, a list of keys names those with a dot.
+# - A missing field, and null, fulfil no comparison; `not` is plain negation, so `not` of such a comparison holds.
+# - Text compares with text, numbers with numbers (1 equals 1.0), true and false with themselves; nothing is converted,
+#   and another type fulfils no comparison. Text is compared exactly, by code points: case and accents count.
+# - `eq` and `in` look into arrays, where one equal element is enough. Ranges and `prefix` do not, and nothing looks
+#   into objects.
+# - `gt`, `gte`, `lt`, `lte` take a number or text; `prefix` takes text and compares its start.
+
 Operator = Literal["eq", "in", "gt", "gte", "lt", "lte", "prefix"]
 Scalar = str | int | float | bool
 _NAME = re.compile("[^\"'\\\\`\0\ud800-\udfff]+")

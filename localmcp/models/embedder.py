@@ -408,7 +408,12 @@ DEFAULT_UNRELATED, DEFAULT_RELATED = 0.023, 0.480
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """How the cosines of a model are read."""
+    """How the cosines of a model are read: every model has a range of its own.
+
+    Questions with their answers, and with those of other questions, say where it is. What is stored with the model's
+    row brings its cosines to the scale of the default model, for which scores, floors and relevance were fitted. So any
+    model works at once, and nothing has to be known of it. Of two models at once, each counts by its own range.
+    """
 
     offset: float = 0.0
     factor: float = 1.0

@@ -241,6 +241,8 @@ def definitions_in(text: str) -> Iterator[tuple[int, Path]]:
 
 # ---------------------------------------------------------------- what stands out
 
+# Nothing is blocked or removed: text from documents is data, and these are hints for whoever reads it.
+
 _HIDDEN = re.compile(
     # Tag characters, variation selectors, bidirectional and other controls, what has no width, joiners beside
     # Latin letters, many soft hyphens.

@@ -465,6 +465,9 @@ def fetch_one(connection: apsw.Connection, sql: str, bindings: Any = ()) -> Any:
 
 # ---------------------------------------------------------------- trash
 
+# Of what is no document: each removed or overwritten row, whole, as JSON, until the trash is emptied. Documents that
+# are removed stay in `sources`, marked with `trashed_at`.
+
 
 @dataclass(frozen=True, slots=True)
 class TrashEntry:

@@ -313,6 +313,8 @@ def _plain_cell(cell: str) -> str:
 
 # ---------------------------------------------------------------- columns and their values
 
+# Numbers may have either decimal mark, a currency or a percent sign; dates the usual forms of Europe and America.
+
 LEAST_SHARE = 0.95
 """Share of the values of a column that must be of its type; the others stay text, and are counted in a note."""
 LONGEST_TEXT = 2000
