@@ -34,6 +34,7 @@ facts in sentences of three to five words, 17 of them in another language (`mixe
 from __future__ import annotations
 
 import argparse
+import gzip
 import importlib
 import inspect
 import json
@@ -41,24 +42,22 @@ import os
 import random
 import re
 import statistics
+import unicodedata
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
-
-from make_sets import MANUALS, manual_pages
 
 from localmcp.config import Settings
 from localmcp.index.search import SearchRequest
 from localmcp.workspace import Workspace
 
-WRITTEN = Path(__file__).with_suffix(".txt")
-SECOND = WRITTEN.with_name("mixed_second.txt")
-THIRD = WRITTEN.with_name("mixed_third.txt")
-FOURTH = WRITTEN.with_name("mixed_fourth.txt")
-FIFTH = WRITTEN.with_name("mixed_fifth.txt")
-SIXTH = WRITTEN.with_name("mixed_sixth.txt")
-SEVENTH = WRITTEN.with_name("mixed_seventh.txt")
-EIGHTH = WRITTEN.with_name("mixed_eighth.txt")
+MANUALS = Path("/usr/share/man")
+LONGEST = 2500
+_MACRO = re.compile(r"^[.'].*$|\\\"[^\n]*", re.MULTILINE)
+_FONT = re.compile(r"\\f(?:[A-Z0-9]|\(..|\[[^\]]*\])|\\[|&/,^:]|\\s[-+]?\d")
+_NAME = re.compile(r"^\.S[Hh]\s+\"?.*\n(?:\.\\\".*\n)*(?P<line>[^\n]+?(?:\\-|--| - )[^\n]+)\n", re.MULTILINE)
+_ACCENTED = re.compile(r"\\\((?P<accent>['`:,~^])(?P<letter>[A-Za-z])|\\\*\(Aq")
+_MARKS = {"'": "\u0301", "`": "\u0300", ":": "\u0308", ",": "\u0327", "~": "\u0303", "^": "\u0302"}
 MODULES = """
     argparse ast base64 calendar configparser csv datetime difflib email.utils filecmp fileinput fnmatch
     fractions ftplib functools getpass gettext glob gzip heapq html imaplib inspect ipaddress json.decoder
@@ -87,6 +86,37 @@ OPENINGS = {
 }  # fmt: skip
 
 
+def _accented(match: re.Match[str]) -> str:
+    return unicodedata.normalize("NFC", match["letter"] + _MARKS[match["accent"]]) if match["accent"] else "'"
+
+
+def plain(roff: str) -> str:
+    """Return the running text of a manual page; headings and bold words stay as lines."""
+    roff = _ACCENTED.sub(_accented, roff)
+    kept = re.sub(r"^\.(?:S[HS]|B|I|BR|IR|TP)\s+", "", roff, flags=re.MULTILINE)
+    text = _FONT.sub("", _MACRO.sub("", kept)).replace("\\-", "-").replace("\\(aq", "'").replace("\\e", "\\")
+    return re.sub(r"\n{3,}", "\n\n", text).strip()
+
+
+def manual_pages(folder: Path, most: int, dice: random.Random) -> Iterator[tuple[str, str, str]]:
+    """Yield (name, what it is for, text without that line) of at most `most` pages of the folder."""
+    pages = sorted([*folder.glob("man1/*.gz"), *folder.glob("man5/*.gz"), *folder.glob("man8/*.gz")])
+    dice.shuffle(pages)
+    seen: set[str] = set()
+    for page in pages:
+        if len(seen) >= most:
+            return
+        if page.is_symlink() or not page.exists():
+            continue
+        roff = gzip.decompress(page.read_bytes()).decode("utf-8", "replace")
+        match = _NAME.search(roff)
+        purpose = plain(re.split(r"\\-|--| - ", match["line"], maxsplit=1)[1]).strip(" -") if match else ""
+        text = plain(roff[match.end() :])[:LONGEST] if match else ""
+        if len(purpose.split()) >= 4 and len(text) > 400 and purpose not in seen:
+            seen.add(purpose)
+            yield page.name.split(".")[0], purpose, text
+
+
 class Others(NamedTuple):
     """How many documents stand beside those that are asked for."""
 
@@ -95,31 +125,23 @@ class Others(NamedTuple):
     functions: int
 
 
-FIRST_OTHERS = Others({"it": 170, "es": 140, "de": 90, "en": 110}, {"it": 40, "es": 70, "de": 80}, 185)
-SECOND_OTHERS = Others(
-    {"fr": 90, "pt": 90, "de": 60, "en": 60, "it": 30, "es": 30}, {"fr": 30, "pt_BR": 30, "de": 20}, 40
-)
-THIRD_OTHERS = Others(dict.fromkeys(["nl", "pl", "ru", "sv", "tr", "el", "en"], 60), {}, 40)
-FOURTH_OTHERS = Others(dict.fromkeys(["it", "da", "cs", "pt", "fi", "hu", "en"], 60), {}, 40)
-FIFTH_OTHERS = Others(dict.fromkeys(["it", "es", "de", "fr", "en"], 80), {}, 40)
-SIXTH_OTHERS = Others(dict.fromkeys(["it", "es", "de", "fr", "en"], 80), {}, 40)
-SEVENTH_OTHERS = Others(
-    dict.fromkeys(["fr", "nl", "pl", "sv", "de", "en"], 45),
-    {"fr": 40, "nl": 20, "pl": 20, "sv": 20, "de": 40, "ru": 25},
-    40,
-)
-EIGHTH_OTHERS = Others(dict.fromkeys(["fr", "nl", "pl", "sv", "de", "en"], 45), {}, 40)
 PAGE = ".page."
 """Part of the names of manual pages."""
 LIBRARIES = {
-    "library": (WRITTEN, FIRST_OTHERS),
-    "second": (SECOND, SECOND_OTHERS),
-    "third": (THIRD, THIRD_OTHERS),
-    "fourth": (FOURTH, FOURTH_OTHERS),
-    "fifth": (FIFTH, FIFTH_OTHERS),
-    "sixth": (SIXTH, SIXTH_OTHERS),
-    "seventh": (SEVENTH, SEVENTH_OTHERS),
-    "eighth": (EIGHTH, EIGHTH_OTHERS),
+    "library": Others({"it": 170, "es": 140, "de": 90, "en": 110}, {"it": 40, "es": 70, "de": 80}, 185),
+    "second": Others(
+        {"fr": 90, "pt": 90, "de": 60, "en": 60, "it": 30, "es": 30}, {"fr": 30, "pt_BR": 30, "de": 20}, 40
+    ),
+    "third": Others(dict.fromkeys(["nl", "pl", "ru", "sv", "tr", "el", "en"], 60), {}, 40),
+    "fourth": Others(dict.fromkeys(["it", "da", "cs", "pt", "fi", "hu", "en"], 60), {}, 40),
+    "fifth": Others(dict.fromkeys(["it", "es", "de", "fr", "en"], 80), {}, 40),
+    "sixth": Others(dict.fromkeys(["it", "es", "de", "fr", "en"], 80), {}, 40),
+    "seventh": Others(
+        dict.fromkeys(["fr", "nl", "pl", "sv", "de", "en"], 45),
+        {"fr": 40, "nl": 20, "pl": 20, "sv": 20, "de": 40, "ru": 25},
+        40,
+    ),
+    "eighth": Others(dict.fromkeys(["fr", "nl", "pl", "sv", "de", "en"], 45), {}, 40),
 }
 
 
@@ -135,8 +157,9 @@ class Question(NamedTuple):
         return "one language" if written_in == self.language else "across"
 
 
-def parse(text: str) -> tuple[dict[str, tuple[str, str]], list[Question], dict[str, list[str]]]:
+def parse(library: str) -> tuple[dict[str, tuple[str, str]], list[Question], dict[str, list[str]]]:
     """Return title and text by name of what was written, the questions, and the paragraphs by language."""
+    text = Path(__file__).with_name(f"mixed_{library}.txt").read_text(encoding="utf-8")
     written, _, rest = text.partition("## ")
     documents: dict[str, tuple[str, str]] = {}
     questions: list[Question] = []
@@ -203,13 +226,12 @@ def as_mail(title: str, text: str, dice: random.Random) -> str:
     return f"{head}{date}Subject: {title}\n{plain}\n{text}\n"
 
 
-def write(folder: Path, file: Path, others: Others) -> list[Question]:
+def write(folder: Path, library: str) -> list[Question]:
     """Write the files of the library; returns its questions."""
-    dice = random.Random(5)
-    documents, questions, paragraphs = parse(file.read_text(encoding="utf-8"))
-    for other in (SECOND, THIRD) if file in (SEVENTH, EIGHTH) else ():
-        paragraphs = parse(other.read_text(encoding="utf-8"))[2] | paragraphs
-    paragraphs = parse(WRITTEN.read_text(encoding="utf-8"))[2] | paragraphs
+    dice, others = random.Random(5), LIBRARIES[library]
+    documents, questions, paragraphs = parse(library)
+    for other in [*(["second", "third"] if library in ("seventh", "eighth") else []), "library"]:
+        paragraphs = parse(other)[2] | paragraphs
     documents |= pages_asked_for(name for name in documents if PAGE in name)
     code = dict(functions([name for name in documents if name.startswith("code.")], others.functions, dice))
     texts = {name: document for name, document in documents.items() if name not in code}
@@ -218,7 +240,7 @@ def write(folder: Path, file: Path, others: Others) -> list[Question]:
     for language, count in others.pages.items():
         for name, purpose, text in manual_pages(MANUALS / language, count, dice):
             # The same page in another language would answer as well.
-            if file != SEVENTH or not any(document.endswith(f"{PAGE}{name}") for document in documents):
+            if library != "seventh" or not any(document.endswith(f"{PAGE}{name}") for document in documents):
                 texts[f"{language[:2]}{PAGE}{name}"] = (f"{name}: {purpose}", text)
     folder.mkdir(parents=True, exist_ok=True)
     for name, source in code.items():
@@ -256,14 +278,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--workdir", type=Path, required=True)
     parser.add_argument("--model", default="multilingual")
-    for name in ("second", "third", "fourth", "fifth", "sixth", "seventh", "eighth"):
+    for name in list(LIBRARIES)[1:]:
         parser.add_argument(f"--{name}", action="store_const", dest="library", const=name, help=f"the {name} library")
     parser.set_defaults(library="library")
     parser.add_argument("--json", type=Path, help="write the rank of every question there")
     options = parser.parse_args()
     os.environ.setdefault("LOCALMCP_STATE_DIR", str(options.workdir / "state"))
     first, folder = options.library == "library", options.workdir / options.library
-    questions = write(folder, *LIBRARIES[options.library])
+    questions = write(folder, options.library)
     database = options.workdir / f"{'' if first else f'{options.library}_'}{options.model}.localmcp"
     with Workspace(Settings(database=database, model=options.model)) as workspace:
         workspace.library.add_paths([folder])
