@@ -123,9 +123,12 @@ def _parts(grid: Grid) -> Iterable[list[Row]]:
         if all(map(_is_empty, cells)):
             is_new = True
             continue
-        if is_new and len(part) > LEAST_ROWS and _header(cells, grid.rows[place + 1 : place + 6]):
-            yield part
-            part = []
+        below = grid.rows[place + 1 : place + 6]
+        if is_new and len(part) > LEAST_ROWS and _header(cells, below):
+            # In a table of words each row looks like a header.
+            if not (_header(part[-1][1], [(line, cells)]) and _header(below[0][1], below[1:])):
+                yield part
+                part = []
         is_new = False
         part.append((line, cells[:MOST_COLUMNS]))
     yield part
@@ -136,13 +139,29 @@ def _is_empty(cell: Any) -> bool:
 
 
 def _header(cells: Sequence[Any], below: Sequence[Row]) -> list[str] | None:
-    """Return the names of columns in a row: words alone, with at most a few more columns below; None if it is none."""
-    names = ["" if cell is None else " ".join(str(cell).split()) for cell in cells]
-    words = [name for name, cell in zip(names, cells, strict=True) if name and isinstance(cell, str)]
+    """Return the names of columns in a row, with at most a few more columns below; None if it is none.
+
+    They are words, or beside a word or an empty corner years in order or whole numbers one by one.
+    """
+    whole = [int(cell) if isinstance(cell, float) and cell.is_integer() else cell for cell in cells]
+    names = ["" if cell is None else " ".join(str(cell).split()) for cell in whole]
+    numbers = [int(name) for name in names if name.isdecimal()]
+    words = [name for name, cell in zip(names, cells, strict=True) if isinstance(cell, str) and not name.isdecimal()]
+    words = [name for name in words if name and read_column([name], ".")[0] in ("text", "yes/no")]
     widest = max((sum(not _is_empty(cell) for cell in row) for _, row in below), default=0)
-    if len(words) != sum(map(bool, names)) or len(words) < max(LEAST_COLUMNS, 0.6 * widest) or widest < LEAST_COLUMNS:
+    count = len(words) + len(numbers)
+    if count != sum(map(bool, names)) or count < max(LEAST_COLUMNS, 0.6 * widest) or widest < LEAST_COLUMNS:
         return None
-    return names if all(read_column([word], ".")[0] in ("text", "yes/no") for word in words) else None
+    if numbers:
+        steps = {two - one for one, two in pairwise(numbers)}
+        are_years = all(1900 <= number <= 2100 for number in numbers) and (min(steps, default=1) > 0 or max(steps) < 0)
+        if names[0].isdecimal() or not (are_years or (len(numbers) > 2 and steps in ({1}, {-1}))):
+            return None
+        # A year in each row is data.
+        under = [cell for name, cell in zip(names, below[0][1], strict=False) if name.isdecimal()]
+        if are_years and all(re.fullmatch(r"(19|20)\d\d(\.0)?", str(cell).strip()) for cell in under):
+            return None
+    return names
 
 
 def _read_header(grid: Grid) -> tuple[list[str], int]:
@@ -155,8 +174,9 @@ def _read_header(grid: Grid) -> tuple[list[str], int]:
             continue
         # Cells that stand above several columns were filled: what they are above tells those apart.
         below = _header(grid.rows[place + 1][1], grid.rows[place + 2 : place + 7])
-        if below and len(set(names)) < len(names) and all(below):
-            return [one if one == two else f"{one} {two}" for one, two in zip(names, below, strict=False)], place + 2
+        pairs = list(zip(names, below or [], strict=False))
+        if pairs and len(set(names)) < len(names) and all(two for one, two in pairs if one):
+            return [one if one == two else f"{one} {two}".strip() for one, two in pairs], place + 2
         return names, place + 1
     return [], 0
 
@@ -325,7 +345,8 @@ CURRENCIES = {
 _MONEY = "|".join(map(re.escape, sorted(CURRENCIES, key=len, reverse=True)))
 _NUMBER = re.compile(
     rf"\s*(?P<open>\()?(?P<sign>[-+−])?\s*(?P<before>{_MONEY})?\s*(?P<inner>[-+−])?"
-    r"(?P<body>\d{1,3}(?:(?P<group>[ .,'’\u00a0\u202f])\d{3})(?:(?P=group)\d{3})*(?:[.,]\d+)?|\d+(?:[.,]\d+)?|[.,]\d+)"
+    r"(?P<body>\d{1,3}(?:(?P<group>[ .,'’\u00a0\u202f])\d{3})(?:(?P=group)\d{3})*(?:[.,]\d+)?"
+    r"|(?:\d+(?:[.,]\d+)?|[.,]\d+)(?:e[-+]?\d{1,2})?)"
     rf"\s*(?P<after>{_MONEY}|%)?(?P<trailing>-)?\)?\s*",
     re.IGNORECASE,
 )
@@ -372,7 +393,7 @@ def read_column(values: Sequence[Any], mark: str) -> tuple[str, list[Any], int]:
 def _is_present(value: Any) -> bool:
     """Return whether a value stands for one in a column of numbers or dates."""
     if isinstance(value, str):
-        return value.strip().casefold() not in {"", "-", "–", "—", "n/a", "na", "n.a.", "k.a.", "null", "nan", "?"}
+        return value.strip(" \t\n-–—#./").casefold() not in {"", "n/a", "na", "n.a", "k.a", "null", "nan", "none", "?"}
     return value is not None
 
 
@@ -407,14 +428,14 @@ def _read_numbers(values: Sequence[Any], mark: str) -> tuple[str, dict[Any, int 
         if match is None:
             continue
         opened, sign, before, inner, body, group, after, trailing = match.groups()
-        # Numbers of shelves, ZIP codes and accounts are names.
-        if (body[0] == "0" and body[1:2].isdecimal()) or (len(body) > 15 and sum(map(str.isdigit, body)) > 15):
-            return "", {}
         plain = body.replace(group, "") if group and group != mark else body
+        # Numbers of shelves, ZIP codes and accounts are names.
+        if (body[0] == "0" and body[1:2].isdecimal()) or len(plain.partition(mark)[0]) > 15:
+            return "", {}
         # A sign that neither groups digits nor stands before decimals makes it another kind of number.
         if other in plain or plain.count(mark) > 1:
             continue
-        number = float(plain.replace(mark, ".")) if mark in plain else int(plain)
+        number = int(plain) if plain.isdecimal() else float(plain.replace(mark, "."))
         numbers[value] = -number if opened or trailing or sign in ("-", "−") or inner in ("-", "−") else number
         if unit := before or after:
             units.add("percent" if unit == "%" else f"money ({CURRENCIES[unit.casefold()]})")
@@ -426,9 +447,13 @@ def _read_numbers(values: Sequence[Any], mark: str) -> tuple[str, dict[Any, int 
 
 
 def _read_native(values: Sequence[Any]) -> tuple[str, dict[Any, Any]]:
-    """Read what a workbook or JSON holds as a time, or as true or false."""
+    """Read times, and what a workbook or JSON holds as true or false."""
     answers = {value: int(value) for value in values if isinstance(value, bool)}
     times = {value: str(value) for value in values if isinstance(value, time | timedelta)}
+    clocks = re.compile(r"\s*([01]?\d|2[0-3])(:[0-5]\d){1,2}\s*")
+    for value in values:
+        if isinstance(value, str) and clocks.fullmatch(value):
+            times[value] = value.strip().zfill(5 if value.count(":") == 1 else 8)
     return ("yes/no", answers) if answers else ("time", times)
 
 
@@ -460,8 +485,10 @@ def _read_date(text: str, day_first: bool) -> str | None:
     elif match := _NUMERIC.fullmatch(text):
         first, second, clock = int(match[1]), int(match[3]), match[5] or ""
         day, month = (first, second) if day_first else (second, first)
-        # Of two digits, those above 50 are of the last century.
-        year = int(match[4]) if len(match[4]) == 4 else int(match[4]) + (1900 if int(match[4]) > 50 else 2000)
+        year = int(match[4])
+        # Of two digits, those more than ten years ahead are of the last century.
+        if len(match[4]) == 2:
+            year += 2000 if 2000 + year <= date.today().year + 10 else 1900
     elif (match := _WRITTEN.fullmatch(text)) and (match[1] is None) != (match[3] is None):
         name = match[2].casefold()
         months = (any(name.startswith(start) for start in starts.split()) for starts in _MONTHS)

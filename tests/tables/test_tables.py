@@ -89,6 +89,11 @@ def test_a_table_tells_its_columns_types_rows_and_what_was_left_out(workspace: W
         (("2025-03-01 8:05", "2025-03-02T10:15:00Z"), "date and time", "2025-03-01 08:05"),
         (("oui", "non"), "yes/no", "oui"),
         (("2024-13-40", "2024-02-30"), "text", "2024-13-40"),
+        (("0.8330222517312345678", "9.75e-06", "0"), "decimal", 0.8330222517312345678),
+        (("1234567890123456", "2234567890123456"), "text", "1234567890123456"),
+        (("#N/A", "--", "5"), "integer", None),
+        (("6/17/47", "5/1/09"), "date", "1947-06-17"),
+        (("9:05", "13:08"), "time", "09:05"),
     ],
 )
 def test_a_column_has_the_type_that_its_values_have(values: tuple[str, ...], kind: str, first: Any) -> None:
@@ -143,6 +148,22 @@ def test_tables_in_text_are_tables_and_other_text_is_none() -> None:
     assert describe_tables("a.csv", "one,two\n1,2\n", None) is None
     assert describe_tables("a.json", "[1, 2, 3, 4]", None) is None
     assert describe_tables("a.json", "{", None) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("Town,2019,2020,2021\nUlm,5,7,8\nBonn,3,4,4\nKiel,9,9,1\n", ["Town", "2019", "2020", "2021"]),
+        ("state,2021\nUlm,-29.5\nBonn,3.5\nKiel,1.1\n", ["state", "2021"]),
+        (",0,1,2,3\nUlm,5,7,8,1\nBonn,3,4,4,1\nKiel,9,9,1,1\n", ["column 1", "0", "1", "2", "3"]),
+        ("Ulm,2019\nBonn,2020\nKiel,2021\n", ["column 1", "column 2"]),
+        ("1,2,3\n4,5,6\n7,8,9\n", ["column 1", "column 2", "column 3"]),
+        (",Size,Size\nTown,Land,People\nUlm,5,6\nBonn,5,7\nKiel,1,1\n", ["Town", "Size Land", "Size People"]),
+        ("Word,Meaning\nhi,hello\nbye,end\nso,thus\nif,maybe\n\nox,cow\nup,high\n", ["Word", "Meaning"]),
+    ],
+)
+def test_the_header_is_of_words_or_years_or_two_rows(text: str, names: list[str]) -> None:
+    assert list(columns("a.csv", text)) == [*names, "line"]
 
 
 # ---------------------------------------------------------------- questions
