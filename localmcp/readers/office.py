@@ -27,9 +27,11 @@ _SKIPPED = frozenset(("del", "moveFrom", "Fallback", "pPr", "rPr", "txbxContent"
 _SPACES = {"tab": "\t", "br": "\n", "cr": "\n", "noBreakHyphen": "-", "line-break": "\n"}
 
 
-def office_document(name: str, kind: str, text: str, properties: dict[str, str], **fields: Any) -> Document:
-    """Return the document with its properties; its title is theirs, or that of `fields`, else the first heading."""
-    title = properties.get("title") or fields.pop("title", "") or first_heading(text[:10_000])
+def office_document(
+    name: str, kind: str, text: str, properties: dict[str, str], *, title: str = "", **fields: Any
+) -> Document:
+    """Return the document with its properties; its title is theirs, or `title`, else the first heading."""
+    title = properties.get("title") or title or first_heading(text[:10_000])
     # The last change may be one of the template, before the document was made.
     date = max(properties.get("modified", ""), properties.get("created", ""))
     metadata = set_fields(author=properties.get("creator"), created=properties.get("created"))
@@ -484,8 +486,8 @@ def read_sheets(data: bytes, name: str) -> Document:
             text = f"\n{text}" if not number and offset else text
             pieces.append(text)
             offset += len(text)
-    places = {"metadata": {"sheets": sheets}, "row_starts": tuple(starts)}
-    return office_document(name, kind, "".join(pieces).rstrip("\n"), properties, **places)
+    text, metadata = "".join(pieces).rstrip("\n"), {"sheets": sheets}
+    return office_document(name, kind, text, properties, metadata=metadata, row_starts=tuple(starts))
 
 
 def _lines(title: str, rows: list[list[Any]]) -> Iterator[tuple[int, str]]:

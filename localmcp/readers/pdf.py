@@ -83,7 +83,7 @@ def _page_text(pdf: Any, raw: Any, number: int) -> str | None:
         is_annotated, is_turned = raw.FPDFPage_GetAnnotCount(page) > 0, page.get_rotation() != 0
         if is_annotated:
             # What was filled in or typed onto the page becomes a part of it.
-            page.flatten()
+            raw.FPDFPage_Flatten(page, raw.FLAT_NORMALDISPLAY)
         if is_turned:
             # PDFium mixes the lines of a page that is to be turned.
             page.set_rotation(0)

@@ -373,8 +373,9 @@ def test_what_was_filled_into_a_pdf_is_read_and_a_comment_is_not() -> None:
         "/Subtype /Text /T (Ada) /Contents (Check the quota)",
     )
     document = read_bytes(make_pdf([["A licence"], ["Page two"]], notes=notes), "a.pdf")
-    assert "Casimir Oblomov" in document.text and "quota" not in document.text
-    assert document.text[document.page_starts[1] :] == "Page two"
+    assert "Casimir Oblomov" in document.text and document.text.endswith("\n\nPage two")
+    # A file without a form may have comments and links too.
+    assert read_bytes(make_pdf([["A licence"]], notes=notes[1:]), "a.pdf").text == "A licence"
 
 
 def test_a_sign_that_is_drawn_by_itself_stays_in_its_row() -> None:
