@@ -6,7 +6,7 @@ import json
 import logging
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NotRequired, cast
 
 from typing_extensions import TypedDict
@@ -21,7 +21,6 @@ from localmcp.tool_search.sentence_ranking import (
     Slot,
     ToolRanking,
     asks_for,
-    bare_slot,
     fits,
     is_telling,
     parse_phrase,
@@ -129,12 +128,11 @@ class Router:
         if not query.strip():
             return _failed(query, "empty_query", QUERY_EMPTY)
         present = without_none({"limit": limit, "maxDistance": maxDistance})
-        ranking, decision, router = self.rank(query), None, "language model"
+        ranking, decision = self.rank(query), None
         try:
             model = self._open_model()
-            router = model.name if model else "embedded"
             decision = self._ask_model(model, ranking, present) if model else self.decide(ranking, present)
-            response = self._carry_out(query, decision, router)
+            response = self._carry_out(query, decision, model.name if model else "embedded")
         except UnknownTool as error:
             response = _failed(query, "tool_not_found", error.message, "language model")
         except LocalMCPError as error:
@@ -158,10 +156,15 @@ class Router:
 
     def decide(self, ranking: Ranking, arguments: Json) -> Decision:
         """Return the call for a ranked sentence, without a language model."""
-        named = _named(ranking)
+        # A tool whose very name is said: `searchQuickstarts`, `run get_stats`; an everyday word names one only alone.
+        said = {token.text.lower() for token in ranking.tokens}
+        whole = ranking.sentence.strip().lower()
+        identifiers = (each for each in ranking.tools if "_" in each.tool.name or not each.tool.name.islower())
+        exact = (each for each in ranking.tools if each.tool.name.lower() == whole)
+        named = next((each for each in (*exact, *identifiers) if each.tool.name.lower() in {whole, *said}), None)
         best = named or ranking.best
-        is_unsure = best is None or best.certainty < SURE_ENOUGH_TO_CHANGE
-        if is_unsure and not named and ranking.tokens and (title := self._look_up_title(ranking, arguments)):
+        is_sure = best is not None and best.certainty >= SURE_ENOUGH_TO_CHANGE
+        if not is_sure and not named and ranking.tokens and (title := self._look_up_title(ranking, arguments)):
             return title
         if best is None:
             nearest = ranking.tools[0].certainty if ranking.tools else 0.0
@@ -169,18 +172,16 @@ class Router:
         called, certainty = best.tool, best.certainty
         filled, missing = fill_arguments(ranking.sentence, ranking.tokens, best, arguments)
         if missing:
-            properties = called.input_schema["properties"]
-            said = {name: properties[name].get("description") for name in missing}
-            needs = ", ".join(f"{name} ({text})" if text else name for name, text in said.items())
+            texts = {name: called.input_schema["properties"][name].get("description") for name in missing}
+            needs = ", ".join(f"{name} ({text})" if text else name for name, text in texts.items())
             return Decision(None, filled, certainty, f"{called.name} fits, but needs {needs}.")
         least = SURE_ENOUGH_TO_READ if called.mark.read_only else SURE_ENOUGH_TO_CHANGE
         if not named and certainty < least:
             refusal = f"{called.name} may be meant, at a certainty of {certainty:.2f}; {least:g} is needed to run it."
             return Decision(called, filled, certainty, refusal)
-        parameter = bare_parameter(called)
-        if not filled and parameter and not named:
+        if not filled and not named and (parameter := bare_parameter(called)):
             # A search that got no argument looks for the sentence itself.
-            return Decision(called, {parameter: written(ranking.sentence, ranking.tokens)}, certainty)
+            filled = {parameter: written(ranking.sentence, ranking.tokens)}
         return Decision(called, filled, certainty)
 
     def _look_up_title(self, ranking: Ranking, passed: Json) -> Decision | None:
@@ -191,12 +192,10 @@ class Router:
         from rapidfuzz import fuzz
 
         for finder in self._routable():
-            parameter = bare_parameter(finder) if finder.mark.read_only else None
-            if parameter is None:
+            parameter = bare_parameter(finder)
+            if parameter is None or not finder.mark.read_only:
                 continue
-            properties = finder.input_schema.get("properties", {})
-            arguments = {name: value for name, value in passed.items() if name in properties}
-            arguments[parameter] = written(ranking.sentence, ranking.tokens)
+            arguments = {**_known(finder, passed), parameter: written(ranking.sentence, ranking.tokens)}
             try:
                 rows = list_of(self._registry.call(finder.name, arguments).value.get("results"))
             except LocalMCPError as error:
@@ -222,9 +221,7 @@ class Router:
         chosen = next((tool for tool in ranking.tools if tool.tool.name == name), None)
         if chosen is None:
             raise UnknownTool(f"Tool not found: {name}")
-        properties = chosen.tool.input_schema.get("properties", {})
-        beside = {key: value for key, value in arguments.items() if key in properties}
-        return Decision(chosen.tool, {**chosen_arguments, **beside}, chosen.certainty)
+        return Decision(chosen.tool, {**chosen_arguments, **_known(chosen.tool, arguments)}, chosen.certainty)
 
     # ------------------------------------------------------------ acting
 
@@ -256,16 +253,9 @@ class Router:
         return {**response, "status": "error", "code": "tool_failed", "message": f"Error executing tool: {message}"}
 
 
-def _named(ranking: Ranking) -> RankedTool | None:
-    """Return the tool whose very name the sentence says: `searchQuickstarts`, `run get_stats`; an everyday word names a
-    tool only alone."""
-    said = {token.text.lower() for token in ranking.tokens}
-    whole = ranking.sentence.strip().lower()
-    identifiers = [
-        entry for entry in ranking.tools if "_" in entry.tool.name or entry.tool.name != entry.tool.name.lower()
-    ]
-    exact = [entry for entry in ranking.tools if entry.tool.name.lower() == whole]
-    return next(iter(exact or [entry for entry in identifiers if entry.tool.name.lower() in said]), None)
+def _known(called: Tool, arguments: Mapping[str, Any]) -> Json:
+    properties = called.input_schema.get("properties", {})
+    return {name: value for name, value in arguments.items() if name in properties}
 
 
 def _data(answer: Answer) -> Any:
@@ -297,46 +287,35 @@ def fill_arguments(
     phrase, then paths and ids, numbers, quotations, and the rest of the sentence for the main text. Function words and
     the tool's own words are no values: what only they could fill stays open.
     """
-    called = ranked.tool
-    literals = " ".join(map(spoken_example, called.mark.examples))
-    # A tool without phrases is described only by its description and its parameters.
-    literals = literals or " ".join([called.description, *called.input_schema.get("properties", {})])
-    own_words = words(" ".join([called.name, called.mark.title, *called.mark.keywords, literals]))
-    own = frozenset(stem(fold(word), "english") for word in own_words if word not in function_words())
-    filling = _Filling(sentence, tokens, called, own)
-    filling.arguments.update((name, value) for name, value in arguments.items() if name in filling.properties)
+    filling = _Filling(sentence, tokens, ranked.tool, _known(ranked.tool, arguments))
     if ranked.phrase and ranked.phrase.score >= TRUSTED:
         filling.take_slots(ranked.phrase)
     filling.take_paths_and_ids()
     filling.take_numbers()
     filling.take_texts()
-    return filling.arguments, [name for name in filling.required if name not in filling.arguments]
+    return filling.arguments, filling.open(needed=True)
 
 
 def bare_parameter(tool: Tool) -> str | None:
     """Return the parameter that takes a whole sentence, if the tool has an example phrase that is one slot."""
-    return next(filter(None, (bare_slot(parse_phrase(example)) for example in tool.mark.examples)), None)
+    phrases = (parse_phrase(example)[0] for example in tool.mark.examples)
+    return next((items[0].parameter for items in phrases if len(items) == 1 and isinstance(items[0], Slot)), None)
 
 
-@dataclass
 class _Filling:
     """Arguments in the making, and which tokens are used up."""
 
-    sentence: str
-    tokens: Sequence[Token]
-    tool: Tool
-    own: frozenset[str]
-    """Stems of words that name the tool or ask for it."""
-    arguments: Json = field(default_factory=dict[str, Any])
-    used: set[int] = field(default_factory=set[int])
-
-    @property
-    def properties(self) -> Mapping[str, Json]:
-        return self.tool.input_schema.get("properties", {})
-
-    @property
-    def required(self) -> Sequence[str]:
-        return self.tool.input_schema.get("required", ())
+    def __init__(self, sentence: str, tokens: Sequence[Token], tool: Tool, arguments: Json) -> None:
+        self.sentence, self.tokens, self.tool, self.arguments = sentence, tokens, tool, arguments
+        self.used: set[int] = set()
+        self.properties: Mapping[str, Json] = tool.input_schema.get("properties", {})
+        self.required: Sequence[str] = tool.input_schema.get("required", ())
+        literals = " ".join(map(spoken_example, tool.mark.examples))
+        # A tool without phrases is described only by its description and its parameters.
+        literals = literals or " ".join([tool.description, *self.properties])
+        own_words = words(" ".join([tool.name, tool.mark.title, *tool.mark.keywords, literals]))
+        # Stems of words that name the tool or ask for it.
+        self.own = {stem(fold(word), "english") for word in own_words if word not in function_words()}
 
     def open(self, *, needed: bool = False) -> list[str]:
         """Return the parameters without an argument, required ones first."""
@@ -369,7 +348,6 @@ class _Filling:
         self.used.update(positions)
 
     def put_values(self, name: str, positions: Sequence[int]) -> None:
-        """Put a value that is no free text, or the list of all that there are in these places."""
         schema = self.properties[name]
         item = schema.get("items", schema)
         values: list[Any] = []
@@ -378,9 +356,9 @@ class _Filling:
                 values.append(next(value for value in item["enum"] if fits(token, {"enum": [value]})))
             elif fits(token, item):
                 # A comma before exactly three digits separates thousands; `0,25` is written with one as well.
-                text = re.sub(r",(?=\d{3}(?!\d))", "", token.text) if _THOUSANDS.fullmatch(token.text) else token.text
-                text = text.replace(",", ".") if text.count(",") == 1 and "." not in text else text
-                number = float(re.sub(r"[.,](?=.*[.,])", "", text))
+                text = token.text.replace(",", "") if _THOUSANDS.fullmatch(token.text) else token.text
+                *whole, last = re.split("[.,]", text)
+                number = float(f"{''.join(whole)}.{last}" if whole else last)
                 values.append(int(number) if number.is_integer() else number)
         self.put(name, values if schema.get("type") == "array" else values[0], positions)
 
@@ -392,34 +370,27 @@ class _Filling:
             trimmed = trim([self.tokens[position] for position in positions])
             self.put(name, written(self.sentence, trimmed, singular=singular), positions)
 
-    # ------------------------------------------------------------ what a phrase says
-
     def take_slots(self, match: PhraseMatch) -> None:
+        """Take what the phrase says, and what its slots captured."""
         self.used.update(match.literals)
         items, constants = match.phrase
         for name, value in constants.items():
             self.arguments.setdefault(name, lenient_value(value, self.properties.get(name, {})))
         for name, run in match.captured.items():
-            if name in self.properties and name not in self.arguments:
-                self._take_slot(name, run, singular=Slot(name, singular=True) in items)
-
-    def _take_slot(self, name: str, run: range, *, singular: bool) -> None:
-        schema = self.properties[name]
-        if not takes_words(schema):
-            self.put_values(name, run)
-            return
-        quoted = [position for position in run if self.tokens[position].kind == "quoted"]
-        if schema.get("type") == "array" and len(quoted) > 1:
-            self.put(name, [self.tokens[position].text for position in quoted], run)
-            return
-        # The one path or id of a run says all, or the one quotation of a short run or at its beginning.
-        essential: Sequence[int] = [place for place in run if self.tokens[place].kind in ("path", "id")]
-        if len(essential) != 1:
-            essential = quoted if len(quoted) == 1 and (len(run) <= 5 or quoted[0] == run[0]) else run
-        if any(map(self.is_value, essential)):
-            self.put_words(name, essential, singular=singular)
-
-    # ------------------------------------------------------------ what the sentence itself shows
+            schema = self.properties.get(name)
+            if schema is None or name in self.arguments:
+                continue
+            quoted = [place for place in run if self.tokens[place].kind == "quoted"]
+            # The one path or id of a run says all, or the one quotation of a short run or at its beginning.
+            essential: Sequence[int] = [place for place in run if self.tokens[place].kind in ("path", "id")]
+            if len(essential) != 1:
+                essential = quoted if len(quoted) == 1 and (len(run) <= 5 or quoted[0] == run[0]) else run
+            if not takes_words(schema):
+                self.put_values(name, run)
+            elif schema.get("type") == "array" and len(quoted) > 1:
+                self.put(name, [self.tokens[place].text for place in quoted], run)
+            elif any(map(self.is_value, essential)):
+                self.put_words(name, essential, singular=Slot(name, singular=True) in items)
 
     def take_paths_and_ids(self) -> None:
         """Take paths and ids; then required files (`report.docx`) and codes (`ENG-142`), first those beside the
@@ -455,28 +426,19 @@ class _Filling:
     def take_texts(self) -> None:
         """Take quotations, and the rest of the sentence, from its first to its last word that is not the tool's."""
         wanting = [name for name in self.open(needed=True) if takes_words(self.properties[name])]
-        main = self._main_text()
-        for name, position in zip(wanting or filter(None, [main]), self.unused("quoted"), strict=False):
-            self.put(name, self.tokens[position].text, [position])
-        name = self._main_text()
-        if name is None:
-            return
+        for name, place in zip(wanting or filter(None, [self._main_text()]), self.unused("quoted"), strict=False):
+            self.put(name, self.tokens[place].text, [place])
         first, second = [*self.tokens, None, None][:2]
-        is_command = (
-            first is not None
-            and second is not None
-            and first.kind == "word"
-            and (second.is_function_word or first.stem in known_verbs())
-        )
+        is_followed = second and (second.is_function_word or (first and first.stem in known_verbs()))
+        is_command = is_followed and first and first.kind == "word"
         free = [place for place in self.unused() if self.is_value(place) and (place or not is_command)]
-        if not free:
+        name = self._main_text()
+        if name is None or not free:
             return
         run = range(free[0], free[-1] + 1)
-        for position in run:
-            if position in self.used:
-                run = range(run.start, position) if position > run.start else range(position + 1, run.stop)
-                break
-        self.put_words(name, run)
+        # Up to what is used up already.
+        stop = next((place for place in run if place in self.used), run.stop)
+        self.put_words(name, range(run.start, stop))
 
     def _main_text(self) -> str | None:
         """Return the only required text without an argument, else the one that takes a whole sentence."""

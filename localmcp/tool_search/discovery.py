@@ -80,8 +80,8 @@ class Discovery:
         """Return the tools that fit, best first, as `ToolFinder.find` says. 0 and less do not cut."""
         hits: list[ToolHit] = []
         for hit_tool, score in self._rank(query, profile, max_results)[0]:
-            hit: ToolHit = {"name": hit_tool.name, "description": hit_tool.description, "score": round(score, 4)}
             schema = _schema_of(hit_tool)
+            hit: Any = {"name": hit_tool.name, "description": hit_tool.description, "score": round(score, 4)}
             hits.append(hit if schema is None else {**hit, "input_schema": schema, "inputSchema": schema})
         return hits
 
@@ -112,21 +112,20 @@ class Discovery:
     def introduction(self) -> str:
         """Return which hidden tools a language model may run without a search; empty if none."""
         scope = current_scope()
-        tools = [(call, self.registry.find(call.partition("(")[0])) for call in COMMON_CALLS if scope.lean]
-        calls = [call for call, common in tools if common is not None and scope.allows(common.mark)]
-        if not scope.names(EXECUTE_TOOL):
+        if not scope.lean or not scope.names(EXECUTE_TOOL):
             return ""
+        tools = ((call, self.registry.find(call.partition("(")[0])) for call in COMMON_CALLS)
+        calls = [call for call, common in tools if common is not None and scope.allows(common.mark)]
         return f"`{EXECUTE_TOOL}` runs without a search: {', '.join(calls)}." if calls else ""
 
     def describe(self, hit_tool: Tool) -> ToolMetadata:
         """Return what a tool is found by; the same object for the same tool."""
-        described = hit_tool.described
-        if not isinstance(described, ToolMetadata):
+        if not isinstance(hit_tool.described, ToolMetadata):
             mark, schema = hit_tool.mark, _schema_of(hit_tool) or {}
-            described = hit_tool.described = ToolMetadata(
+            hit_tool.described = ToolMetadata(
                 hit_tool.name, hit_tool.description, mark.keywords, mark.title, mark.examples, schema
             )
-        return described
+        return hit_tool.described
 
     def _searchable(self) -> list[Tool]:
         return [tool for tool in self.registry.tools() if tool.mark.name not in (TOOL_SEARCH, EXECUTE_TOOL)]
@@ -160,40 +159,31 @@ class Discovery:
         # Asked first: who becomes ready in the meantime was not searched.
         servers = self.starting()
         ending = "is still starting: its" if len(servers) == 1 else "are still starting: their"
-        waiting = f"{', '.join(servers)} {ending} tools are found in a few seconds." if servers else None
+        after = [f"{', '.join(servers)} {ending} tools are found in a few seconds."] if servers else []
         asked = [text.strip()[:2000] for text in queries or () if text.strip()][:MOST_PARTS]
         text = ". ".join(filter(None, (query.strip(), *asked)))
         ranked, hits = self._rank(text, most=max_results, queries=asked if len(asked) > 1 else ())
         if not ranked:
-            return _refused({"confidence": "none", "tools": [], "count": 0}, NOTHING_FOUND, waiting)
-        sure = hits.sure
-        if not sure and (max_results, detail) == (MOST_RESULTS, "brief"):
+            return _told({"confidence": "none", "tools": [], "count": 0}, NOTHING_FOUND, after)
+        sure, is_full = hits.sure, detail == "full"
+        if not sure and not is_full and max_results == MOST_RESULTS:
             ranked = ranked[: NEAREST if hits.parts == 1 else FIRST_OF_PARTS]
         # Of a task with several parts the best tools are needed together.
-        whole = max_results if detail == "full" else min(hits.parts, 3) if sure and text else 0
+        whole = max_results if is_full else min(hits.parts, 3) if sure and text else 0
         # Of a tool that scores far less than the best one, the text of a brief answer has little more than the name.
         least = 0.2 * ranked[0][1]
-        shown = [
-            _as_hit(
-                ranked_tool, score, full=rank < whole, asked=detail == "full", bare=rank >= whole > 0 or score < least
-            )
-            for rank, (ranked_tool, score) in enumerate(ranked)
-        ]
-        named: list[Any] = [
-            hit
-            if detail == "full" or (rank < NEAREST and hit["score"] >= least)
-            else {name: part for name, part in hit.items() if name in ("name", "score", "notice")}
-            for rank, hit in enumerate(shown)
-        ]
-        written = compact_json(named)
-        value: Json = {"confidence": "high" if sure else "low", "tools": shown, "count": len(shown)}
-        before, after = [] if sure else [NOTHING_SURE], [waiting] if waiting else []
+        shown: list[ToolHit] = []
+        written: list[Any] = []
+        for rank, (ranked_tool, score) in enumerate(ranked):
+            is_bare = rank >= whole > 0 or score < least
+            hit = _as_hit(ranked_tool, score, full=rank < whole, asked=is_full, bare=is_bare)
+            in_short = {key: value for key, value in hit.items() if key in ("name", "score", "notice")}
+            shown.append(hit)
+            written.append(hit if is_full or (rank < NEAREST and hit["score"] >= least) else in_short)
         if not text and len(shown) == max_results < (total := len(self._searchable())):
             after.append(f"{total - max_results} more: ask for what you need, or with max_results={MAX_RESULTS}.")
-        if not before and not after:
-            return Answer(value, written)
-        blocks = tuple({"type": "text", "text": part} for part in (*before, written, *after))
-        return Answer({**value, "hint": " ".join(before + after)}, written, content=blocks)
+        value: Json = {"confidence": "high" if sure else "low", "tools": shown, "count": len(shown)}
+        return _told(value, compact_json(written), after, before=[] if sure else [NOTHING_SURE])
 
     # It runs whatever it is given, so it is marked like the most dangerous tool behind it: a client that trusts
     # annotations would otherwise remove things without asking. Attaching adds exactly two tools (S1-1), so there is
@@ -229,7 +219,7 @@ class Discovery:
             if self.registry.find(name) is not None:
                 raise
             message = f"Tool not found: {quoted(name)}. Use {TOOL_SEARCH} to discover available tools."
-            return replace(_refused({"error": message}, message, error.hint), is_error=True)
+            return replace(_told({"error": message}, message, [error.hint] if error.hint else []), is_error=True)
 
 
 # ---------------------------------------------------------------- answers
@@ -283,10 +273,9 @@ def _schema_of(hit_tool: Tool) -> Json | None:
         return None
 
 
-def _refused(value: Json, sentence: str, hint: str | None) -> Answer:
-    """Return an ordinary answer whose text is the original's sentence; a hint is a separate block, so that the sentence
-    stays what it was."""
-    if hint is None:
-        return Answer(value, sentence)
-    blocks = tuple({"type": "text", "text": text} for text in (sentence, hint))
-    return Answer({**value, "hint": hint}, sentence, content=blocks)
+def _told(value: Json, text: str, after: Sequence[str], before: Sequence[str] = ()) -> Answer:
+    """Return an answer; what is said before and after its text are separate blocks, so that the text stays whole."""
+    if not before and not after:
+        return Answer(value, text)
+    blocks = tuple({"type": "text", "text": part} for part in (*before, text, *after))
+    return Answer({**value, "hint": " ".join((*before, *after))}, text, content=blocks)

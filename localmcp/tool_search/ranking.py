@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as TooLate
 from dataclasses import dataclass
-from functools import cache, cached_property, lru_cache, partial
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -130,17 +130,6 @@ class Adapter(NamedTuple):
         moved = requests + freedom * ((requests @ self.down) @ self.up)
         return (moved / np.linalg.norm(moved, axis=-1, keepdims=True)).astype(np.float32)
 
-    def sayings_for(self, tool: Vector) -> Vector:
-        """Return what people say for tools such as this one, on the axes, from its vector there.
-
-        Both sides of this comparison are worded as tools are, so it finds what a request cannot be compared with.
-        """
-        return _mean_of_nearest(self.capabilities @ tool, self.sayings, NEAREST)
-
-    def capability_for(self, request: Vector) -> Vector:
-        """Return what tools for a request are called, on the axes; both sides are worded as people speak."""
-        return _mean_of_nearest(self.sayings @ (request @ self.axes), self.capabilities, NEAREST_SAYINGS)
-
 
 def _mean_of_nearest(cosines: NDArray[Any], rows: Vectors, count: int) -> Vector:
     nearest = np.argpartition(cosines, -count)[-count:]
@@ -175,7 +164,10 @@ class ToolVectors:
         self._adapter = adapter = shipped_adapter(embedder.identity.fingerprint)
         if adapter:
             self._on_axes = ((self._first + self._named) @ (adapter.axes * 0.5)).astype(np.float32)
-            self._sayings = np.stack([adapter.sayings_for(tool) for tool in self._on_axes])
+            # What people say for tools such as this one. Both sides of the comparison are worded as tools are, so it
+            # finds what a request cannot be compared with.
+            said = [_mean_of_nearest(adapter.capabilities @ tool, adapter.sayings, NEAREST) for tool in self._on_axes]
+            self._sayings = np.stack(said)
         is_default = embedder.identity.name == DEFAULT_NAME
         self._scale = (1.0, 0.0) if is_default else scale_of(embedder, text_vectors)
 
@@ -192,8 +184,10 @@ class ToolVectors:
         first, other, named = (cosine * self._scale[0] + self._scale[1] for cosine in cosines)
         if self._adapter is None:
             return first, other, named, first, first / 2
-        said = freedom * (self._sayings @ (request @ self._adapter.axes))
-        return first, other, named, said, freedom * (self._on_axes @ self._adapter.capability_for(request))
+        on_axes = request @ self._adapter.axes
+        # What tools for such requests are called; both sides are worded as people speak.
+        called = _mean_of_nearest(self._adapter.sayings @ on_axes, self._adapter.capabilities, NEAREST_SAYINGS)
+        return first, other, named, freedom * (self._sayings @ on_axes), freedom * (self._on_axes @ called)
 
 
 def scale_of(embedder: Embedder, text_vectors: TextVectors) -> tuple[float, float]:
@@ -217,16 +211,25 @@ class ToolCatalog:
         self.tools = [tool.text for tool in tools]
         self._lock = threading.Lock()
         self._made: dict[str, Future[ToolVectors]] = {}
-        """By model; whoever asked first has waited for it."""
-
-    @cached_property
-    def _names(self) -> Mapping[str, Mapping[int, float]]:
+        """By model."""
+        self._names: dict[str, dict[int, float]] = {}
         """Name, squeezed, with and without the namespace -> the tools that it names in full, and the ladder's score."""
-        names: dict[str, dict[int, float]] = {}
+        self._by_verb: dict[str, list[int]] = {}
+        """Stem -> places of the tools whose verb it is."""
+        held: dict[str, list[tuple[int, float]]] = {}
         for row, tool in enumerate(self.tools):
-            names.setdefault(_squeeze(tool.metadata.name.rpartition("__")[2]), {}).setdefault(row, 0.8)
-            names.setdefault(_squeeze(tool.metadata.name), {})[row] = 1.0
-        return names
+            name = tool.metadata.name
+            self._names.setdefault(_squeeze(name.rpartition("__")[2]), {}).setdefault(row, 0.8)
+            self._names.setdefault(_squeeze(name), {})[row] = 1.0
+            for verb in tool.verbs:
+                self._by_verb.setdefault(verb, []).append(row)
+            for word, weight in tool.weights.items():
+                held.setdefault(word, []).append((row, weight))
+        columns = ((word, tuple(zip(*rows, strict=True))) for word, rows in held.items())
+        self._holders = {
+            word: (np.array(places, np.intp), np.array(weights, np.float32)) for word, (places, weights) in columns
+        }
+        """Stem -> places of the tools that have it, and its weight there."""
 
     def rungs(self, query: str) -> Mapping[int, float]:
         """Return places of the tools that the ladder is sure of, by a name in full or a single word, and its score."""
@@ -243,27 +246,6 @@ class ToolCatalog:
                 rungs[row] = score
         return rungs | {row: 1.0 for row, score in named.items() if score == 1.0}
 
-    @cached_property
-    def _holders(self) -> Mapping[str, tuple[NDArray[np.intp], Vector]]:
-        """Stem -> places of the tools that have it, and its weight there."""
-        holders: dict[str, list[tuple[int, float]]] = {}
-        for row, tool in enumerate(self.tools):
-            for word, weight in tool.weights.items():
-                holders.setdefault(word, []).append((row, weight))
-        return {
-            word: (np.array([row for row, _ in rows], np.intp), np.array([weight for _, weight in rows], np.float32))
-            for word, rows in holders.items()
-        }
-
-    @cached_property
-    def _by_verb(self) -> Mapping[str, list[int]]:
-        """Stem -> places of the tools whose verb it is."""
-        places: dict[str, list[int]] = {}
-        for row, tool in enumerate(self.tools):
-            for verb in tool.verbs:
-                places.setdefault(verb, []).append(row)
-        return places
-
     def compare_words(self, query: Query) -> Vectors:
         """Return strength and verb_not_in_name, see `Weights`: (tools, 2)."""
         weight = np.zeros(len(self.tools), np.float32)
@@ -279,35 +261,30 @@ class ToolCatalog:
                 unnamed[self._by_verb.get(verb, [])] = value
         return np.stack([1 - np.exp(-weight / 3), unnamed], axis=1)
 
-    def vectors(
-        self, embedder: Embedder, text_vectors: TextVectors, wait: float, *, insist: bool = False
-    ) -> ToolVectors | None:
+    def vectors(self, embedder: Embedder, text_vectors: TextVectors, wait: float) -> ToolVectors | None:
         """Return the tools' vectors for a model, made in the background; None if that takes longer than `wait` seconds.
-
-        Only the first search waits, unless it insists: the others go by words until the vectors are there.
 
         Raises:
             ModelUnavailable: the model fails.
         """
+
+        def make(made: Future[ToolVectors]) -> None:
+            try:
+                made.set_result(ToolVectors(self.tools, embedder, text_vectors))
+            except Exception as error:
+                # Handed to every search that waits for it.
+                made.set_exception(error)
+
         model = embedder.identity.fingerprint
         with self._lock:
             made = self._made.get(model)
-            is_first = made is None or (made.done() and made.exception() is not None)
-            if made is None or is_first:
+            if made is None or (made.done() and made.exception() is not None):
                 made = self._made[model] = Future()
-                make = partial(self._make, made, embedder, text_vectors)
-                threading.Thread(target=make, name="localmcp-tools", daemon=True).start()
+                threading.Thread(target=make, args=(made,), name="localmcp-tools", daemon=True).start()
         try:
-            return made.result(wait if is_first or insist else 0.0)
+            return made.result(wait)
         except TooLate:
             return None
-
-    def _make(self, made: Future[ToolVectors], embedder: Embedder, text_vectors: TextVectors) -> None:
-        try:
-            made.set_result(ToolVectors(self.tools, embedder, text_vectors))
-        except Exception as error:
-            # Handed to every search that waits for it.
-            made.set_exception(error)
 
 
 # ---------------------------------------------------------------- searching
@@ -343,15 +320,15 @@ class ToolFinder:
         texts = [text, *(queries or parts_of(text))]
         rows, words, with_model = self.evidence(texts, tools, patience)
         weights = WITH_MODEL if with_model else WITHOUT_MODEL
+        odds = [row @ np.array(weights.order, np.float32) for row in rows]
         # Only differences mean anything: how much likelier in log odds one tool is than another.
-        relevances = rows[0] @ np.array(weights.order, np.float32)
+        relevances = odds[0]
         best, behind = int(relevances.argmax()), max(0, len(tools) - FIRST - 1)
         lead = relevances[best] - np.partition(relevances, behind)[behind]
         signs = (1.0, relevances[best], lead, rows[0][best, -1], min(words, 15))
         right = float(np.dot(weights.right, signs))
         if len(rows) > 1:
             # Of the whole, and of the parts, of each of which the best tool counts most.
-            odds = [row @ np.array(weights.order, np.float32) for row in rows]
             shares = [np.exp(row - row.max()) / np.exp(row - row.max()).sum() for row in odds]
             of_parts = SHARE_OF_QUERIES if queries else SHARE_OF_PARTS
             mixed = (1 - of_parts) * shares[0] + of_parts * np.max(shares[1:], axis=0) / (len(shares) - 1)
@@ -389,8 +366,7 @@ class ToolFinder:
         deadline = time.monotonic() + patience
         try:
             model = self._embedder.get(patience)
-            wait = max(0.0, deadline - time.monotonic())
-            vectors = catalog.vectors(model, self._vectors, wait, insist=patience > PATIENCE)
+            vectors = catalog.vectors(model, self._vectors, max(0.0, deadline - time.monotonic()))
             if vectors is None:
                 return None
             requests = self._embedder.embed_queries(texts)

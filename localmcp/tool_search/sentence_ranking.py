@@ -89,13 +89,14 @@ class ToolRanking:
         by_sentence: list[tuple[float, ...]] = []
         for tool, description in zip(listed, described, strict=True):
             properties = tool.input_schema.get("properties", {})
-            # One that is nothing but a slot fits every sentence.
-            parsed = (phrase for phrase in map(parse_phrase, tool.mark.examples) if bare_slot(phrase) is None)
+            parsed = map(parse_phrase, tool.mark.examples)
             matches = filter(None, (match_phrase(phrase, tokens, properties) for phrase in parsed))
             phrase = max(matches, key=lambda match: (round(match.score, 1), match.weight), default=None)
             said = phrase.score if phrase else 0.0
             placed = any(token.kind in ("path", "id") and asks_for(properties, token) for token in tokens)
-            explained = phrase.explained if phrase and said >= TRUSTED else frozenset[int]()
+            explained = (
+                set(phrase.literals).union(*phrase.captured.values()) if phrase and said >= TRUSTED else set[int]()
+            )
             left = [tokens[place].stem not in description.text.weights for place in telling if place not in explained]
             phrases.append(phrase)
             by_sentence.append((said, said**4, float(placed), sum(left) / max(1, len(left))))
@@ -186,11 +187,6 @@ class PhraseMatch:
     literals: frozenset[int]
     """Places of the tokens that are words of the phrase."""
 
-    @property
-    def explained(self) -> frozenset[int]:
-        """Places of the tokens that are words of the phrase or in slots."""
-        return self.literals.union(*self.captured.values())
-
 
 @cache
 def parse_phrase(text: str) -> Phrase:
@@ -206,12 +202,6 @@ def parse_phrase(text: str) -> Phrase:
         else:
             items.append(_literal(words or symbol))
     return tuple(items), constants
-
-
-def bare_slot(phrase: Phrase) -> str | None:
-    """Return the parameter of a phrase that is nothing but a slot, and so fits every sentence."""
-    items, _ = phrase
-    return items[0].parameter if len(items) == 1 and isinstance(items[0], Slot) else None
 
 
 @cache
@@ -286,11 +276,10 @@ def _said_with(item: Literal, tokens: Sequence[Token], position: int) -> list[tu
     """Return with how many tokens from a place on a word of a phrase is said, and how well: `quick start` are two for
     quickstart."""
     token, *following = tokens[position : position + 2]
-    said: list[tuple[int, float]] = []
-    if token.stem in item.stems:
-        said.append((1, 1.0))
-    elif token.kind == "word" and item.weight > FUNCTION_WEIGHT and (near := _near_match(item, token.text, token.stem)):
-        said.append((1, near))
+    quality = 1.0 if token.stem in item.stems else 0.0
+    if not quality and token.kind == "word" and item.weight > FUNCTION_WEIGHT:
+        quality = _near_match(item, token.text, token.stem)
+    said = [(1, quality)] if quality else []
     if following and token.kind == following[0].kind == "word" and _is_joined(item, token.text, following[0].text):
         said.append((2, 1.0))
     return said
