@@ -162,7 +162,20 @@ class RuleCatalog:
             FileUnavailable: the file cannot be written.
         """
         _check_draft(draft)
-        twin, cosine = (None, 0.0) if on_duplicate == "add" else self._find_twin(draft)
+        twin, cosine = None, 1.0
+        if on_duplicate != "add":
+            with self.database.read() as connection:
+                twin = rulebook.find_same(connection, draft.rule_text, draft.project)
+            if twin is None and (embedder := self.model()):
+                from rapidfuzz import fuzz
+
+                vector = embedder.embed_passages([rulebook.embedded_text(draft)])[0].astype("<f4")
+                for rule, cosine in self.finder.find_similar_rules(vector, 3, 0.75):
+                    # Rules with opposite meaning use the same words: "tabs, not spaces".
+                    alike = fuzz.token_set_ratio(rule.rule_text.lower(), draft.rule_text.lower())
+                    if rule.project == draft.project and (cosine >= 0.9 or alike >= 85):
+                        twin = rule
+                        break
         if twin is None:
             [rule] = self.store([draft])
             return self._answer(rule.id, f"Rule {rule.id} added ({rule.category}).")
@@ -180,23 +193,6 @@ class RuleCatalog:
             connection.execute(sql, (twin.id,))
         counted = self._answer(twin.id, f"Counted towards rule {twin.id}, which says the same.", embed=False)
         return {**counted, "similarity": round(cosine, 4)}
-
-    def _find_twin(self, draft: RuleDraft) -> tuple[Rule | None, float]:
-        """Return the rule in force that says nearly the same as a draft, if any, and their cosine."""
-        with self.database.read() as connection:
-            same = rulebook.find_same(connection, draft.rule_text, draft.project)
-        embedder = self.model()
-        if same or embedder is None:
-            return same, 1.0
-        from rapidfuzz import fuzz
-
-        embedded = embedder.embed_passages([rulebook.embedded_text(draft)])[0].astype("<f4")
-        for rule, cosine in self.finder.find_similar_rules(embedded, 3, 0.75):
-            # Rules with opposite meaning use the same words: "tabs, not spaces".
-            alike = fuzz.token_set_ratio(rule.rule_text.lower(), draft.rule_text.lower())
-            if rule.project == draft.project and (cosine >= 0.9 or alike >= 85):
-                return rule, cosine
-        return None, 0.0
 
     def store(self, drafts: Sequence[RuleDraft]) -> list[Rule]:
         """Store rules with their instructions in one transaction, and embed them if the model is there.
@@ -409,11 +405,6 @@ class RuleCatalog:
         with suppress(LocalMCPError):
             return self._embedder.get()
         return None
-
-    def nearest_category(self, text: str) -> str:
-        """Return the one of the nine categories that a text is nearest to; best-practices without a model."""
-        embedder = self.model()
-        return self.finder.nearest_category(embedder.embed_passages([text])[0]) if embedder else "best-practices"
 
     def embed_missing(self) -> int:
         """Embed the rules that the model at hand has not read; returns how many.

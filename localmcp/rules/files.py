@@ -293,7 +293,10 @@ def markdown_rules(text: str, prose: bool) -> Iterator[tuple[str, str, str, int]
     headings: dict[int, str] = {}
     leads: list[str] = []
     introduction = ""
-    blocks = list(_blocks(text))
+    from markdown_it import MarkdownIt
+    from markdown_it.tree import SyntaxTreeNode
+
+    blocks = list(_blocks(SyntaxTreeNode(MarkdownIt("commonmark").enable("table").parse(text))))
     prose_too = prose and not any(kind == "item" for kind, *_ in blocks)
     single_title = len(re.findall(r"^# ", text, re.MULTILINE)) == 1
     for kind, depth, content, line in blocks:
@@ -341,41 +344,27 @@ def says_enough(rule: str) -> bool:
     return count >= 3 or (count == 2 and bool(asks)) or (not rule.isascii() and len(runs(rule)) >= 6)
 
 
-def _blocks(text: str) -> Iterator[tuple[str, int, str, int]]:
-    """Yield (heading|item|paragraph, level, text on one line, line from 1), in order.
-
-    Code, tables and comments are left out.
+def _blocks(node: Any, depth: int = 0) -> Iterator[tuple[str, int, str, int]]:
+    """Yield (heading|item|paragraph, level, text on one line, line from 1), in order, without code, tables, comments.
 
     The level of an item is how many lists it is in.
     """
-    from markdown_it import MarkdownIt
-
-    depth, level, opened, items = 0, 0, "", list[bool]()
-    for token in MarkdownIt("commonmark").enable("table").parse(text):
-        if token.type in ("bullet_list_open", "ordered_list_open"):
-            depth += 1
-        elif token.type in ("bullet_list_close", "ordered_list_close"):
-            depth -= 1
-        elif token.type == "list_item_open":
-            items.append(True)
-        elif token.type == "list_item_close":
-            items.pop()
-        elif token.type in ("heading_open", "paragraph_open", "th_open", "td_open"):
-            opened = token.type
-            level = int(token.tag[1:]) if token.type == "heading_open" else level
-        elif token.type == "inline" and opened in ("heading_open", "paragraph_open"):
-            content = _EMPHASIS.sub(lambda match: match[1] or match[2], one_line(token.content))
-            line = token.map[0] + 1 if token.map else 1
-            if opened == "heading_open":
-                yield "heading", level, content, line
+    is_new = node.type == "list_item"
+    for child in node.children:
+        if child.type in ("bullet_list", "ordered_list", "list_item", "blockquote"):
+            yield from _blocks(child, depth + child.type.endswith("_list"))
+        if child.type not in ("heading", "paragraph"):
+            continue
+        content = _EMPHASIS.sub(lambda match: match[1] or match[2], one_line(child.children[0].content))
+        line = child.map[0] + 1 if child.map else 1
+        if child.type == "heading":
+            yield "heading", int(child.tag[1:]), content, line
+        elif not depth:
+            yield "paragraph", 0, content, line
+        elif is_new:
             # Only the first paragraph of an item is the rule; more of them explain it.
-            elif not items:
-                yield "paragraph", 0, content, line
-            elif items[-1]:
-                items[-1] = False
-                yield "item", depth, _CHECKBOX.sub("", content), line
-        elif token.type == "heading_close":
-            opened = ""
+            is_new = False
+            yield "item", depth, _CHECKBOX.sub("", content), line
 
 
 def one_line(content: str) -> str:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
 from itertools import chain
-from typing import Annotated, Any, NamedTuple, NotRequired, cast
+from typing import Annotated, Any, NotRequired, cast
 
 import apsw
 from typing_extensions import TypedDict
@@ -31,13 +31,13 @@ from localmcp.models.embedder import TextVectors
 from localmcp.rules import rulebook
 from localmcp.rules.rulebook import (
     CATEGORIES,
+    VECTOR_IDS,
     Rule,
     Selection,
     digest_of,
     load_embedded,
     load_rules,
     load_vectors,
-    rule_ids_of,
 )
 from localmcp.storage.database import Database, fetch_all, fetch_column, fetch_one, read_generations
 from localmcp.storage.schema import utc_moment
@@ -186,14 +186,21 @@ class RuleFinder:
         elsewhere = any(self._federation.read_mounted(lambda _, theirs: rulebook.has_rules(theirs), notices))
         result: RelevantRules = {"success": True, "rules": []}
         if collection is not None or elsewhere:
-            task = self._embed(taskDescription, tuple(files or ()), context or "")
+            embedder = self._index.embedder
+            try:
+                vector = embedder.embed_query(taskDescription, wait=MODEL_WAIT_SECONDS)
+                conversation = embedder.embed_query(context) if context and context.strip() else None
+            except (ModelUnavailable, ConfigurationError) as error:
+                message = f"Failed to generate embedding for task description: {error.message}"
+                raise ModelUnavailable(message, hint=error.hint) from error
+            task = Task(taskDescription, vector, conversation, tuple(files or ()))
             least = self._threshold if similarityThreshold is None else similarityThreshold
             with self._database.read() as connection:
                 rated = self._rated(connection, task, selection, notices)
                 fitting = sorted((m for m in rated if m.relevance >= least), key=lambda match: match.place)
                 matches = fitting[: maxResults or self._max_results]
                 if collection is not None and (
-                    rulebook.is_foreign(connection, self._index.embedder.get().identity)
+                    rulebook.is_foreign(connection, embedder.get().identity)
                     or rulebook.rules_without_vector(connection, 1)
                 ):
                     notices.append("Some rules were not read by this model and are not found: run `localmcp reembed`.")
@@ -255,24 +262,9 @@ class RuleFinder:
                 return []
             blocks = self._blocks(self._index, connection, collection)
             near = nearest_chunks(connection, collection.model_id, blocks, embedding, limit)
-            cosines = {rulebook.rule_ids_of(vector_id): cosine for vector_id, cosine in near if cosine >= threshold}
+            cosines = {vector_id - VECTOR_IDS: cosine for vector_id, cosine in near if cosine >= threshold}
             rules = rulebook.load_rules(connection, cosines)
         return [(rule, cosines[rule_id]) for rule_id, rule in rules.items()]
-
-    def _embed(self, text: str, files: tuple[str, ...], conversation: str) -> Task:
-        """Return the task, embedded; a repeated text is not embedded again.
-
-        Raises:
-            ModelUnavailable: it cannot be; the message says so in the words of S2-7.
-        """
-        embedder = self._index.embedder
-        try:
-            vector = embedder.embed_query(text, wait=MODEL_WAIT_SECONDS)
-            before = embedder.embed_query(conversation) if conversation.strip() else None
-        except (ModelUnavailable, ConfigurationError) as error:
-            message = f"Failed to generate embedding for task description: {error.message}"
-            raise ModelUnavailable(message, hint=error.hint) from error
-        return Task(text, vector, before, files)
 
     def _rated(self, connection: apsw.Connection, task: Task, selection: Selection, notices: list[str]) -> list[Match]:
         """Return the rules near a task in all files, rated."""
@@ -294,17 +286,62 @@ class RuleFinder:
 
         matches = self.match(connection, self._index, task, selection)
         matches += chain.from_iterable(self._federation.read_mounted(look, notices))
-        cosines = self._categories() @ task.vector
-        shares = (cosines - cosines.mean()) / max(float(cosines.max() - cosines.mean()), 1e-6)
-        rate(matches, task, self.everyday(), dict(zip(CATEGORIES, shares.clip(0).tolist(), strict=True)))
+        if matches:
+            self._rate(matches, task)
         return matches
 
+    def _rate(self, matches: Sequence[Match], task: Task) -> None:
+        """Set the relevance, and what orders equally relevant rules: files, category, use, recency, weight (S2-10).
+
+        A weight below 1 (rules reported as not useful) lowers the relevance; everything else changes none, or a rule of
+        the task's category would pass better ones.
+        """
+        cosines = self._categories() @ task.vector
+        # How near the task is to each category, 0..1.
+        nearness = (cosines - cosines.mean()) / max(float(cosines.max() - cosines.mean()), 1e-6)
+        shares: dict[str, float] = dict(zip(CATEGORIES, nearness.clip(0).tolist(), strict=True))
+        level = max(self._levels[match.rule.origin][1] for match in matches)
+        relevances = self.everyday().relevance(task, np.array([match.likeness for match in matches]), level)
+        for match, relevance in zip(matches, relevances.tolist(), strict=True):
+            rule, share = match.rule, shares.get(match.rule.category, 0.0)
+            match.relevance = relevance * min(1.0, rule.weight)
+            used = min(1.0, math.log1p(max(0, rule.instructions_count - 1)) / math.log1p(50))
+            match.preference = 0.2 * used + 0.1 * share
+            # A mounted file may have anything for a time.
+            with suppress(TypeError, ValueError, OverflowError):
+                days = (datetime.now(UTC) - utc_moment(rule.last_applied or "")).total_seconds() / 86_400
+                # 1 for just applied, halved about every three weeks.
+                match.preference += 0.2 * math.exp(-max(0.0, days) / 30)
+            if rule.instructions_count > 1:
+                match.reasons.append(f"asked for {rule.instructions_count} times")
+            if share >= 1.0:
+                match.reasons.append(f"the task is about {rule.category}")
+            if task.files and rule.globs:
+                match.preference += 0.5
+                match.reasons.append(f"is about files like {', '.join(rule.globs)}")
+            if rule.weight > 1:
+                match.preference += 0.5 * min(1.0, rule.weight - 1)
+                match.reasons.append(f"its weight is {rule.weight:.3g}")
+
     def everyday(self) -> Everyday:
-        """Return what rules are compared with, as the model in use reads it."""
+        """Return what rules are compared with: shipped for the default models, else embedded once and kept.
+
+        Raises:
+            ModelUnavailable: the model fails.
+        """
         embedder = self._index.embedder.get()
         model = embedder.identity.fingerprint
         if model not in self._everyday:
-            self._everyday[model] = read_everyday(embedder, self._vectors)
+            rows: dict[str, Vectors] = {}
+            for path in packaged_data().glob("rules_*.npz"):
+                with np.load(path, allow_pickle=False) as stored:
+                    if stored["fingerprint"] == model:
+                        # They are kept as small numbers.
+                        rows = {name: stored[name].astype(np.float32) for name in stored.files if name != "fingerprint"}
+            unit_rows = {name: row / np.linalg.norm(row, axis=1, keepdims=True) for name, row in rows.items()}
+            if not unit_rows:
+                unit_rows["requests"] = self._vectors.rows(requests_without_rules(), embedder)
+            self._everyday[model] = Everyday(**unit_rows)
         return self._everyday[model]
 
     def match(
@@ -320,16 +357,29 @@ class RuleFinder:
         if not blocks:
             return []
         # The level of a file's rules is kept from one search to the next.
-        state = everyday.mean, read_generations(connection)
+        state = everyday, read_generations(connection)
         if self._levels.get(origin, (None, 0.0))[0] != state:
             stored = load_vectors(connection, MOST_COMPARED)
             sound = [blob for blob in stored if is_unit_vector(blob, len(task.vector))]
             vectors = np.frombuffer(b"".join(sound), "<f4").reshape(len(sound), -1)
             self._levels[origin] = state, everyday.level(vectors) if sound else 0.0
-        allowed = _allowed_rules(connection, selection, task.files)
+        allowed: Ids | None = None
+        if selection != Selection() or task.files:
+            condition, bindings = selection.condition()
+            if task.files:
+                # Longer patterns than these are in no file of ours.
+                sql = "select distinct globs from rules where globs <> '[]' and length(globs) <= 20000"
+                all_globs: list[str] = fetch_column(connection, sql)
+                about = [
+                    globs for globs in all_globs if any(match_globs(read_texts(globs), file) for file in task.files)
+                ]
+                condition += " and (globs = '[]' or globs in (select value from json_each(:about)))"
+                bindings["about"] = json.dumps(about)
+            ids = fetch_column(connection, f"select id from rules where {condition} order by id", bindings)
+            allowed = np.array(ids, np.int64)
         views = [task.vector] if task.conversation is None else [task.vector, task.conversation]
         near = [nearest_codes(blocks, view, NEAREST, allowed)[0] for view in views]
-        rows = load_embedded(connection, np.unique(rule_ids_of(np.concatenate(near))).tolist(), origin)
+        rows = load_embedded(connection, np.unique(np.concatenate(near) - VECTOR_IDS).tolist(), origin)
         # In another file a longer vector would be near to every task.
         rows = [(rule, vector) for rule, vector in rows if origin is None or is_unit_vector(vector, len(task.vector))]
         if not rows:
@@ -342,7 +392,7 @@ class RuleFinder:
         for place, alike in zip(cast("list[int]", nearest.tolist()), likeness.tolist(), strict=True):
             cosine, best = float(cosines[place, 0]), max(alike)
             near_to = f"close in meaning (cosine {cosine:.2f})" if best == alike[0] else "close to the conversation"
-            matches.append(Match(rows[place][0], cosine, best, [near_to], self._levels[origin][1]))
+            matches.append(Match(rows[place][0], cosine, best, [near_to]))
         return matches
 
     def _blocks(self, index: Index, connection: apsw.Connection, collection: Collection) -> list[Block]:
@@ -356,9 +406,11 @@ class RuleFinder:
         texts = [f"{name}: {words}" for name, words in CATEGORIES.items()]
         return self._vectors.rows(texts, self._index.embedder.get())
 
-    def nearest_category(self, vector: Vector) -> str:
-        """Return the one of the nine categories that a text is nearest to."""
-        return list(CATEGORIES)[int((self._categories() @ vector).argmax())]
+    def nearest_category(self, text: str, embedder: Embedder | None) -> str:
+        """Return the one of the nine categories that a text is nearest to; best-practices without a model."""
+        if embedder is None:
+            return "best-practices"
+        return list(CATEGORIES)[int((self._categories() @ embedder.embed_passages([text])[0]).argmax())]
 
     def list_mounted(self, own: apsw.Connection, selection: Selection, limit: int) -> list[tuple[list[Rule], int]]:
         """Return the newest `limit` rules of each mounted file that yours lacks, and how many there are.
@@ -378,10 +430,7 @@ class RuleFinder:
 
 
 def _holds_text(connection: apsw.Connection, rule: Rule) -> bool:
-    """Return whether the same text is in the same project.
-
-    A retired one counts too: who retired it wants it from nobody.
-    """
+    # A retired one counts too: who retired it wants it from nobody.
     sql = "select 1 from rules where digest = ? and project is ? limit 1"
     return bool(fetch_one(connection, sql, (digest_of(rule.rule_text), rule.project)))
 
@@ -426,8 +475,6 @@ class Match:
     likeness: float
     """With the task or the conversation, whichever is larger when weighted, in the units of `Everyday.likeness`."""
     reasons: list[str]
-    level: float
-    """`Everyday.level` of the rules of its file."""
     relevance: float = 0.0
     preference: float = 0.0
     """By how much it counts as more alike than equally relevant rules."""
@@ -441,26 +488,24 @@ class Match:
 # ---------------------------------------------------------------- what rules and tasks are compared with
 
 
-class Everyday(NamedTuple):
+class Everyday:
     """Requests for which hardly any rule matters, and typical tasks of written rules, as a model reads them.
 
     How high a cosine is says little: it depends on the model, and on how general a rule is. So each rule is compared
     with requests that need no rule; a task fits it that is clearly nearer to it than those are.
     """
 
-    requests: Vectors
-    """Unit rows (n, dimension)."""
-    covariance: Vectors
-    """Of the requests: (dimension, dimension)."""
-    rules: Vectors | None = None
-    """Rules as teams write them, and the mean of four tasks for each: unit rows (m, dimension); shipped for one model,
-    where they find the best rule of .05 more tasks."""
-    tasks: Vectors | None = None
-    mean: float = 0.0
-    """Of the cosines among the requests, and their standard deviation."""
-    deviation: float = 1.0
-    excuse: Vector | float = 0.0
-    """What each request has against a rule: `reluctance`."""
+    def __init__(self, requests: Vectors, rules: Vectors | None = None, tasks: Vectors | None = None) -> None:
+        """All are unit rows: of the requests (n, dimension); of rules as teams write them, and the mean of four tasks
+        for each (m, dimension), shipped for one model, where they find the best rule of .05 more tasks."""
+        self.requests, self._rules, self._tasks = requests, rules, tasks
+        self._covariance = np.cov(requests.T, bias=True).astype(np.float32)
+        cosines = requests @ requests.T
+        self._mean, self._deviation = float(cosines.mean()), max(float(cosines.std()), 1e-6)
+        np.fill_diagonal(cosines, -1)
+        asks = np.array([asks_for_a_fact(text) for text in requests_without_rules()])
+        # What each request has against a rule.
+        self._excuse = self.reluctance(cosines, asks)
 
     def likeness(self, rules: Vectors, views: Vectors) -> Vectors:
         """Return how much nearer each task is to each rule than everyday requests are, in their deviations: (k, v).
@@ -468,14 +513,14 @@ class Everyday(NamedTuple):
         A task seldom has a word of its rule, so a rule is also near to the tasks that written rules like it have.
         `rules`: unit rows (k, dimension); `views`: unit columns (dimension, v), the task and the conversation.
         """
-        if self.rules is not None and self.tasks is not None:
-            cosines = rules @ self.rules.T
+        if self._rules is not None and self._tasks is not None:
+            cosines = rules @ self._rules.T
             nearest = np.argpartition(-cosines, 20, axis=1)[:, :20]
             weights = np.exp(15 * np.take_along_axis(cosines, nearest, axis=1))
-            means = np.einsum("mk,mkd->md", weights, self.tasks[nearest])
+            means = np.einsum("mk,mkd->md", weights, self._tasks[nearest])
             rules = 0.625 * rules + 0.375 * means / np.linalg.norm(means, axis=1, keepdims=True)
         # The mean and deviation of a rule's cosines with all requests, without making each of these cosines.
-        variance = ((rules @ self.covariance) * rules).sum(axis=1, keepdims=True)
+        variance = ((rules @ self._covariance) * rules).sum(axis=1, keepdims=True)
         usual = rules @ self.requests.mean(axis=0)[:, None]
         return (rules @ views - usual) / np.sqrt(np.maximum(variance, 1e-12))
 
@@ -485,12 +530,12 @@ class Everyday(NamedTuple):
         `cosines`: of tasks with all requests, (tasks, requests).
         """
         nearest = np.sort(cosines, axis=1)[:, -5:].mean(axis=1)
-        return EVERYDAY * (nearest - self.mean) / max(self.deviation, 1e-6) + QUESTION * np.asarray(is_question)
+        return EVERYDAY * (nearest - self._mean) / self._deviation + QUESTION * np.asarray(is_question)
 
     def level(self, rules: Vectors) -> float:
         """Return the level that a tenth of the everyday requests reach with these rules, as they would as tasks."""
         best = self.likeness(rules, self.requests.T).max(axis=0)
-        return float(np.quantile(BEST * best - self.excuse, 0.9))
+        return float(np.quantile(BEST * best - self._excuse, 0.9))
 
     def relevance(self, task: Task, likeness: Vector, level: float) -> Vector:
         """Return the relevance (0..1) of the rules of a task.
@@ -515,88 +560,12 @@ MOST_COMPARED = 2000
 """Rules of a file whose level is looked at; more would move it little and take longer than a search may."""
 
 
-def read_everyday(embedder: Embedder, made: TextVectors) -> Everyday:
-    """Return what rules are compared with: shipped for the default models, else embedded once and kept in `made`.
-
-    Raises:
-        ModelUnavailable: the model fails.
-    """
-    shipped: dict[str, Vectors] = {}
-    for path in packaged_data().glob("rules_*.npz"):
-        with np.load(path, allow_pickle=False) as stored:
-            if stored["fingerprint"] == embedder.identity.fingerprint:
-                # They are kept as small numbers.
-                rows = ((name, stored[name].astype(np.float32)) for name in ("requests", "rules", "tasks")
-                        if name in stored)  # fmt: skip
-                shipped = {name: row / np.linalg.norm(row, axis=1, keepdims=True) for name, row in rows}
-    requests = shipped["requests"] if shipped else made.rows(requests_without_rules(), embedder)
-    cosines = requests @ requests.T
-    covariance = np.cov(requests.T, bias=True).astype(np.float32)
-    everyday = Everyday(
-        requests, covariance, shipped.get("rules"), shipped.get("tasks"), float(cosines.mean()), float(cosines.std())
-    )
-    np.fill_diagonal(cosines, -1)
-    asks = np.array([asks_for_a_fact(text) for text in requests_without_rules()])
-    return everyday._replace(excuse=everyday.reluctance(cosines, asks))
-
-
 @cache
 def requests_without_rules() -> list[str]:
     """Everyday requests, then those of people at work for which hardly any rule matters."""
     files = (packaged_data() / name for name in ("everyday_requests.txt", "requests_without_rules.txt"))
     lines = (line for file in files for line in file.read_text(encoding="utf-8").splitlines())
     return [line for line in lines if line and not line.startswith("#")]
-
-
-# ---------------------------------------------------------------- the rules of a task
-
-
-def _allowed_rules(connection: apsw.Connection, selection: Selection, files: Sequence[str]) -> Ids | None:
-    """Return sorted ids of the rules that may answer; None = all in force."""
-    if selection == Selection() and not files:
-        return None
-    condition, bindings = selection.condition()
-    if files:
-        # Longer patterns than these are in no file of ours.
-        sql = "select distinct globs from rules where globs <> '[]' and length(globs) <= 20000"
-        glob_lists = fetch_column(connection, sql)
-        about = [globs for globs in glob_lists if any(match_globs(read_texts(globs), file) for file in files)]
-        condition += " and (globs = '[]' or globs in (select value from json_each(:about)))"
-        bindings["about"] = json.dumps(about)
-    return np.sort(np.array(fetch_column(connection, f"select id from rules where {condition}", bindings), np.int64))
-
-
-def rate(matches: Sequence[Match], task: Task, everyday: Everyday, categories: Mapping[str, float]) -> None:
-    """Set the relevance, and what orders equally relevant rules: files, category, use, recency, weight (S2-10).
-
-    A weight below 1 (rules reported as not useful) lowers the relevance; everything else changes none, or a rule of the
-    task's category would pass better ones. `categories`: category -> 0..1, how near the task is to it.
-    """
-    if not matches:
-        return
-    relevances = everyday.relevance(
-        task, np.array([match.likeness for match in matches]), max(match.level for match in matches)
-    )
-    for match, relevance in zip(matches, relevances.tolist(), strict=True):
-        rule, share = match.rule, categories.get(match.rule.category, 0.0)
-        match.relevance = relevance * min(1.0, rule.weight)
-        used = min(1.0, math.log1p(max(0, rule.instructions_count - 1)) / math.log1p(50))
-        # A mounted file may have anything for a time.
-        with suppress(TypeError, ValueError, OverflowError):
-            days = (datetime.now(UTC) - utc_moment(rule.last_applied or "")).total_seconds() / 86_400
-            # 1 for just applied, halved about every three weeks.
-            match.preference = 0.2 * math.exp(-max(0.0, days) / 30)
-        match.preference += 0.2 * used + 0.1 * share
-        if rule.instructions_count > 1:
-            match.reasons.append(f"asked for {rule.instructions_count} times")
-        if share >= 1.0:
-            match.reasons.append(f"the task is about {rule.category}")
-        if task.files and rule.globs:
-            match.preference += 0.5
-            match.reasons.append(f"is about files like {', '.join(rule.globs)}")
-        if rule.weight > 1:
-            match.preference += 0.5 * min(1.0, rule.weight - 1)
-            match.reasons.append(f"its weight is {rule.weight:.3g}")
 
 
 # ---------------------------------------------------------------- patterns of files

@@ -146,12 +146,13 @@ class RuleLearner:
         if not instruction:
             raise InvalidInput("Error: instruction cannot be empty")
         text = normalize(instruction)
-        score, reason = weigh(instruction, self._catalog.model())
+        embedder = self._catalog.model()
+        score, reason = weigh(instruction, embedder)
         if score > 0 and len(runs(text)) < 2:
             score, reason = 0.0, "it says too little"
         if score <= 0:
             return {"success": True, "stored": False, "message": f"No rule generated. Reason: {reason}"}
-        category = self._catalog.nearest_category(f"{context}\n{text}".strip())
+        category = self._catalog.finder.nearest_category(f"{context}\n{text}".strip(), embedder)
         draft = RuleDraft(text, category, context, instruction, "remembered", project=project or None)
         try:
             answer = self._catalog.add(draft, "count")
@@ -165,7 +166,7 @@ class RuleLearner:
             f'Instruction processed successfully. Generated rule: "{rule["rule_text"]}" '
             f"(category: {rule['category']}). Rule ID: {rule['id']}, Instruction ID: {instruction_id}"
         )
-        stored = RememberAnswer(success=True, stored=True, message=message, rule=rule["rule_text"])
+        stored: RememberAnswer = {"success": True, "stored": True, "message": message, "rule": rule["rule_text"]}
         stored.update({"category": rule["category"], "ruleId": rule["id"], "instructionId": instruction_id})
         if "similarity" in answer:
             stored["counted"] = True

@@ -44,7 +44,7 @@ GENERAL = "general"
 
 COLLECTION, KIND = "developer rules", "rules"
 """Rules are in a collection of a separate kind, bound to one model; no search for documents sees it."""
-_VECTOR_IDS = 1 << 39
+VECTOR_IDS = 1 << 39
 """A rule's vector has this number plus its id: upper half of the range, above all chunk ids."""
 _LONGEST_FOREIGN = 20_000
 """Characters of a text in a rule of a mounted file, which anybody may have written."""
@@ -82,6 +82,12 @@ class Rule:
     @property
     def globs(self) -> list[str]:
         return read_texts(self.globs_json)
+
+    @property
+    def is_short(self) -> bool:
+        """Whether a rule may be shown; in a mounted file anything may be called one."""
+        texts = (self.rule_text, self.category, self.context, self.globs_json, self.project or "")
+        return self.origin is None or max(map(len, texts)) <= _LONGEST_FOREIGN
 
     def as_json(self, importance: dict[str, float], **facts: Any) -> Any:
         """Return the rule as answers show it, with those of `facts` that are not None."""
@@ -150,8 +156,8 @@ def is_hidden(connection: apsw.Connection) -> bool:
 def load_rules(connection: apsw.Connection, rule_ids: Iterable[int], origin: str | None = None) -> dict[int, Rule]:
     """Return rule id -> rule, in the order asked for, without unknown ids; `origin` is the mounted file's name."""
     rows = ((row_id, fetch_one(connection, f"{_RULE} where id = ?", (row_id,))) for row_id in rule_ids)
-    rules = {rule_id: Rule(*row, origin=origin) for rule_id, row in rows if row}
-    return {rule_id: rule for rule_id, rule in rules.items() if _is_short(rule)}
+    rules = ((rule_id, Rule(*row, origin=origin)) for rule_id, row in rows if row)
+    return {rule_id: rule for rule_id, rule in rules if rule.is_short}
 
 
 def load_embedded(
@@ -163,14 +169,7 @@ def load_embedded(
         where rules.id in (select value from carray(?)) order by rules.id
     """
     rows: list[Any] = fetch_all(connection, sql, (apsw.carray(array("q", rule_ids)),)) if rule_ids else []
-    rules = [(Rule(*row, origin=origin), vector) for *row, vector in rows]
-    return [(rule, vector) for rule, vector in rules if _is_short(rule)]
-
-
-def _is_short(rule: Rule) -> bool:
-    """Return whether a rule is short enough to be shown; in a mounted file anything may be called one."""
-    texts = (rule.rule_text, rule.category, rule.context, rule.globs_json, rule.project or "")
-    return rule.origin is None or max(map(len, texts)) <= _LONGEST_FOREIGN
+    return [(rule, vector) for *row, vector in rows if (rule := Rule(*row, origin=origin)).is_short]
 
 
 def load_vectors(connection: apsw.Connection, limit: int) -> list[bytes]:
@@ -281,7 +280,7 @@ def store_vectors(connection: apsw.Connection, identity: ModelIdentity, embeddin
     """
     model_id = ensure_model(connection, identity)
     collection = claim_collection(connection, ensure_collection(connection, COLLECTION, kind=KIND), model_id)
-    rule_ids = {_VECTOR_IDS + row_id: row_id for row_id in embeddings}
+    rule_ids = {VECTOR_IDS + row_id: row_id for row_id in embeddings}
     made = {key: vector.Made(embeddings[row_id]) for key, row_id in rule_ids.items()}
     vector.write_vectors(connection, model_id, made)
     vector.add_signs(connection, model_id, collection.id, rule_ids)
@@ -299,14 +298,9 @@ def rules_without_vector(connection: apsw.Connection, limit: int) -> list[Rule]:
     return [Rule(*row) for row in fetch_all(connection, sql, (limit,))]
 
 
-def rule_ids_of(vector_ids: Any) -> Any:
-    """Return the rule's id of a vector's id, or the ids of an array of them."""
-    return vector_ids - _VECTOR_IDS
-
-
 def forget_vectors(connection: apsw.Connection, rule_ids: Sequence[int]) -> None:
     """Delete the vectors of these rules. Part of the caller's write transaction."""
-    vector_ids = [_VECTOR_IDS + row_id for row_id in rule_ids]
+    vector_ids = [VECTOR_IDS + row_id for row_id in rule_ids]
     collection = find_collection(connection)
     if collection and collection.model_id is not None:
         vector.remove_signs(connection, collection.id, vector_ids)

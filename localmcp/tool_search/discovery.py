@@ -81,7 +81,7 @@ class Discovery:
         hits: list[ToolHit] = []
         for hit_tool, score in self._rank(query, profile, max_results)[0]:
             schema = _schema_of(hit_tool)
-            hit: Any = {"name": hit_tool.name, "description": hit_tool.description, "score": round(score, 4)}
+            hit: ToolHit = {"name": hit_tool.name, "description": hit_tool.description, "score": round(score, 4)}
             hits.append(hit if schema is None else {**hit, "input_schema": schema, "inputSchema": schema})
         return hits
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from localmcp.config import Settings, packaged_data, sample_directory
-from localmcp.rules.finder import EVERYDAY, MOST_COMPARED, asks_for_a_fact, requests_without_rules
+from localmcp.rules.finder import EVERYDAY, MOST_COMPARED, Task, asks_for_a_fact, requests_without_rules
 from localmcp.rules.rulebook import Selection, load_vectors, select_rules
 from localmcp.workspace import Workspace
 
@@ -151,7 +151,7 @@ def signs_of(workspace: Workspace, tasks: list[Judged]) -> list[tuple[list[float
     rows = np.frombuffer(b"".join(vectors), "<f4").reshape(len(vectors), -1)
     usual = everyday.likeness(rows, everyday.requests.T).max(axis=0).mean()
     for task in tasks:
-        embedded = finder._embed(task.text, (), "")
+        embedded = Task(task.text, workspace.embedder.embed_query(task.text))
         with workspace.database.read() as connection:
             matches = finder.match(connection, workspace.index, embedded, Selection())
         best = max(match.likeness for match in matches) - usual
