@@ -6,7 +6,7 @@ import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, cast
 
 import apsw
@@ -133,33 +133,32 @@ def _read_content(text: str) -> Json:
 
 def put_quickstarts(connection: apsw.Connection, drafts: Iterable[Draft]) -> Counter[str]:
     """Add or update by name; counts `added`, `updated` and `unchanged`."""
-    counts: Counter[str] = Counter(_put(connection, draft) for draft in drafts)
+    counts = Counter[str]()
+    for draft in drafts:
+        content, now = compact_json(draft.content), utc_now()
+        stored = fetch_one(connection, "select id, content, deleted_at from quickstarts where name = ?", (draft.name,))
+        if stored is None:
+            sql = "insert into quickstarts (name, created_at, updated_at, content) values (?, ?, ?, ?)"
+            connection.execute(sql, (draft.name, now, now, content))
+            identity, deleted_at = connection.last_insert_rowid(), now
+        else:
+            identity, stored_content, deleted_at = stored
+            if deleted_at is None:
+                if stored_content == content and set(_tags(connection, identity)) == set(draft.tags):
+                    counts["unchanged"] += 1
+                    continue
+                _put_into_trash(connection, identity)
+            sql = "update quickstarts set content = ?, updated_at = ?, deleted_at = null where id = ?"
+            connection.execute(sql, (content, now, identity))
+            connection.execute("delete from quickstarts_fts where rowid = ?", (identity,))
+            connection.execute("delete from quickstart_tags where quickstart_id = ?", (identity,))
+        rows = [(identity, kind, value) for kind, value in draft.tags]
+        connection.executemany("insert into quickstart_tags values (?, ?, ?)", rows)
+        _index(connection, identity, draft.name, draft.content)
+        counts["updated" if deleted_at is None else "added"] += 1
     if counts["added"] or counts["updated"]:
         bump_generations(connection, "quickstarts")
     return counts
-
-
-def _put(connection: apsw.Connection, draft: Draft) -> str:
-    content, now = compact_json(draft.content), utc_now()
-    stored = fetch_one(connection, "select id, content, deleted_at from quickstarts where name = ?", (draft.name,))
-    if stored is None:
-        sql = "insert into quickstarts (name, created_at, updated_at, content) values (?, ?, ?, ?)"
-        connection.execute(sql, (draft.name, now, now, content))
-        identity, deleted_at = connection.last_insert_rowid(), now
-    else:
-        identity, stored_content, deleted_at = stored
-        if deleted_at is None:
-            if stored_content == content and set(_tags(connection, identity)) == set(draft.tags):
-                return "unchanged"
-            _put_into_trash(connection, identity)
-        sql = "update quickstarts set content = ?, updated_at = ?, deleted_at = null where id = ?"
-        connection.execute(sql, (content, now, identity))
-        connection.execute("delete from quickstarts_fts where rowid = ?", (identity,))
-        connection.execute("delete from quickstart_tags where quickstart_id = ?", (identity,))
-    rows = [(identity, kind, value) for kind, value in draft.tags]
-    connection.executemany("insert into quickstart_tags values (?, ?, ?)", rows)
-    _index(connection, identity, draft.name, draft.content)
-    return "updated" if deleted_at is None else "added"
 
 
 def rebuild_index(connection: apsw.Connection) -> None:
@@ -275,10 +274,10 @@ class Query:
     """The significant words that show what it is about."""
     only_stop_words: bool
     max_distance: int
-    edits: Mapping[str, Mapping[str, int]]
+    edits: Mapping[str, Mapping[str, int]] = field(default_factory=dict[str, Mapping[str, int]])
     """Significant word -> words of the catalog -> Levenshtein distance, 2 for another form of the word."""
-    foreign: Mapping[Field, int]
-    """How many of the words no quick start knows in a field ("mortgage" in "mortgage calculator")."""
+    foreign: int = 0
+    """How many of the words no quick start knows in the field ("mortgage" in "mortgage calculator")."""
 
     @property
     def pattern(self) -> str:
@@ -295,7 +294,7 @@ def read_query(text: str, max_distance: int) -> Query:
     important = content - FILLERS or content
     significant = tuple(word for word in words if word in important)
     telling = {word for word in important if stem(word, "english") not in DEEDS} or important
-    return Query(folded, words, significant, frozenset(telling), bool(words) and not content, max_distance, {}, {})
+    return Query(folded, words, significant, frozenset(telling), bool(words) and not content, max_distance)
 
 
 def match_type(score: int) -> MatchType:
@@ -320,7 +319,7 @@ def score_field(query: Query, where: Field, folded: str, whole_distance: int | N
     words = _WORD.findall(folded)
     if not query.significant or not words:
         return None
-    fuzzy = _by_words(query, where, words)
+    fuzzy = _by_words(query, words)
     length = max(len(folded), len(query.folded))
     if whole_distance is not None and whole_distance <= WHOLE_FIELD_SHARE * length:
         fuzzy = whole_distance if fuzzy is None else min(fuzzy, whole_distance)
@@ -357,12 +356,8 @@ def partial_distance(query: Query, folded: str) -> int | None:
     return min(distances, default=None)
 
 
-# ---------------------------------------------------------------- fuzzy
-
-
-def _by_words(query: Query, where: Field, words: Sequence[str]) -> int | None:
-    """Return the distance of a one-to-one alignment of query and field words, the nearest first; None if it says too
-    little."""
+def _by_words(query: Query, words: Sequence[str]) -> int | None:
+    # A one-to-one alignment of query and field words, the nearest first; None if it says too little.
     options = [
         (query.edits[word][other], number, place)
         for number, word in enumerate(query.significant)
@@ -384,7 +379,7 @@ def _by_words(query: Query, where: Field, words: Sequence[str]) -> int | None:
     certain = (word for word in query.telling if word in found and not word.isdigit())
     says_enough = (
         2 * sum(word in found for word in query.significant) >= len(query.significant)
-        and len(found) > query.foreign[where]
+        and len(found) > query.foreign
         and any(stem(word, "english") == stem(found[word], "english") for word in certain)
     )
     if missing and not says_enough:
@@ -442,36 +437,22 @@ class Catalog:
         self.generation: int = fetch_one(connection, "select quickstarts from state")
         self.rows: dict[int, tuple[str, str, str]] = {}
         """Name, title and description by id."""
-        self.folded: dict[Field, dict[int, str]] = {field: {} for field in FIELDS}
-        self.ids_by_word: dict[Field, defaultdict[str, set[int]]] = {field: defaultdict(set) for field in FIELDS}
+        self.folded: dict[Field, dict[int, str]] = {where: {} for where in FIELDS}
+        self.ids_by_word: dict[Field, defaultdict[str, set[int]]] = {where: defaultdict(set) for where in FIELDS}
         sql = "select id, name, display_name, description from quickstarts where deleted_at is null"
         for identity, name, title, description in connection.execute(sql):
             self.rows[identity] = (str(name), str(title), str(description))
-            for field, text in zip(FIELDS, self.rows[identity], strict=True):
-                folded = self.folded[field][identity] = folded_text(text)
+            for where, text in zip(FIELDS, self.rows[identity], strict=True):
+                folded = self.folded[where][identity] = folded_text(text)
                 for word in _WORD.findall(folded):
-                    self.ids_by_word[field][word].add(identity)
+                    self.ids_by_word[where][word].add(identity)
         self.vocabulary = list(set[str]().union(*self.ids_by_word.values()))
         self._kept: dict[str, dict[str, int]] = {}
-        self._by_beginning: defaultdict[str, list[str]] = defaultdict(list)
-        for word in self.vocabulary:
-            self._by_beginning[word[:4]].append(word)
 
-    def understood(self, query: Query, connection: apsw.Connection) -> Query:
-        """Return a query with what its significant words may mean, measured by the file's own `levenshtein`."""
-        edits = {word: self._near(word, connection) for word in query.significant}
-        # In a smaller catalog, a missing word says nothing about the question.
-        is_telling = len(self.rows) >= 20
-        foreign: dict[Field, int] = {
-            field: sum(not any(other in ids for other in others) for others in edits.values()) * is_telling
-            for field, ids in self.ids_by_word.items()
-        }
-        return replace(query, edits=edits, foreign=foreign)
-
-    def _near(self, word: str, connection: apsw.Connection) -> dict[str, int]:
+    def _near(self, word: str) -> dict[str, int]:
         """Return the catalog's words that a word may mean, and how far they are; kept, for people type on."""
         from rapidfuzz import process
-        from rapidfuzz.distance import OSA
+        from rapidfuzz.distance import OSA, Levenshtein
 
         if word in self._kept:
             return self._kept[word]
@@ -479,22 +460,18 @@ class Catalog:
         is_code = len(word) <= 2 or any(character.isdigit() for character in word)
         budget = 0 if is_code else 1 if len(word) <= 5 else 2 if len(word) <= 8 else 3
         near = process.extract(word, self.vocabulary, scorer=OSA.distance, score_cutoff=budget, limit=None)
-        # "started" and "start", "config" and "configuring" are forms of one word.
-        begun = {other for other in self._by_beginning.get(word[:4], ()) if min(len(word), len(other)) >= 4}
-        forms = {
-            other
-            for other in begun
-            if word.startswith(other) or other.startswith(word) or stem(word, "english") == stem(other, "english")
-        }
-        measured = measure_edits(connection, word, [*forms.union(other for other, _, _ in near)])
-        measured |= {other: min(measured[other], COMMON_STEM) for other in forms}
+        edits = {other: Levenshtein.distance(word, other) for other, _, _ in near}
+        for other in self.vocabulary if len(word) >= 4 else ():
+            # "started" and "start", "config" and "configuring" are forms of one word.
+            if other.startswith(word[:4]) and (
+                word.startswith(other) or other.startswith(word) or stem(word, "english") == stem(other, "english")
+            ):
+                edits[other] = min(Levenshtein.distance(word, other), COMMON_STEM)
         # Words up to five letters, and any with three edits, keep their first letter.
-        kept = {
-            other: edits for other, edits in measured.items() if word[0] == other[0] or (len(word) > 5 and edits <= 2)
-        }
+        kept = {other: far for other, far in edits.items() if word[0] == other[0] or (len(word) > 5 and far <= 2)}
         return self._kept.setdefault(word, kept)
 
-    def scores(self, connection: apsw.Connection, where: Field, query: Query) -> dict[int, int]:
+    def scores(self, where: Field, query: Query) -> dict[int, int]:
         """Return id -> score of the quick starts whose field answers.
 
         Scored are those whose field holds the query, or half of its words, or is nearly the query as a whole.
@@ -502,22 +479,21 @@ class Catalog:
         from rapidfuzz import process
         from rapidfuzz.distance import Levenshtein
 
-        folded = self.folded[where]
-        candidates = {identity for identity, text in folded.items() if query.pattern in text}
-        query = self.understood(query, connection)
+        folded, ids_by_word = self.folded[where], self.ids_by_word[where]
+        edits = {word: self._near(word) for word in query.significant}
+        foreign = [word for word, others in edits.items() if ids_by_word.keys().isdisjoint(others)]
+        # In a smaller catalog, a missing word says nothing about the question.
+        query = replace(query, edits=edits, foreign=len(foreign) if len(self.rows) >= 20 else 0)
         words = Counter[int]()
         for word in query.significant:
-            ids = set[int]().union(*(self.ids_by_word[where].get(other, ()) for other in query.edits[word]))
-            words.update(ids)
-        candidates |= {identity for identity, count in words.items() if 2 * count >= len(query.significant)}
+            words.update(set[int]().union(*(ids_by_word.get(other, ()) for other in edits[word])))
         most = min(query.max_distance, int(WHOLE_FIELD_SHARE * (len(query.folded) + query.max_distance)))
         near = process.extract(query.folded, folded, scorer=Levenshtein.distance, score_cutoff=most, limit=None)
-        whole = measure_edits(connection, query.folded, [text for text, _, _ in near])
-        scores = {
-            identity: score_field(query, where, folded[identity], whole.get(folded[identity]))
-            for identity in candidates.union(identity for _, _, identity in near)
-        }
-        return {identity: score for identity, score in scores.items() if score is not None}
+        whole = {identity: distance for _, distance, identity in near}
+        candidates = whole.keys() | {identity for identity, text in folded.items() if query.pattern in text}
+        candidates |= {identity for identity, count in words.items() if 2 * count >= len(query.significant)}
+        scores = ((each, score_field(query, where, folded[each], whole.get(each))) for each in candidates)
+        return {identity: score for identity, score in scores if score is not None}
 
     def substrings(self, where: Field, query: Query) -> dict[int, int]:
         """Return id -> score of the quick starts whose field holds the exact text (S0-17)."""
@@ -536,7 +512,7 @@ def find_quickstarts(connection: apsw.Connection, catalog: Catalog, request: Req
     allowed = catalog.rows.keys() if ids is None else catalog.rows.keys() & ids
     scores: dict[int, list[tuple[int, Field]]] = {}
     for where, query in queries.items():
-        by_field = catalog.scores(connection, where, query) if fuzzy else catalog.substrings(where, query)
+        by_field = catalog.scores(where, query) if fuzzy else catalog.substrings(where, query)
         for identity in by_field.keys() & allowed:
             scores.setdefault(identity, []).append((by_field[identity], where))
     matches: list[Match] = []
@@ -571,12 +547,6 @@ def find_in_documents(
                 match = Match(identity, *row, score, "document")
                 matches[identity] = min(match, matches.get(identity, match), key=lambda match: match.place)
     return sorted(matches.values(), key=lambda match: match.place)
-
-
-def measure_edits(connection: apsw.Connection, text: str, others: Sequence[str]) -> dict[str, int]:
-    """Return the distance of a text to each of `others` by the file's own `levenshtein`."""
-    sql = "select value, levenshtein(?1, value) from json_each(?2)"
-    return dict(fetch_all(connection, sql, (text, json.dumps(others))))
 
 
 def tagged_ids(connection: apsw.Connection, tag: str | None) -> list[int] | None:
