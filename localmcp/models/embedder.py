@@ -135,15 +135,8 @@ class HashEmbedder:
         """
         if dimension % 8 or not 64 <= dimension <= 4096:
             raise ConfigurationError(f"hash:{dimension} has no such dimension; use a multiple of 8 from 64 to 4096.")
-        self.identity = ModelIdentity(
-            name="hash",
-            sha256=hashlib.sha256(b"localmcp word hash 1").hexdigest(),
-            pooling="sum",
-            query_prefix="",
-            passage_prefix="",
-            dimension=dimension,
-            max_tokens=256,
-        )
+        digest = hashlib.sha256(b"localmcp word hash 1").hexdigest()
+        self.identity = ModelIdentity("hash", digest, "sum", "", "", dimension, max_tokens=256)
 
     def count_tokens(self, text: str) -> int:
         """Return the number of words, which are the tokens of this model."""
@@ -196,8 +189,7 @@ class LazyEmbedder:
     @property
     def loaded(self) -> bool:
         """Whether the model is ready, so that `get` does not wait."""
-        opening = self._opening
-        return opening is not None and opening.done() and opening.exception() is None
+        return bool((opening := self._opening) and opening.done() and opening.exception() is None)
 
     def start_loading(self) -> Future[Embedder]:
         """Begin loading in a daemon thread, unless that is under way or done; return where the model will be."""
@@ -274,7 +266,6 @@ class LazyEmbedder:
         return np.stack([vectors[text] for text in texts])
 
     def _load(self, opening: Future[Embedder]) -> None:
-        """Open the model, wait until nobody has used it for long, and drop it."""
         try:
             embedder = self._opener()
             # What the model's file was unpacked in: 50 MB of the default one.
@@ -324,8 +315,17 @@ class TextVectors:
         """
         digests = {text: hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32] for text in texts}
         model = embedder.identity.fingerprint
+        path = self._folder and self._folder / f"tools-{model}.npz"
         with self._lock:
-            kept = self._of_model(model)
+            kept = self._vectors.get(model)
+            if kept is None:
+                kept = self._vectors[model] = {}
+                try:
+                    if path and path.exists():
+                        with np.load(path, allow_pickle=False) as stored:
+                            kept |= zip(stored["digests"].tolist(), stored["vectors"].astype(np.float32), strict=True)
+                except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
+                    _log.warning("%s cannot be read and is made again: %s", path, error)
             rows = {digest: kept[digest] for digest in digests.values() if digest in kept}
         missing = {digest: text for text, digest in sorted(digests.items()) if digest not in rows}
         if missing:
@@ -337,7 +337,13 @@ class TextVectors:
                 # Of many, those that came first are forgotten.
                 for digest in list(kept)[: max(0, len(kept) - 30_000)]:
                     del kept[digest]
-                self._save(model)
+                if path:
+                    content = BytesIO()
+                    np.savez(content, digests=np.array(list(kept)), vectors=np.stack(list(kept.values())))
+                    try:
+                        write_atomically(path, content.getvalue())
+                    except OSError as error:
+                        _log.info("the vectors of the tools cannot be kept: %s", error)
         return {text: rows[digest] for text, digest in digests.items()}
 
     def rows(self, texts: Sequence[str], embedder: Embedder) -> Vectors:
@@ -353,30 +359,6 @@ class TextVectors:
     def has_file(self) -> bool:
         """Whether any process has kept vectors in the folder, of whatever model."""
         return self._folder is not None and any(self._folder.glob("*.npz"))
-
-    def _of_model(self, model: str) -> dict[str, Vector]:
-        """Return what is kept of a model, by digest; its file is read when it is first asked for."""
-        kept = self._vectors.get(model)
-        if kept is None:
-            kept = self._vectors[model] = {}
-            path = self._folder and self._folder / f"tools-{model}.npz"
-            try:
-                if path and path.exists():
-                    with np.load(path, allow_pickle=False) as stored:
-                        kept |= zip(stored["digests"].tolist(), stored["vectors"].astype(np.float32), strict=True)
-            except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
-                _log.warning("%s cannot be read and is made again: %s", path, error)
-        return kept
-
-    def _save(self, model: str) -> None:
-        if self._folder is None:
-            return
-        content, kept = BytesIO(), self._vectors[model]
-        np.savez(content, digests=np.array(list(kept)), vectors=np.stack(list(kept.values())))
-        try:
-            write_atomically(self._folder / f"tools-{model}.npz", content.getvalue())
-        except OSError as error:
-            _log.info("the vectors of the tools cannot be kept in %s: %s", self._folder, error)
 
 
 # ---------------------------------------------------------------- how the cosines of a model are read
@@ -426,11 +408,7 @@ class Calibration:
 
 
 def measure_model(embedder: Embedder) -> Calibration:
-    """Return the calibration of a model: 28 short texts are embedded.
-
-    Every model has a range of its own; questions with their answers, and with those of other questions, say where it
-    is. So any model works at once with the scores and floors that were fitted to the default one.
-    """
+    """Return the calibration of a model: 28 short texts are embedded."""
     questions = [question for question, _ in _ANSWERS]
     vectors = np.stack([embedder.embed_query(question) for question in questions])
     cosines = vectors @ embedder.embed_passages([answer for _, answer in _ANSWERS]).T

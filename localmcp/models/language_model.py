@@ -70,8 +70,18 @@ class LanguageModel:
         try:
             reply = json.loads(body)
             message = reply["message"] if self._dialect == "ollama" else reply["choices"][0]["message"]
-            calls = cast("list[Any]", message.get("tool_calls") or [])
-            return str(message.get("content") or ""), _read_call(calls[0]) if calls else None
+            words, calls = str(message.get("content") or ""), cast("list[Any]", message.get("tool_calls") or [])
+            if not calls:
+                return words, None
+            function = calls[0]["function"]
+            name, arguments = function["name"], function.get("arguments")
+            # An object (Ollama) or JSON text (OpenAI).
+            arguments = json.loads(arguments or "{}") if isinstance(arguments, str) else arguments
+            if not isinstance(name, str):
+                raise TypeError("the function's name is not text")
+            if not isinstance(arguments, dict | None):
+                raise TypeError(f"the arguments of {name} are not an object")
+            return words, (name, cast("Json | None", arguments) or {})
         except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
             raise ModelUnavailable(
                 f"{self._endpoint.where} answered with something that is not a chat message: {error}.",
@@ -83,22 +93,6 @@ def describe_function(tool: Tool) -> Json:
     """Describe a tool as both dialects want it: `{"type": "function", "function": {…}}` (S0-27)."""
     function = {"name": tool.name, "description": tool.description, "parameters": tool.input_schema}
     return {"type": "function", "function": function}
-
-
-def _read_call(call: Any) -> tuple[str, Json]:
-    """Return the name and arguments of a call; the latter are an object (Ollama) or JSON text (OpenAI).
-
-    Raises:
-        ValueError, TypeError, KeyError: it has another form.
-    """
-    name, arguments = call["function"]["name"], call["function"].get("arguments")
-    if isinstance(arguments, str):
-        arguments = json.loads(arguments or "{}")
-    if not isinstance(name, str):
-        raise TypeError("the function's name is not text")
-    if not isinstance(arguments, dict | None):
-        raise TypeError(f"the arguments of {name} are not an object")
-    return name, cast("Json | None", arguments) or {}
 
 
 def parse_address(spec: str) -> tuple[Literal["ollama", "openai"], str, str]:

