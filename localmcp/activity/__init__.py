@@ -182,10 +182,7 @@ class Activity:
 
 
 def _row(record: CallRecord, *, keep_arguments: bool) -> Json:
-    """Return the columns of `calls`: secrets masked, long texts and lists cut.
-
-    A message and titles may repeat arguments, so they are kept only if those are.
-    """
+    # A message and titles may repeat arguments, so they are kept only if those are.
     error, answer = record.error, record.answer
     error_class, message = None, None
     if error is not None:
@@ -238,7 +235,7 @@ def _row(record: CallRecord, *, keep_arguments: bool) -> Json:
 
 
 def _collections_of(record: CallRecord) -> list[str] | None:
-    """Return the collections that the caller is bound to, else the one it named, else those in the answer."""
+    # Those that the caller is bound to, else the one it named, else those in the answer.
     if record.scope.collections is not None:
         return sorted(record.scope.collections)
     named = record.arguments.get("collection") or record.arguments.get("collection_name")
@@ -252,7 +249,7 @@ def _collections_of(record: CallRecord) -> list[str] | None:
 
 
 def _titles_in(answer: Json) -> tuple[str, ...]:
-    """Return the titles of the first documents, rules or quick starts in an answer, each once."""
+    # Of the first documents, rules or quick starts, each once.
     records = [answer, *(record for field in answer.values() for record in (field, *list_of(field)[: 4 * MOST_TITLES]))]
     titles: dict[str, None] = {}
     for record in map(mapping_of, records):
@@ -264,7 +261,7 @@ def _titles_in(answer: Json) -> tuple[str, ...]:
 
 
 def _shortened(value: Any, characters: int, items: int, depth: int = 0) -> Any:
-    """Return a JSON value with `…` for what is left out: of long texts, long lists, and what is nested deeply."""
+    # With `…` for what is left out: of long texts, long lists, and what is nested deeply.
     if value is None or isinstance(value, bool | int) or (isinstance(value, float) and math.isfinite(value)):
         return value
     is_object = isinstance(value, Mapping)
@@ -396,7 +393,7 @@ _CONDITIONS = {
 
 
 def _conditions(*, since: str | None = None, errors: bool = False, **chosen: Any) -> tuple[str, Json]:
-    """Return the SQL that chooses calls, and its bindings, within what the caller may see."""
+    # Within what the caller may see.
     own = current_scope()
     values: Json = {
         **chosen,

@@ -283,7 +283,7 @@ class ApiKeys:
         return hashlib.sha256(self._salt + key.encode()).digest()
 
     def _trusted_rows(self, where: str, value: str) -> list[tuple[KeyInfo, str]]:
-        """Return rows, but none of a file from somebody else: whoever made it knows its keys."""
+        # None of a file from somebody else: whoever made it knows its keys.
         if not self._database.path.exists():
             return []
         with self._database.read() as connection:
@@ -298,7 +298,7 @@ class ApiKeys:
 
 
 def _read_keys(connection: apsw.Connection, where: str, *bindings: str) -> list[tuple[KeyInfo, str]]:
-    """Return keys with their hashes, the newest first. A list that cannot be read is empty, and so opens nothing."""
+    # With their hashes, the newest first. A list that cannot be read is empty, and so opens nothing.
     rows = fetch_all(
         connection,
         f"""
@@ -363,7 +363,6 @@ def _matches(key: str, key_hash: str) -> bool:
 
 
 def _managing_scope() -> Scope:
-    """Return the scope of whoever manages keys; raises AccessDenied for a caller without the right `admin`."""
     scope = current_scope()
     if "admin" not in scope.rights:
         raise AccessDenied("API keys are managed with an admin key, or by `localmcp keys`.")
@@ -371,12 +370,12 @@ def _managing_scope() -> Scope:
 
 
 def _is_visible(info: KeyInfo, own: Scope) -> bool:
-    """Return whether the caller sees every collection that the key opens."""
+    # The caller sees every collection that the key opens.
     return own.collections is None or (bool(info.collections) and own.collections.issuperset(info.collections or ()))
 
 
 def _refuse_more(info: KeyInfo, own: Scope) -> None:
-    """Raise AccessDenied for a key with more than the caller's; its collections are another matter."""
+    # Its collections are another matter.
     theirs = info.scope()
 
     def has_more(names: frozenset[str] | None, own_names: frozenset[str] | None) -> bool:
@@ -395,14 +394,8 @@ def _refuse_more(info: KeyInfo, own: Scope) -> None:
 
 
 def _bind(connection: apsw.Connection, names: Any) -> str | None:
-    """Return the collections as JSON for the key's row: id and name, so that a new one of that name is not opened.
-
-    `rules` means the developer's rules, unless documents are called so.
-
-    Raises:
-        NotFound: no such collection.
-        InvalidInput: no list, or an empty one.
-    """
+    # As JSON for the key's row: id and name, so that a new collection of that name is not opened. `rules` means the
+    # developer's rules, unless documents are called so.
     if names is None and current_scope().collections is None:
         return None
     chosen = visible_collections(connection)
@@ -418,14 +411,13 @@ def _bind(connection: apsw.Connection, names: Any) -> str | None:
 
 
 def _names_as_json(list_name: str, names: Any, own: frozenset[str] | None) -> str | None:
-    """Return the names for the key's row; for None those of the caller, or None where it has all."""
+    # For None those of the caller, or None where it has all.
     if names is None:
         return None if own is None else json.dumps(sorted(own))
     return json.dumps(_checked_names(list_name, names))
 
 
 def _checked_names(list_name: str, names: Any) -> list[str]:
-    """Return the names, each once; raises InvalidInput for no list, an empty one, or what cannot be a name."""
     if isinstance(names, str) or not names:
         raise InvalidInput(f"{list_name}: name at least one, in a list, or leave it out.")
     for name in names:

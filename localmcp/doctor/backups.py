@@ -128,11 +128,7 @@ def restore(path: Path, backup: Path, *, other: bool = False, powers: KeptPowers
 
 
 def _read_to_its_end(path: Path, otherwise: str, hint: str) -> Verification:
-    """Return what is found in a copy; indexes that do not agree are no reason to be without it.
-
-    Raises:
-        FileUnavailable: pages are damaged, or it cannot be opened; begins with `otherwise`.
-    """
+    # Indexes that do not agree are no reason to be without a copy.
     verification = verify(path)
     if not verification.sound and not verification.counts:
         raise FileUnavailable(f"{otherwise}: {verification.problems[0].rstrip('.')}.", hint=hint)
@@ -140,11 +136,7 @@ def _read_to_its_end(path: Path, otherwise: str, hint: str) -> Verification:
 
 
 def _open_current(path: Path) -> Database | None:
-    """Return the file as it is, or None when it cannot be read any more.
-
-    Raises:
-        NotOurFile: it is a sound database of another program, which is not ours to replace.
-    """
+    # None when it cannot be read any more. A sound database of another program is not ours to replace.
     database = Database(path, read_only=True)
     try:
         with database.read() as connection:
@@ -162,7 +154,7 @@ def _open_current(path: Path) -> Database | None:
 
 
 def _advance_counters(prepared: Path, current: Database) -> None:
-    """Lift generations and row ids far above those of the file, so that caches of other processes notice the change."""
+    # Far above those of the file, so that caches of other processes notice the change.
     counters = current.counters()
     with current.read() as connection:
         numbers = fetch_all(connection, "select seq, name from sqlite_sequence")
@@ -177,10 +169,8 @@ def _advance_counters(prepared: Path, current: Database) -> None:
 
 
 def _replace_content(prepared: Path, path: Path, copy_current: Callable[[], None]) -> None:
-    """Replace the content of a live file in one transaction: a kill leaves either the old content or the new.
-
-    The first page takes the lock for writing, so `copy_current` copies the last state that was written.
-    """
+    # In one transaction: a kill leaves either the old content or the new. The first page takes the lock for writing, so
+    # `copy_current` copies the last state that was written.
     try:
         with (
             closing(connect(path)) as target,
@@ -199,7 +189,7 @@ def _replace_content(prepared: Path, path: Path, copy_current: Callable[[], None
 
 @contextmanager
 def _scratch(folder: Path) -> Generator[Path]:
-    """Yield a folder beside the target, so that the last step is a rename."""
+    # Beside the target, so that the last step is a rename.
     try:
         make_private_folder(folder)
         with scratch_folder(folder) as scratch:
@@ -251,7 +241,7 @@ def damaged_tables(connection: apsw.Connection) -> dict[str, str]:
 
 
 def _owner_of(table: str) -> str:
-    """Return the full-text table that has this table for its pages, or the table itself."""
+    # The full-text table that has this table for its pages, or the table itself.
     return re.sub("(?<=_fts)_.*", "", table)
 
 
@@ -336,7 +326,7 @@ def _copy(database: Database) -> Path:
 
 
 def _empty_tables(database: Database, tables: frozenset[str]) -> None:
-    """Make tables anew. SQLite cannot delete pages that it cannot read; rewriting the file leaves them behind."""
+    # SQLite cannot delete pages that it cannot read; rewriting the file leaves them behind.
     sql = "select tbl_name, sql from sqlite_schema order by type = 'index'"
     with closing(connect(database.path)) as connection:
         connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 0)
@@ -368,7 +358,7 @@ def _delete_wrong_vectors(database: Database) -> int:
 
 
 def _rebuild_words(database: Database) -> int:
-    """Rebuild the index in one transaction: a search in between finds the old one. 20 s for 100,000 passages."""
+    # In one transaction: a search in between finds the old index. 20 s for 100,000 passages.
     live_chunks = """
         select chunks.id from chunks join sources on sources.id = source_id
         where collection_id = ? and trashed_at is null order by chunks.id

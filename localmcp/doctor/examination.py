@@ -86,10 +86,7 @@ def run_checks(target: Workspace | Settings | None) -> list[Check]:
 
 
 def _looked(name: str, look: Callable[[], Iterable[Check]]) -> Iterator[Check]:
-    """Yield the checks that `look` makes; a fault on the way becomes the last of them.
-
-    What they say may come from files of others: characters that control a terminal are made visible.
-    """
+    # What they say may come from files of others: characters that control a terminal are made visible.
     try:
         for check in look():
             yield replace(check, says=visible(check.says), fix=visible(check.fix))
@@ -123,7 +120,6 @@ def _check_installation(settings: Settings | None) -> Iterator[Check]:
 
 
 def _check_place(path: Path) -> Iterator[Check]:
-    """Check the folder and the disk of the file, without opening it."""
     if who := synced_by(path):
         says = f"{path.parent} is synchronized by {who}, which may copy the file half-written or bring back an old one"
         says += "; keep it elsewhere and synchronize backups"
@@ -165,7 +161,7 @@ def synced_by(path: Path) -> str | None:
 
 
 def _check_file(path: Path) -> Iterator[Check]:
-    """Check the file as such; the last check fails when nothing of it can be read."""
+    # The last check fails when nothing of it can be read.
     if not path.exists():
         yield Check("file", "warn", f"{path} does not exist yet", "localmcp add FOLDER")
         return
@@ -183,10 +179,7 @@ def _check_file(path: Path) -> Iterator[Check]:
 
 
 def _look_at_pages(path: Path) -> list[Check]:
-    """Check what is in the file, in a process that knows nothing of it.
-
-    SQLite checks a full-text table against what its connection read of it earlier.
-    """
+    # In a process that knows nothing of it: SQLite checks a full-text table against what its connection read earlier.
     with closing(Database(path, read_only=True)) as database, database.read() as connection:
         checks = [Check("file", "ok", f"{path}: {size(path.stat().st_size)}")]
         if foreign := foreign_objects(connection)[:20]:
@@ -220,7 +213,6 @@ def _check_writable(database: Database) -> Check:
 
 
 def _check_contents(workspace: Workspace) -> Iterator[Check]:
-    """Check everything that is read from tables. Needs a file that opens."""
     with workspace.database.read() as connection:
         checks = list(_check_tables(connection))
     if _check_writable(workspace.database).status != "ok":
@@ -292,7 +284,6 @@ def _check_freshness(connection: apsw.Connection) -> Iterator[Check]:
 
 
 def _check_model(workspace: Workspace) -> Iterator[Check]:
-    """Check whether the model that is set opens, and made the vectors that are there."""
     setting = workspace.settings.model
     try:
         identity = workspace.embedder.get().identity
@@ -329,7 +320,6 @@ def _check_model(workspace: Workspace) -> Iterator[Check]:
 
 
 def _check_settings() -> list[Check]:
-    """Return every mistake in `config.toml` and the environment."""
     path, problems = config.config_file(), list[Check]()
     table: dict[str, Any] = {}
     text = ""
@@ -353,7 +343,7 @@ def _check_settings() -> list[Check]:
 
 
 def _check_profiles(workspace: Workspace | None) -> list[Check]:
-    """Return what is wrong with the profiles of `profiles.toml`; of their tools with a workspace only."""
+    # Their tools are looked at with a workspace only.
     path, problems = profiles_file(), list[Check]()
     if not path.exists():
         return []
@@ -405,7 +395,7 @@ def check_servers() -> list[Check]:
 
 
 def _is_program(command: str, folder: str = "") -> bool:
-    """Return whether a command that runs in a folder is on this machine; with a variable in it, it may be."""
+    # With a variable in it, it may be.
     if "${" in command + folder:
         return True
     command = os.path.expanduser(command)
@@ -414,7 +404,6 @@ def _is_program(command: str, folder: str = "") -> bool:
 
 
 def _check_tools(workspace: Workspace) -> Iterator[Check]:
-    """Check the person's tool manifests, as `localmcp tools check` sees them."""
     if not workspace.own_tools.files():
         return
     problems = workspace.own_tools.problems(workspace.registry)
@@ -427,7 +416,6 @@ def _check_tools(workspace: Workspace) -> Iterator[Check]:
 
 
 def _check_clients() -> Iterator[Check]:
-    """Check the MCP clients on this machine that start localmcp, and whether they can."""
     using: dict[str, None] = {}
     present: dict[str, None] = {}
     for client in client_files():

@@ -109,7 +109,7 @@ def read_questions(path: Path, database: Database, collections: tuple[str, ...] 
 
 
 def _names(database: Database, collections: tuple[str, ...] | None) -> dict[str, dict[str, str]]:
-    """Return every name of a document (id, place, title) -> the ids that it fits, each with its place or title."""
+    # Every name of a document (id, place, title) -> the ids that it fits, each with its place or title.
     with database.read() as connection:
         chosen = choose_collections(connection, list(collections) if collections else None)
         ids = json.dumps([collection.id for collection in chosen])
@@ -173,8 +173,6 @@ def evaluate(
 
 
 class _Run:
-    """The measurements of one mode so far."""
-
     def __init__(self) -> None:
         self.scores: list[tuple[str, tuple[float, ...]]] = []
         """Kind, and nDCG, recall and reciprocal rank of each answerable question."""

@@ -63,10 +63,6 @@ _importing = threading.Lock()
 
 def load_library() -> ModuleType:
     """Return pymilvus, imported once; MissingExtra if it is not installed."""
-
-    def load_nothing(*_: Any, **__: Any) -> bool:
-        return False
-
     with _importing:
         if (loaded := sys.modules.get("pymilvus")) is not None:
             return loaded
@@ -76,7 +72,7 @@ def load_library() -> ModuleType:
             # gRPC's own log goes to stderr, too.
             os.environ.setdefault("GRPC_VERBOSITY", "NONE")
             # pymilvus would put a project's `.env` into the environment of this process.
-            load_dotenv, dotenv.load_dotenv = dotenv.load_dotenv, load_nothing
+            load_dotenv, dotenv.load_dotenv = dotenv.load_dotenv, bool
             try:
                 import pymilvus
             finally:
@@ -87,6 +83,10 @@ def load_library() -> ModuleType:
         for name in ("pymilvus", "pymilvus.milvus_client", "milvus_lite", "grpc._server"):
             logging.getLogger(name).setLevel(logging.CRITICAL)
         return pymilvus
+
+
+class NotLoaded(LocalMCPError):
+    """The collection has to be loaded into memory first."""
 
 
 class Client:
@@ -113,14 +113,13 @@ class Client:
 
         Unavailable, AccessDenied, NotFound, InvalidInput, as Milvus' error means.
         """
-        client = self._connected()
-        return self.guard(lambda: getattr(client, method)(*arguments, timeout=self.timeout, **options))
+        return self.guard(lambda: getattr(self._connected(), method)(*arguments, timeout=self.timeout, **options))
 
     def guard(self, work: Callable[[], Any]) -> Any:
         """Run something of pymilvus, and translate its errors."""
+        milvus_error = cast("type[Exception]", load_library().MilvusException)
         from grpc import RpcError
 
-        milvus_error = cast("type[Exception]", load_library().MilvusException)
         try:
             return work()
         except (milvus_error, RpcError) as error:
@@ -136,21 +135,15 @@ class Client:
                 return self._client
             if self.is_file and find_spec("milvus_lite") is None:
                 raise MissingExtra(f"Milvus Lite ({self.uri})", "milvus-lite")
-            library = load_library()
-            from grpc import RpcError
-
-            try:
-                self._client = library.MilvusClient(
-                    self.uri,
-                    token=self._token,
-                    db_name=self._database,
-                    timeout=self.timeout,
-                    dedicated=True,
-                    grpc_options={"grpc.keepalive_time_ms": NO_KEEPALIVE_MS},
-                    **({"secure": True} if self.uri.startswith("https:") else {}),
-                )
-            except (library.MilvusException, RpcError) as error:
-                raise translate_error(error, self.uri, self.timeout) from error
+            self._client = load_library().MilvusClient(
+                self.uri,
+                token=self._token,
+                db_name=self._database,
+                timeout=self.timeout,
+                dedicated=True,
+                grpc_options={"grpc.keepalive_time_ms": NO_KEEPALIVE_MS},
+                **({"secure": True} if self.uri.startswith("https:") else {}),
+            )
             return self._client
 
     def _disconnect(self) -> None:
@@ -182,7 +175,14 @@ def translate_error(error: Exception, server: str, timeout: float) -> LocalMCPEr
         if callable(grpc_code):
             status, details = str(getattr(grpc_code(), "name", "")), str(getattr(cause, "details", str)())
             break
-    code, message = _code_and_message(error)
+    raw_code: Any = getattr(error, "code", 0)
+    code = raw_code if isinstance(raw_code, int) else 0
+    text = str(getattr(error, "message", "") or ("" if callable(raw_code) else error))
+    # Without the server's stack trace.
+    first = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    message = first[:300].rstrip(".")
+    if code == _NOT_LOADED or "not loaded" in message:
+        return NotLoaded(f"Milvus at {server} has not loaded the collection: {message}.")
     if status in ("UNAUTHENTICATED", "PERMISSION_DENIED") or "auth check failure" in message:
         return AccessDenied(
             f"Milvus at {server} refused the credentials: {details or message}.",
@@ -214,17 +214,3 @@ def translate_error(error: Exception, server: str, timeout: float) -> LocalMCPEr
     if code in (1100, 6):
         return InvalidInput(f"Milvus at {server} cannot use the request: {message}.")
     return LocalMCPError(f"Milvus at {server} failed: {message or f'error {code}'}.")
-
-
-def is_not_loaded(error: BaseException | None) -> bool:
-    """Return whether the collection has to be loaded into memory first."""
-    code, message = _code_and_message(error) if isinstance(error, Exception) else (0, "")
-    return code == _NOT_LOADED or "not loaded" in message
-
-
-def _code_and_message(error: Exception) -> tuple[int, str]:
-    """Return Milvus' code, and the first line of its message, without the server's stack trace."""
-    code: Any = getattr(error, "code", 0)
-    text = str(getattr(error, "message", "") or ("" if callable(code) else error))
-    first = next((line.strip() for line in text.splitlines() if line.strip()), "")
-    return code if isinstance(code, int) else 0, first[:300].rstrip(".")

@@ -14,16 +14,17 @@ import time
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import cached_property
 from typing import Any, cast
 
 from localmcp.arrays import Vectors
 from localmcp.config import Settings
-from localmcp.errors import ConfigurationError, InvalidInput, LocalMCPError, ModelMismatch, NotFound
+from localmcp.errors import ConfigurationError, InvalidInput, ModelMismatch, NotFound
 from localmcp.humanize import choices
 from localmcp.index.collections import DEFAULT_PARTITION
 from localmcp.index.drafts import DEFAULT_LANGUAGE
 from localmcp.index.filters import And, Comparison, Condition, Filters, Not, Or, Scalar, evaluate
-from localmcp.milvus.client import Client, is_not_loaded, load_library, parse_address
+from localmcp.milvus.client import Client, NotLoaded, load_library, parse_address
 from localmcp.schemas import Json, mapping_of, one_or_more
 from localmcp.wording.normalize import detect_language, index_text
 
@@ -76,8 +77,6 @@ class Milvus(Client):
     gives reason, and `MissingExtra` when pymilvus is not installed.
     """
 
-    _version = ""
-
     def names(self) -> list[str]:
         """Return the names of the collections, sorted."""
         return sorted(self.call("list_collections"))
@@ -125,26 +124,17 @@ class Milvus(Client):
         if numbers and (int(numbers[1]), int(numbers[2])) >= (2, 5):
             # The server knows the function BM25.
             fields.add_field("sparse", kinds.SPARSE_FLOAT_VECTOR)
-            bm25 = library.FunctionType.BM25
-            fields.add_function(
-                library.Function("bm25", bm25, input_field_names=["words"], output_field_names="sparse")
-            )
+            kind = library.FunctionType.BM25
+            fields.add_function(library.Function("bm25", kind, input_field_names="words", output_field_names="sparse"))
             index.add_index("sparse", index_type="SPARSE_INVERTED_INDEX", metric_type="BM25")
-        self.call(
-            "create_collection",
-            name,
-            schema=fields,
-            index_params=index,
-            consistency_level="Session",
-            properties={PROPERTY: json.dumps({PROPERTY: 1, **about})},
-        )
+        options = {"consistency_level": "Session", "properties": {PROPERTY: json.dumps({PROPERTY: 1, **about})}}
+        self.call("create_collection", name, schema=fields, index_params=index, **options)
         return self.open(name)
 
-    @property
+    @cached_property
     def version(self) -> str:
         """The server's own word: `v2.5.4`, `milvus_lite-3.2.2`."""
-        self._version = self._version or str(self.call("get_server_version"))
-        return self._version
+        return str(self.call("get_server_version"))
 
     def drop(self, name: str) -> None:
         """Delete the collection with everything in it."""
@@ -206,11 +196,16 @@ class MilvusCollection:
             )
         options: Json = {"filter": within}
         if partition is not None:
-            self._require_partition(partition)
-            if self.is_ours:
-                options["filter"] = " and ".join(filter(None, (within, is_one_of("partition", [partition]))))
+            inside, names = is_one_of("partition", [partition]), [partition]
+            if not self.is_ours:
+                # Milvus Lite does not refuse a name that it does not know.
+                names, options["partition_names"] = self._call("list_partitions"), [partition]
             else:
-                options["partition_names"] = [partition]
+                options["filter"] = " and ".join(filter(None, (within, inside)))
+                if partition != DEFAULT_PARTITION and not self.count(inside):
+                    names = [*self.partitions()]
+            if partition not in names:
+                raise NotFound(f"partition '{partition}' not found", hint=choices(names[:20]))
         return self._arm(self._vector, vectors.tolist(), limit, options, condition)
 
     def holding(self, text: str, limit: int, condition: Condition | None = None, within: str = "") -> dict[Any, float]:
@@ -223,22 +218,10 @@ class MilvusCollection:
         stems = index_text(text, detect_language(text) or DEFAULT_LANGUAGE) or "-"
         return self._arm("sparse", [stems], limit, {"filter": within}, condition)[0]
 
-    def _require_partition(self, partition: str) -> None:
-        if self.is_ours:
-            # Values of a field.
-            if partition == DEFAULT_PARTITION or self.count(is_one_of("partition", [partition])):
-                return
-            first = next(self._pages(DEEPEST, ["partition"]), list[Json]())
-            names = list(dict.fromkeys([DEFAULT_PARTITION, *(row["partition"] for row in first)]))
-        else:
-            names = [str(name) for name in self._call("list_partitions")]
-        if partition not in names:
-            raise NotFound(f"partition '{partition}' not found", hint=choices(names[:20]))
-
     def _arm(
         self, field: str, data: list[Any], limit: int, options: Json, condition: Condition | None
     ) -> list[dict[Any, float]]:
-        """Return id -> score of what one field finds for each query, best first, equal scores by id."""
+        # Id -> score of what one field finds for each query, best first, equal scores by id.
         if condition is not None:
             # Of other programs, whose fields are of many types, what comes back is looked at.
             texts = [options["filter"], filter_text(condition) if self.is_ours else ""]
@@ -246,29 +229,23 @@ class MilvusCollection:
             options = {**options, "filter": " and ".join(filter(None, texts)), "output_fields": fields}
         depth = min(limit * (4 if condition else 1), DEEPEST)
         while True:
-            answers = self._hits(field, data, depth, options)
+            if field == self._vector and self._is_graph:
+                options["search_params"] = {"params": {"ef": max(BREADTH, min(2 * depth, WIDEST))}}
+            at_once, answers = max(1, HITS_AT_ONCE // depth), list[list[Any]]()
+            for start in range(0, len(data), at_once):
+                part = data[start : start + at_once]
+                answers += self._call("search", data=part, anns_field=field, limit=depth, **options)
             found = [
                 # Lite names the key after the field, servers call it id.
                 {hit["id"] if "id" in hit else hit[self._key]: self._score(field, hit) for hit in hits
                  if condition is None or evaluate(condition, self._metadata_of(hit["entity"]))}
                 for hits in answers
             ]  # fmt: skip
-            if depth == DEEPEST or not any(
-                len(scores) < limit and len(hits) >= depth for scores, hits in zip(found, answers, strict=True)
-            ):
-                break
+            pairs = zip(found, answers, strict=True)
+            is_short = any(len(scores) < limit and len(hits) >= depth for scores, hits in pairs)
+            if depth == DEEPEST or not is_short:
+                return [dict(sorted(scores.items(), key=lambda pair: (-pair[1], pair[0]))[:limit]) for scores in found]
             depth = min(depth * 8, DEEPEST)
-        return [dict(sorted(scores.items(), key=lambda pair: (-pair[1], pair[0]))[:limit]) for scores in found]
-
-    def _hits(self, field: str, queries: list[Any], depth: int, options: Json) -> list[list[Any]]:
-        """Return Milvus' own hits, `depth` a query."""
-        if field == self._vector and self._is_graph:
-            options = {**options, "search_params": {"params": {"ef": max(BREADTH, min(2 * depth, WIDEST))}}}
-        at_once, answers = max(1, HITS_AT_ONCE // depth), list[list[Any]]()
-        for start in range(0, len(queries), at_once):
-            part = queries[start : start + at_once]
-            answers += self._call("search", data=part, anns_field=field, limit=depth, **options)
-        return answers
 
     def _score(self, field: str, hit: Any) -> float:
         # Segments with and without an index differ in the seventh digit for equal vectors.
@@ -340,7 +317,6 @@ class MilvusCollection:
         return {**row, **named, "metadata": self._metadata_of(row)}
 
     def _metadata_of(self, row: Json) -> Json:
-        """Return the JSON field; of other people's collections every other field too."""
         stored = mapping_of(row.get(self._metadata)) if self._metadata else {}
         if self.is_ours:
             return stored
@@ -390,14 +366,11 @@ class MilvusCollection:
         self._call(method, *arguments, **options)
 
     def _call(self, method: str, *arguments: Any, **options: Any) -> Any:
-        """Call a method on the collection, which is loaded into memory first if that is what lacks."""
         client, name = self._milvus, self.name
         try:
             return client.call(method, name, *arguments, **options)
-        except LocalMCPError as error:
-            if not is_not_loaded(error.__cause__):
-                raise
-        client.call("load_collection", name)
+        except NotLoaded:
+            client.call("load_collection", name)
         return client.call(method, name, *arguments, **options)
 
 
@@ -407,8 +380,6 @@ class MilvusCollection:
 # elsewhere; whole numbers in arrays do not equal 1.0. The text therefore lets through everything that may fulfil the
 # condition, sometimes more, and `conditions.evaluate` has the last word on what comes back.
 
-EVERYTHING = ""
-"""The text that lets every record through."""
 LAST = "\U0010ffff"
 """Sorts behind every character."""
 _SIGNS = {"gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
@@ -418,34 +389,30 @@ _EXACT = 2**53
 def filter_text(condition: Condition) -> str:
     """Return filter text that every record which fulfils the condition passes; empty if none can be written."""
     if isinstance(condition, Not):
-        return EVERYTHING
-    if isinstance(condition, Comparison):
-        return _compare(condition)
-    parts = [filter_text(part) for part in condition.parts]
-    if isinstance(condition, Or) and EVERYTHING in parts:
-        return EVERYTHING
-    joint = " and " if isinstance(condition, And) else " or "
-    restricting = [part for part in parts if part != EVERYTHING]
-    return f"({joint.join(restricting)})" if restricting else EVERYTHING
-
-
-def _compare(comparison: Comparison) -> str:
-    path = "metadata" + "".join(f'["{key}"]' for key in comparison.field)
-    for value in comparison.values:
+        return ""
+    if not isinstance(condition, Comparison):
+        parts = [filter_text(part) for part in condition.parts]
+        if isinstance(condition, Or) and "" in parts:
+            return ""
+        joint = " and " if isinstance(condition, And) else " or "
+        restricting = [part for part in parts if part]
+        return f"({joint.join(restricting)})" if restricting else ""
+    path = "metadata" + "".join(f'["{key}"]' for key in condition.field)
+    for value in condition.values:
         # Lite knows no escapes but those of one letter.
         odd = "[\x00-\x08\x0b\x0c\x0e-\x1f\U0010ffff]"
         if re.search(odd, value) if isinstance(value, str) else abs(value) >= _EXACT:
-            return EVERYTHING
-    if comparison.operator == "prefix":
-        return begins_with(path, str(comparison.value))
-    if comparison.operator in _SIGNS:
-        return f"({path} {_SIGNS[comparison.operator]} {_literal(comparison.value)})"
-    if any(not isinstance(value, str) and value < 0 for value in comparison.values):
+            return ""
+    if condition.operator == "prefix":
+        return begins_with(path, str(condition.value))
+    if condition.operator in _SIGNS:
+        return f"({path} {_SIGNS[condition.operator]} {_literal(condition.value)})"
+    if any(not isinstance(value, str) and value < 0 for value in condition.values):
         # Lite looks for no negative numbers in arrays.
-        return EVERYTHING
+        return ""
     # Milvus finds 1.0 equal to both 1 and 1.0 in an array.
-    tests = [f"json_contains({path}, {_literal(value, number='.1f')})" for value in comparison.values]
-    tests += [f"{path} == {_literal(value)}" for value in comparison.values]
+    tests = [f"json_contains({path}, {_literal(value, number='.1f')})" for value in condition.values]
+    tests += [f"{path} == {_literal(value)}" for value in condition.values]
     return f"({' or '.join(tests)})"
 
 

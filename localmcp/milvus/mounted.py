@@ -11,7 +11,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +76,7 @@ class MilvusFile:
 
     @contextmanager
     def _collection(self) -> Generator[MilvusCollection]:
-        """Yield the collection; what the server has against it becomes the error of a file that cannot be read."""
+        # What the server has against it becomes the error of a file that cannot be read.
         if self._failure and time.monotonic() - self._failure[0] < REST_SECONDS:
             raise self._failure[1]
         try:
@@ -117,10 +117,26 @@ class MilvusFile:
 
     def index(self, wanted: Wanted | None = None) -> Index:
         """Return an index of the documents that are wanted; FileUnavailable if the server does not answer."""
+        if wanted is None:
+            return Index(self.database, self._embedder)
         rows: list[Json] = []
-        if wanted is not None:
-            with self._collection() as collection:
-                rows = _read_wanted(collection, wanted)
+        with self._collection() as collection:
+            if wanted.chunk:
+                targets = collection.find(begins_with("chunk", wanted.chunk), ["document", "position"], limit=2)
+                spans = {row["document"]: row["position"] for row in targets}
+                for document, place in spans.items():
+                    around = f"position >= {place - 50} and position <= {place + 50}"
+                    rows += collection.find(f"{is_one_of('document', [document])} and {around}", ["*"])
+            elif wanted.document is None:
+                rows = collection.find("position == 0", _OF_A_DOCUMENT, MOST_LISTED)
+            else:
+                name = wanted.document.strip()
+                tail = json.dumps(f"%{name}%", ensure_ascii=False)
+                tests = [begins_with("document", name.lower()), is_one_of("title", [name]), f"path like {tail}"]
+                passage = is_one_of("chunk", [name.replace("-", "")])
+                which = f"(position == 0 and ({' or '.join(tests)})) or {passage}"
+                if documents := [row["document"] for row in collection.find(which, ["document"], MOST_MEANT)]:
+                    rows = collection.find(is_one_of("document", documents), ["*"])
         return Index(_FileInMemory(self.path, self._collection_name, rows), self._embedder)
 
     # ------------------------------------------------------------ searching
@@ -133,7 +149,11 @@ class MilvusFile:
         if request.collections and self._collection_name not in request.collections:
             raise NotFound(f"No collection '{request.collections[0]}'.")
         with self._collection() as collection:
-            weights, calibration = _measured(collection.about)
+            # What the push did not write counts as not measured.
+            weights, calibration = Weights(), Calibration()
+            with suppress(KeyError, TypeError, ValueError):
+                about = collection.about
+                weights, calibration = Weights(float(about["weight"])), Calibration(**about["calibration"])
             outcome = SearchOutcome([], 0, weights=weights)
             vector = self._embed(request, collection, outcome)
             within, condition = filters_text(request.filters)
@@ -173,7 +193,6 @@ class MilvusFile:
         return outcome
 
     def _embed(self, request: SearchRequest, collection: MilvusCollection, outcome: SearchOutcome) -> Any:
-        """Return the vector of the question; None where its model is not at hand, or only words are asked for."""
         if request.mode == "keyword" or not request.text.strip():
             return None
         try:
@@ -206,20 +225,9 @@ class MilvusFile:
         return hits
 
 
-def _measured(about: Json) -> tuple[Weights, Calibration]:
-    """Return what the push wrote about the model and the texts; what it did not write counts as not measured."""
-    try:
-        return Weights(float(about["weight"])), Calibration(**about["calibration"])
-    except (KeyError, TypeError, ValueError):
-        return Weights(), Calibration()
-
-
 def _query(text: str, words: Sequence[str]) -> KeywordQuery:
-    """Return the question as its words count among the candidates, whose stems are `words`.
-
-    Milvus does not tell how many passages hold a word. One that is in no candidate is in no passage: those that hold a
-    rare word are among them.
-    """
+    # Words count as they do among the candidates, whose stems are `words`: Milvus does not tell how many passages hold
+    # one. A word that is in no candidate is in no passage: those that hold a rare word are among them.
     language = detect_language(text) or "english"
     chunks = Counter(stem for stems in words for stem in set(stems.split()))
     terms: list[Term] = []
@@ -235,30 +243,7 @@ def _query(text: str, words: Sequence[str]) -> KeywordQuery:
 # ---------------------------------------------------------------- documents in memory
 
 
-def _read_wanted(collection: MilvusCollection, wanted: Wanted) -> list[Json]:
-    if wanted.chunk:
-        targets = collection.find(begins_with("chunk", wanted.chunk), ["document", "position"], limit=2)
-        spans = {row["document"]: row["position"] for row in targets}
-        return [
-            row
-            for document, place in spans.items()
-            for row in collection.find(
-                f"{is_one_of('document', [document])} and position >= {place - 50} and position <= {place + 50}", ["*"]
-            )
-        ]
-    if wanted.document is None:
-        return collection.find("position == 0", _OF_A_DOCUMENT, MOST_LISTED)
-    name = wanted.document.strip()
-    tail = json.dumps(f"%{name}%", ensure_ascii=False)
-    tests = [begins_with("document", name.lower()), is_one_of("title", [name]), f"path like {tail}"]
-    passage = is_one_of("chunk", [name.replace("-", "")])
-    first = collection.find(f"(position == 0 and ({' or '.join(tests)})) or {passage}", ["document"], MOST_MEANT)
-    return collection.find(is_one_of("document", [row["document"] for row in first]), ["*"]) if first else []
-
-
 class _FileInMemory(Database):
-    """A file of our schema, in memory, with those passages of a collection and their documents."""
-
     def __init__(self, path: Path, collection: str, rows: Sequence[Json]) -> None:
         super().__init__(path, read_only=True, foreign=True)
         self._connection = connect("")
@@ -276,12 +261,12 @@ class _FileInMemory(Database):
 
     @contextmanager
     def read(self) -> Generator[apsw.Connection]:
-        """Yield the one connection, which threads share one after the other."""
+        # Threads share the one connection, one after the other.
         with self._lock:
             yield self._connection
 
     def _insert(self, row: Json, ids: dict[str, int]) -> None:
-        """Insert a passage, and its document if it is the first of it; `ids`: what was inserted so far."""
+        # And its document if it is the first of it; `ids`: what was inserted so far.
         origin = row["origin"]
         source, chunk = dict(origin["source"]), dict(origin["chunk"])
         document, partition = str(uuid.UUID(row["document"])), row["partition"]

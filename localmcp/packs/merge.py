@@ -71,7 +71,7 @@ class MergeReport:
 
 
 def _tell(sentences: list[str], sentence: str) -> None:
-    """Add a sentence to those of a report, once, if there is room for it."""
+    # Of a report; once, if there is room for it.
     if sentence not in sentences and len(sentences) < 200:
         sentences.append(sentence)
 
@@ -117,8 +117,23 @@ class Merge:
                     self._merge_collection(theirs, collection, say)
                 if not collections:
                     self._merge_guides(theirs)
-        if wait and not dry_run and report.vectors_missing + report.vectors_reused:
-            self._make_vectors([collection.name for collection in chosen])
+        if not wait or dry_run or not report.vectors_missing + report.vectors_reused:
+            return report
+        # What the other file did not bring.
+        names = json.dumps([collection.name for collection in chosen])
+        with self._database.read() as connection:
+            sql = "select id from collections where name collate nocase in (select value from json_each(?))"
+            ids = fetch_column(connection, sql, (names,))
+            queued = waiting(connection, ids).passages
+        try:
+            if queued:
+                work_off(self._database, self._embedder.get(), partial(next_passages, collection_ids=ids))
+            adapt_weights(self._database, self._embedder.get())
+        except LocalMCPError as error:
+            _tell(report.notices, f"Without vectors for now: {error.message}")
+        with self._database.read() as connection:
+            report.vectors_made = queued - waiting(connection, ids).passages
+        report.vectors_missing = max(report.vectors_missing - report.vectors_made, 0)
         return report
 
     # ------------------------------------------------------------ documents
@@ -126,7 +141,7 @@ class Merge:
     def _merge_collection(
         self, theirs: apsw.Connection, collection: Collection, say: Callable[[MergeReport], None]
     ) -> None:
-        """Store the documents whose content is not here yet, a group in each transaction."""
+        # Those whose content is not here yet, a group in each transaction.
         report = self._report
         sql = """
             select sha256, iif(format = ?, sources.metadata, '')
@@ -164,7 +179,7 @@ class Merge:
                     keep_words(connection, model_id, dict(read_words(theirs, collection.model_id or 0)))
 
     def _reused_dimension(self, theirs: apsw.Connection, collection: Collection) -> int:
-        """Return the length of their vectors if those are of the model that is used here; 0 if others are made."""
+        # The length of their vectors if those are of the model that is used here; 0 if others are made.
         sql = "select fingerprint, name, dimension from models where id = ?"
         fingerprint, model_name, dimension = fetch_one(theirs, sql, (collection.model_id,)) or (None, "", 0)
         with self._database.read() as connection:
@@ -181,60 +196,39 @@ class Merge:
             _tell(self._report.notices, f"{text}; that model makes others.")
         return 0
 
-    def _store(self, collection: Collection, group: Sequence[Incoming]) -> None:
-        """Store documents in one transaction, with the vectors that they bring and that can be used here."""
-        report = self._report
-        if not self._dry_run:
-            with self._database.write() as connection:
-                for document in group:
-                    self._put(connection, collection, document)
-        report.added += len(group)
+    def _store(self, theirs: Collection, group: Sequence[Incoming]) -> None:
+        report, model_id = self._report, None
         for draft, _, vectors in group:
             kinds = [(chunk.kind, chunk.digest in vectors) for chunk in draft.chunks]
             report.chunks += len(kinds)
             report.vectors_reused += sum(has_vector for _, has_vector in kinds)
             report.vectors_missing += sum(not has_vector and kind != WORD_ONLY for kind, has_vector in kinds)
-
-    def _put(self, connection: apsw.Connection, theirs: Collection, incoming: Incoming) -> None:
-        (draft, partition, vectors), model_id = incoming, None
-        collection = ensure_collection(connection, theirs.name)
-        if theirs.description and not collection.description:
-            sql = "update collections set description = ? where id = ?"
-            connection.execute(sql, (theirs.description, collection.id))
-        if vectors:
-            model_id = collection.model_id or ensure_model(connection, self._embedder.get().identity)
-            claim_collection(connection, collection, model_id)
-        uri = draft.uri
-        if uri is not None:
-            taken = "select 1 from sources where collection_id = ? and uri = ? and trashed_at is null"
-            # With a number before it where another document of the collection has the place.
-            uris = chain([uri], (f"{number}/{uri}" for number in count(2)))
-            uri = next(uri for uri in uris if not fetch_one(connection, taken, (collection.id, uri)))
-        partition_id = ensure_partition(connection, collection, partition)
-        draft = replace(draft, collection_id=collection.id, partition_id=partition_id, uri=uri)
-        put_source(connection, draft, vectors, model_id)
-
-    def _make_vectors(self, collections: Sequence[str]) -> None:
-        """Make the vectors that the other file did not bring, and weigh all."""
-        report = self._report
-        with self._database.read() as connection:
-            sql = "select id from collections where name collate nocase in (select value from json_each(?))"
-            ids = fetch_column(connection, sql, (json.dumps(collections),))
-            queued = waiting(connection, ids).passages
-        try:
-            if queued:
-                work_off(self._database, self._embedder.get(), partial(next_passages, collection_ids=ids))
-            adapt_weights(self._database, self._embedder.get())
-        except LocalMCPError as error:
-            _tell(report.notices, f"Without vectors for now: {error.message}")
-        with self._database.read() as connection:
-            report.vectors_made = queued - waiting(connection, ids).passages
-        report.vectors_missing = max(report.vectors_missing - report.vectors_made, 0)
+        report.added += len(group)
+        if self._dry_run:
+            return
+        with self._database.write() as connection:
+            collection = ensure_collection(connection, theirs.name)
+            if theirs.description and not collection.description:
+                sql = "update collections set description = ? where id = ?"
+                connection.execute(sql, (theirs.description, collection.id))
+            if any(vectors for _, _, vectors in group):
+                model_id = collection.model_id or ensure_model(connection, self._embedder.get().identity)
+                claim_collection(connection, collection, model_id)
+            for draft, partition, vectors in group:
+                uri = draft.uri
+                if uri is not None:
+                    taken = "select 1 from sources where collection_id = ? and uri = ? and trashed_at is null"
+                    # With a number before it where another document of the collection has the place.
+                    uris = chain([uri], (f"{number}/{uri}" for number in count(2)))
+                    uri = next(uri for uri in uris if not fetch_one(connection, taken, (collection.id, uri)))
+                partition_id = ensure_partition(connection, collection, partition)
+                draft = replace(draft, collection_id=collection.id, partition_id=partition_id, uri=uri)
+                put_source(connection, draft, vectors, model_id if vectors else None)
 
     # ------------------------------------------------------------ quick starts and rules
 
     def _merge_guides(self, theirs: apsw.Connection) -> None:
-        """Hand quick starts and rules that are not here to the tools that check and store them."""
+        # The tools check and store them.
         report, quickstarts, rules = self._report, list[Any](), list[Any]()
         sql_of_quickstarts = "select name, content from quickstarts where deleted_at is null"
         columns = ("rule_text", "project", "category", "context", "globs", "always_apply", "weight")
@@ -276,15 +270,10 @@ class Merge:
 
 
 def _read_document(theirs: apsw.Connection, source_id: int, model_id: int, dimension: int) -> Incoming:
-    """Read a document with the vectors of `model_id`, none if `dimension` is 0.
-
-    Raises:
-        ValueError: it cannot be right.
-    """
+    # With the vectors of `model_id`, none if `dimension` is 0. ValueError: it cannot be right.
     sql = """
         select title, source_type, format, uri, sha256, size, language, sources.metadata, partitions.name, tables
-        from sources
-        left join partitions on partitions.id = partition_id where sources.id = ?
+        from sources left join partitions on partitions.id = partition_id where sources.id = ?
     """
     row = fetch_one(theirs, sql, (source_id,))
     title, source_type, kind, uri, sha256, size, language, metadata, partition, tables = row

@@ -108,7 +108,7 @@ class OpenMount:
         self.database.close()
 
     def _choose_model(self) -> None:
-        """Ask once; while the model in use is still loading, its own notice says so and the next search asks again."""
+        # Asked once; while the model in use is still loading, its own notice says so and the next search asks again.
         theirs = self._models()
         try:
             own = self._embedder.get(MODEL_WAIT_SECONDS).identity.fingerprint if theirs else ""
@@ -131,7 +131,7 @@ class OpenMount:
         self._index.embedder = LazyEmbedder(opened)
 
     def _models(self) -> dict[str, tuple[str, int]]:
-        """Fingerprint -> (name, dimension) of the models of its collections, the one of most documents first."""
+        # Fingerprint -> (name, dimension) of the models of its collections, the one of most documents first.
         sql = """
             select fingerprint, models.name, dimension from collections
             join models on models.id = model_id join sources on collection_id = collections.id
@@ -159,7 +159,7 @@ class Mounts:
 
     @property
     def _folder(self) -> Path:
-        """Where its mounts are remembered: by the id of the file, which it keeps when it is moved."""
+        # By the id of the file, which it keeps when it is moved.
         return self._state / "mounts" / hashlib.sha256(self._own.file_id.encode()).hexdigest()[:16]
 
     # ------------------------------------------------------------ what is mounted

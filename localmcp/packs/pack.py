@@ -193,7 +193,7 @@ def write_pack(
 
 
 def _copy_rows(connection: apsw.Connection, chosen: str | None) -> None:
-    """Copy what goes into a pack; only of the collections in `chosen`, a JSON array of ids, if it is not None."""
+    # Only of the collections in `chosen`, a JSON array of ids, if it is not None.
     # Nobody else sees the temporary file, and it is thrown away if anything fails.
     connection.pragma("page_size", PAGE_SIZE)
     connection.pragma("foreign_keys", False)
@@ -254,10 +254,8 @@ def _describe(connection: apsw.Connection, options: PackOptions) -> Manifest:
 
 
 def _hide_places(connection: apsw.Connection) -> None:
-    """Turn absolute paths into paths below the folder that was added: of documents, and in their metadata.
-
-    What only looks like a path, such as `/api/users`, stays.
-    """
+    # Absolute paths of documents, and in their metadata, become paths below the folder that was added. What only looks
+    # like a path, such as `/api/users`, stays.
     sql = "select path from live.roots order by length(path) desc"
     roots = [PurePath(path) for path in fetch_column(connection, sql)]
     # As JSON has it: the folder itself, or what is below it.
@@ -281,12 +279,12 @@ def _hide_places(connection: apsw.Connection) -> None:
 
 
 def _is_absolute(place: str) -> bool:
-    """Return whether it names a place on some machine's disk, whichever system that has."""
+    # Whichever system the machine has.
     return place.startswith("file:") or PurePosixPath(place).is_absolute() or PureWindowsPath(place).is_absolute()
 
 
 def _below(place: str, roots: Sequence[PurePath]) -> str:
-    """`notes/a/b.md` for a file of the added folder `…/notes`; its bare name for a file that was added by itself."""
+    # `notes/a/b.md` for a file of the added folder `…/notes`; its bare name for a file that was added by itself.
     path = PurePath(place)
     for root in roots:
         if path != root and path.is_relative_to(root):

@@ -7,8 +7,9 @@ import json
 import uuid
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, fields, replace
+from itertools import chain
 from typing import Annotated
 
 import apsw
@@ -31,7 +32,7 @@ from localmcp.index.fusion import load_groups, weight_for
 from localmcp.index.sources import keep_version, put_source
 from localmcp.index.vector import Made
 from localmcp.library.jobs import Jobs
-from localmcp.milvus.collection import HOW_TO_SET_MILVUS, NO_MILVUS, Milvus, MilvusCollection
+from localmcp.milvus.collection import HOW_TO_SET_MILVUS, NO_MILVUS, Milvus
 from localmcp.models import ModelIdentity
 from localmcp.schemas import Json, compact_json, mapping_of
 from localmcp.storage.database import Database, fetch_all, fetch_column, fetch_one
@@ -65,7 +66,6 @@ class MilvusCopies:
         self._database, self._milvus, self._jobs = database, milvus, jobs
 
     def _server(self, name: str) -> Milvus:
-        """Return Milvus, if one is set and the caller may see that name there."""
         if self._milvus is None:
             raise ConfigurationError(NO_MILVUS, hint=HOW_TO_SET_MILVUS)
         allowed = current_scope().collections
@@ -74,7 +74,7 @@ class MilvusCopies:
         return self._milvus
 
     def _run(self, kind: str, collection: str, work: Callable[[Progress], Json]) -> Json:
-        """Work in a job, which goes on when the call has waited long enough."""
+        # The job goes on when the call has waited long enough.
         self._server(collection)
         says = f"copying {collection}"
         return self._jobs.run(kind, lambda job: work(lambda done, total: job.tell(done, total, says))).status()
@@ -112,7 +112,19 @@ class MilvusCopies:
             about = _about(connection, own)
             sql = f"select chunks.id {_LIVE_CHUNKS} order by chunks.id"
             ids = fetch_column(connection, sql, {"collection": own.id, "model": own.model_id})
-        target = self._target(name or own.name, about)
+        name = name or own.name
+        milvus = self._server(name)
+        target = milvus.open(name) if name in milvus.names() else None
+        if target is not None:
+            if any(target.about.get(key) != about[key] for key in ("file", "collectionId")):
+                whose = "another localmcp file" if target.is_ours else "another program"
+                message = f"Milvus has a collection '{name}' already, made by {whose}."
+                raise InvalidInput(message, hint="Choose a name with --as NAME.")
+            if target.about.get("fingerprint") != about["fingerprint"]:
+                # Embedded again by another model: the old vectors are useless.
+                milvus.drop(name)
+                target = None
+        target = target or milvus.create(name, about)
         their_ids, their_digests = (np.array(column, np.int64) for column in target.digests())
         gone = np.setdiff1d(their_ids, np.array(ids, np.int64)).tolist()
         target.delete(gone)
@@ -137,21 +149,6 @@ class MilvusCopies:
         indexed = target.make_index(600) if sent else True
         counts = {"vectors": target.count(), "sent": sent, "indexed": indexed}
         return {"collection": own.name, "name": target.name, **counts}
-
-    def _target(self, name: str, about: Json) -> MilvusCollection:
-        """Return the collection in Milvus, made unless it is there, of this file and this model."""
-        milvus = self._server(name)
-        if name in milvus.names():
-            collection = milvus.open(name)
-            if any(collection.about.get(key) != about[key] for key in ("file", "collectionId")):
-                whose = "another localmcp file" if collection.is_ours else "another program"
-                message = f"Milvus has a collection '{name}' already, made by {whose}."
-                raise InvalidInput(message, hint="Choose a name with --as NAME.")
-            if collection.about.get("fingerprint") == about["fingerprint"]:
-                return collection
-            # Embedded again by another model: the old vectors are useless.
-            milvus.drop(name)
-        return milvus.create(name, about)
 
     # ------------------------------------------------------------ pull
 
@@ -192,11 +189,16 @@ class MilvusCopies:
         outcomes, read, total = Counter(added=0, updated=0, unchanged=0, skipped=0), 0, source.count()
         # Another file's paths may be of another machine, or contact a host when they are looked at.
         is_own = source.about.get("file") == self._database.file_id
-        for documents in _documents(source):
+        waiting: dict[str, list[Json]] = {}
+        # At the end those of which passages are missing.
+        for batch in chain(source.rows(BATCH), [None]):
+            for row in batch or ():
+                waiting.setdefault(row["document"], []).append(row)
             with self._database.write() as connection:
-                for document_id, rows in documents:
-                    outcomes[_put(connection, target, document_id, rows, is_own=is_own)] += 1
-            read += sum(len(rows) for _, rows in documents)
+                for document_id, rows in list(waiting.items()):
+                    if batch is None or len(rows) == rows[0]["origin"]["source"]["chunk_count"]:
+                        outcomes[_put(connection, target, document_id, waiting.pop(document_id), is_own=is_own)] += 1
+                        read += len(rows)
             if progress:
                 progress(read, max(total, read))
         return {"collection": target.name, "read": read, **outcomes}
@@ -206,7 +208,6 @@ class MilvusCopies:
 
 
 def _about(connection: apsw.Connection, collection: Collection) -> Json:
-    """Return where the vectors come from, what made them, and what meaning weighs beside words there."""
     sql = f"select fingerprint, {', '.join(_IDENTITY)} from models where id = ?"
     fingerprint, *identity = fetch_one(connection, sql, (collection.model_id,))
     _, calibration = read_calibration(connection, ModelIdentity(*identity))
@@ -223,7 +224,7 @@ def _about(connection: apsw.Connection, collection: Collection) -> Json:
 
 
 def _load_rows(connection: apsw.Connection, collection: Collection, chunk_ids: Sequence[int]) -> list[Json]:
-    """Return the chunks of those ids as Milvus is to hold them; those trashed, gone or not embedded are left out."""
+    # Those trashed, gone or not embedded are left out.
     sql = f"""
         select vectors.embedding, sources.metadata, json_object('id', chunks.id, 'text', chunks.text,
             'title', sources.title, 'path', coalesce(uri, ''), 'date', coalesce({SOURCE_DATE}, ''),
@@ -252,26 +253,24 @@ def _load_rows(connection: apsw.Connection, collection: Collection, chunk_ids: S
 # ---------------------------------------------------------------- rows as documents
 
 
-def _documents(collection: MilvusCollection) -> Iterator[list[tuple[str, list[Json]]]]:
-    """Yield documents and their passages, a batch of rows at a time, those of which passages are missing at the end."""
-    waiting: dict[str, list[Json]] = {}
-    for rows in collection.rows(BATCH):
-        whole: list[tuple[str, list[Json]]] = []
-        for row in rows:
-            document = row["document"]
-            waiting.setdefault(document, []).append(row)
-            if len(waiting[document]) == row["origin"]["source"]["chunk_count"]:
-                whole.append((document, waiting.pop(document)))
-        yield whole
-    yield list(waiting.items())
-
-
 def _put(connection: apsw.Connection, target: Collection, document_id: str, rows: list[Json], *, is_own: bool) -> str:
-    """Store a document; return whether it was added, updated, unchanged or skipped."""
+    # Whether it was added, updated, unchanged or skipped.
     ordered = sorted(rows, key=lambda row: row["position"])
-    name = ordered[0]["partition"]
+    name, origin = ordered[0]["partition"], ordered[0]["origin"]
+    chunks: list[ChunkDraft] = []
+    made: dict[bytes, Made] = {}
     try:
-        draft, made = _draft_document(ordered, target, is_own)
+        for row in ordered:
+            columns, digest = Json(row["origin"]["chunk"]), bytes.fromhex(row["origin"]["digest"])
+            columns["headings"] = tuple(columns["headings"])
+            identity = (None, uuid.UUID(row["chunk"]).bytes)
+            chunks.append(ChunkDraft(**columns, text=row["text"], digest=digest, identity=identity))
+            made[digest] = Made(np.asarray(row["vector"], "<f4").tobytes())
+        columns = {key: value for key, value in origin["source"].items() if key not in _NOT_PULLED}
+        metadata = {key: value for key, value in ordered[0]["metadata"].items() if key not in origin["told"]}
+        # Without a time it is never compared with the disk.
+        columns["mtime_ns"] = columns["mtime_ns"] if is_own else None
+        draft = SourceDraft(target.id, None, **columns, metadata=metadata, chunks=chunks)
     except (KeyError, TypeError, ValueError):
         # Somebody else wrote it.
         return "skipped"
@@ -283,7 +282,7 @@ def _put(connection: apsw.Connection, target: Collection, document_id: str, rows
         order by uuid = :uuid desc limit 1
     """
     bindings = {"collection": target.id, "uuid": document_id, "uri": draft.uri}
-    source_id, is_trashed, *place, metadata = fetch_one(connection, sql, bindings) or (None, 0, "", None, "{}")
+    source_id, is_trashed, *place, own_metadata = fetch_one(connection, sql, bindings) or (None, 0, "", None, "{}")
     if is_trashed:
         return "skipped"
     if source_id is not None:
@@ -292,7 +291,7 @@ def _put(connection: apsw.Connection, target: Collection, document_id: str, rows
             where source_id = ? order by position
         """
         digests = fetch_column(connection, sql, (target.model_id, source_id))
-        is_same = digests == [chunk.digest for chunk in draft.chunks] and json.loads(metadata) == dict(draft.metadata)
+        is_same = digests == [chunk.digest for chunk in chunks] and json.loads(own_metadata) == metadata
         if is_same and place == [draft.title, draft.partition_id]:
             return "unchanged"
         keep_version(connection, source_id)
@@ -300,7 +299,7 @@ def _put(connection: apsw.Connection, target: Collection, document_id: str, rows
     taken = "select 1 from chunks where uuid = ?"
     chunks = [
         chunk._replace(identity=None) if chunk.identity and fetch_one(connection, taken, chunk.identity[1:]) else chunk
-        for chunk in draft.chunks
+        for chunk in chunks
     ]
     stored = put_source(connection, replace(draft, chunks=chunks), made, target.model_id, replaces=source_id)
     if source_id is not None:
@@ -308,22 +307,3 @@ def _put(connection: apsw.Connection, target: Collection, document_id: str, rows
     sql = "update sources set uuid = :uuid where id = :id and not exists (select 1 from sources where uuid = :uuid)"
     connection.execute(sql, {"uuid": document_id, "id": stored.source_id})
     return "added"
-
-
-def _draft_document(rows: Sequence[Json], target: Collection, is_own: bool) -> tuple[SourceDraft, dict[bytes, Made]]:
-    """Return the document whose passages those rows are, and digest -> vector."""
-    chunks: list[ChunkDraft] = []
-    for row in rows:
-        columns, digest = Json(row["origin"]["chunk"]), bytes.fromhex(row["origin"]["digest"])
-        columns["headings"] = tuple(columns["headings"])
-        identity = (None, uuid.UUID(row["chunk"]).bytes)
-        chunks.append(ChunkDraft(**columns, text=row["text"], digest=digest, identity=identity))
-    origin = rows[0]["origin"]
-    columns = {name: value for name, value in origin["source"].items() if name not in _NOT_PULLED}
-    metadata = {key: value for key, value in rows[0]["metadata"].items() if key not in origin["told"]}
-    if not is_own:
-        # Without a time it is never compared with the disk.
-        columns["mtime_ns"] = None
-    draft = SourceDraft(target.id, None, **columns, metadata=metadata, chunks=chunks)
-    vectors = (np.asarray(row["vector"], "<f4").tobytes() for row in rows)
-    return draft, {chunk.digest: Made(vector) for chunk, vector in zip(chunks, vectors, strict=True)}

@@ -175,7 +175,7 @@ class Records:
             _draft(record, embedder, split)
 
     def _model_for(self, collection: str) -> Embedder:
-        """Return the model, if the collection is in the file or can be made there, without vectors of another model."""
+        # If the collection is in the file or can be made there, without vectors of another model.
         with self.database.read() as connection:
             own = find_named(visible_collections(connection), collection)
         # The file can be written to although the server is down.
@@ -307,11 +307,8 @@ class Records:
             return result
         allowed, ours = current_scope().collections, {item["name"].casefold() for item in listed}
         try:
-            result["onlyOnMilvus"] = [
-                name
-                for name in self.milvus.names()
-                if name.casefold() not in ours and (allowed is None or name in allowed)
-            ]
+            names = [name for name in self.milvus.names() if allowed is None or name in allowed]
+            result["onlyOnMilvus"] = [name for name in names if name.casefold() not in ours]
         except LocalMCPError as error:
             result["notices"] = [f"Milvus was not asked: {error}"]
         return result
@@ -332,29 +329,16 @@ class Records:
             own = find_named(visible_collections(connection), collection_name)
         collection = None if own else find_on_server(self.milvus, collection_name)
         if collection is not None:
-            return {
-                "name": collection_name,
-                "description": "",
-                "vectors": collection.count(),
-                "model": collection.model,
-                "dimension": collection.dimension,
-                "partitions": collection.partitions(),
-                "searchedIn": "milvus",
-            }
+            about = {"vectors": collection.count(), "model": collection.model, "dimension": collection.dimension}
+            named = {"name": collection_name, "description": "", **about}
+            return {**named, "partitions": collection.partitions(), "searchedIn": "milvus"}
         with self.database.read() as connection:
             [stored] = choose_collections(connection, [collection_name])
             vectors = count_vectors(connection, stored)
             documents, chunks = _count(connection, stored.id)
             created = fetch_one(connection, "select created_at from collections where id = ?", (stored.id,))
-        return {
-            "name": stored.name,
-            "description": stored.description,
-            "documents": documents,
-            "chunks": chunks,
-            **vectors,
-            "searchedIn": "file",
-            "createdAt": created,
-        }
+        named = {"name": stored.name, "description": stored.description, "documents": documents, "chunks": chunks}
+        return {**named, **vectors, "searchedIn": "file", "createdAt": created}
 
     # ------------------------------------------------------------ dropping
 
@@ -407,7 +391,7 @@ class Records:
 
 
 def _count(connection: apsw.Connection, collection_id: int, partition_id: int | None = None) -> tuple[int, int]:
-    """Return documents and chunks outside the trash."""
+    # Documents and chunks outside the trash.
     sql = """
         select count(*), coalesce(sum(chunk_count), 0) from sources
         where collection_id = :collection and trashed_at is null and (:partition is null or partition_id = :partition)
@@ -418,7 +402,7 @@ def _count(connection: apsw.Connection, collection_id: int, partition_id: int | 
 def _confirm(
     connection: apsw.Connection, target: str, collection_id: int, partition_id: int | None, confirmed: bool
 ) -> int:
-    """Return how many documents would go; NeedsConfirmation if there are some, and nobody said yes."""
+    # How many documents would go.
     documents, chunks = _count(connection, collection_id, partition_id)
     if documents and not confirmed:
         content = f"{counted(documents, 'document')} ({counted(chunks, 'chunk')})"
@@ -430,7 +414,7 @@ def _confirm(
 
 
 def _find_record(connection: apsw.Connection, target: Collection, record: GivenRecord) -> tuple[int, bytes]:
-    """Return the source of the record that is replaced, and the UUID of its chunk."""
+    # The source, and the UUID of its chunk.
     sql = """
         select sources.id, chunks.uuid, chunk_count, format, title from chunks join sources on sources.id = source_id
         where chunks.id = ? and sources.collection_id = ? and trashed_at is null
@@ -447,10 +431,7 @@ def _find_record(connection: apsw.Connection, target: Collection, record: GivenR
 
 
 def _draft(record: GivenRecord, embedder: Embedder, split: bool) -> tuple[SourceDraft, dict[bytes, str]]:
-    """Return the source to be, in no collection yet, and digest -> text to embed.
-
-    InvalidInput if the text is empty, or too long for one vector and not to be split.
-    """
+    # The source to be, in no collection yet, and digest -> text to embed.
     window = Window(embedder.count_tokens, min(embedder.identity.max_tokens, LONGEST_RECORD))
     text = RecordText(clean_text(record.text, record.place), check_metadata(record.metadata, record.place))
     tokens = window.count_tokens(text.embedded)

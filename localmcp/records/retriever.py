@@ -102,10 +102,20 @@ class Retriever:
         until: str | None = None,
     ) -> Json:
         """Search a collection by several texts at once."""
-        cleaned, top_k = _checked_texts(collection_name, texts), min(top_k, MOST_RESULTS)
+        if not collection_name.strip():
+            raise InvalidInput(NO_COLLECTION_NAME)
+        if not texts:
+            raise InvalidInput(NO_TEXTS)
+        if len(texts) > MOST_TEXTS:
+            raise InvalidInput(f"texts: {len(texts)} are too many; use at most {MOST_TEXTS} a call.")
+        # S4-8: no NUL, no half characters, one space between words.
+        cleaned = [" ".join(text.replace("\0", " ").encode(errors="ignore").decode().split()) for text in texts]
+        if "" in cleaned:
+            raise InvalidInput(f"texts[{cleaned.index('')}] must hold at least one visible character")
         first, after = parse_range(since, until)
         partitions = (partition_name,) if partition_name else ()
         filters = Filters(partitions, condition=parse_condition(filter), since=first, until=after)
+        request = SearchRequest("", mode or "semantic", min(top_k, MOST_RESULTS), 0, None, filters)
         with self.database.read() as connection:
             visible = visible_collections(connection)
             own = find_named(visible, collection_name)
@@ -113,24 +123,19 @@ class Retriever:
                 find_partition(connection, own, partition_name)
         notices: list[str] = []
         if own is None:
-            hybrid = mode == "hybrid"
-            matches, rows = self._in_milvus(visible, collection_name, cleaned, filters, top_k, hybrid, notices)
-        elif mode == "hybrid":
-            self._embed(cleaned)
-            request = SearchRequest("", "hybrid", top_k, 0, (own.name,), filters)
-            matches = _combined(self.index.search, request, cleaned, notices)
-            with self.database.read() as connection:
-                rows = load_rows(connection, own.id, [match.chunk_id for match in matches])
+            matches, rows = self._in_milvus(visible, collection_name, cleaned, request, notices)
         else:
-            vectors = self._embed(cleaned)
+            vectors, matches = self._embed(cleaned), list[Match]()
+            if mode == "hybrid":
+                matches = _combined(self.index.search, replace(request, collections=(own.name,)), cleaned, notices)
             with self.database.read() as connection:
-                ours = self.embedder.get().identity
-                require_model(connection, own, find_model(connection, ours), ours.name)
-                matches = nearest_to_any(connection, self.index, own, filters, vectors, top_k)
+                if mode != "hybrid":
+                    ours = self.embedder.get().identity
+                    require_model(connection, own, find_model(connection, ours), ours.name)
+                    matches = nearest_to_any(connection, self.index, own, filters, vectors, request.limit)
                 rows = load_rows(connection, own.id, [match.chunk_id for match in matches])
-        if not matches and filters.condition and own is not None:
-            with self.database.read() as connection:
-                notices += explain_misses(connection, own, filters.condition)
+                if not matches and filters.condition:
+                    notices += explain_misses(connection, own, filters.condition)
         results: list[Json] = []
         for match in sorted(matches, key=lambda match: (-round(match.cosine, 6), match.chunk_id)):
             if (row := rows.get(match.chunk_id)) is not None:
@@ -144,48 +149,40 @@ class Retriever:
         return self.embedder.embed_queries(texts, wait=MODEL_WAIT_SECONDS).astype("<f4", copy=False)
 
     def _in_milvus(
-        self, visible: list[Collection], name: str, texts: Sequence[str], filters: Filters, top_k: int, hybrid: bool,
-        notices: list[str],
-    ) -> tuple[Sequence[Match], Mapping[Any, Row]]:  # fmt: skip
-        """Search a collection that only the server has; returns what answers, and id -> its text and metadata there.
-
-        NotFound, with the nearest, if it is not on the server either; Unavailable if the server does not tell.
-        """
+        self, visible: list[Collection], name: str, texts: Sequence[str], request: SearchRequest, notices: list[str]
+    ) -> tuple[Sequence[Match], Mapping[Any, Row]]:
         try:
             collection = find_on_server(self.milvus, name)
         except Unavailable as error:
             raise Unavailable(f"collection '{name}' is not in the file. {error.message}", hint=error.hint) from error
-        if collection is None:
+        if collection is None or self.milvus is None:
             raise NotFound("collection not found", hint=hint_for(visible, name))
-        if hybrid and collection.is_ours and self.milvus is not None:
+        if request.mode == "hybrid" and collection.is_ours:
             file = MilvusFile(self.milvus, collection.name, collection.name, self.embedder)
-            request = SearchRequest("", "hybrid", top_k, 0, None, filters)
-            return _with_rows(collection, _combined(file.search, request, texts, notices))
-        if not collection.is_ours and (filters.since or filters.until):
-            raise InvalidInput(f"since, until: '{collection.name}' was made by another program; filter by a field.")
-        if hybrid:
-            notices.append(f"'{collection.name}' on Milvus was searched by meaning only: it has no index of words.")
-        vectors, ours = self._embed(texts), self.embedder.get().identity
-        if collection.is_ours and collection.about.get("fingerprint") != ours.fingerprint:
-            raise ModelMismatch(
-                f"collection '{collection.name}' on Milvus holds vectors of '{collection.model}', the model at hand is "
-                f"'{ours.name}'."
-            )
-        within, condition = filters_text(replace(filters, partitions=()))
-        partition = next(iter(filters.partitions), None)
-        cosines = collection.nearest(vectors, top_k, partition, condition, within)
-        return _with_rows(collection, best_matches(cosines, top_k))
-
-
-def _with_rows(collection: MilvusCollection, matches: Sequence[Match]) -> tuple[Sequence[Match], Mapping[Any, Row]]:
-    rows = collection.read([match.chunk_id for match in matches])
-    return matches, {key: Row(key, row["text"], row["metadata"], "") for key, row in rows.items()}
+            matches = _combined(file.search, request, texts, notices)
+        else:
+            filters = request.filters
+            if not collection.is_ours and (filters.since or filters.until):
+                raise InvalidInput(f"since, until: '{collection.name}' was made by another program; filter by a field.")
+            if request.mode == "hybrid":
+                why = "searched by meaning only: it has no index of words."
+                notices.append(f"'{collection.name}' on Milvus was {why}")
+            vectors, ours = self._embed(texts), self.embedder.get().identity
+            if collection.is_ours and collection.about.get("fingerprint") != ours.fingerprint:
+                model = f"holds vectors of '{collection.model}', the model at hand is '{ours.name}'."
+                raise ModelMismatch(f"collection '{collection.name}' on Milvus {model}")
+            within, condition = filters_text(replace(filters, partitions=()))
+            partition = next(iter(filters.partitions), None)
+            cosines = collection.nearest(vectors, request.limit, partition, condition, within)
+            matches = best_matches(cosines, request.limit)
+        stored = collection.read([match.chunk_id for match in matches])
+        return matches, {key: Row(key, row["text"], row["metadata"], "") for key, row in stored.items()}
 
 
 def _combined(
     search: Callable[[SearchRequest], SearchOutcome], request: SearchRequest, texts: Sequence[str], notices: list[str]
 ) -> list[Match]:
-    """Return each text as `search` would answer it; the score is the combined one, 0..1."""
+    # The score is the combined one, 0..1.
     scores: list[dict[int, float]] = []
     for text in texts:
         outcome = search(replace(request, text=text))
@@ -211,18 +208,3 @@ def explain_misses(connection: apsw.Connection, collection: Collection, conditio
 
 def find_named(visible: Sequence[Collection], name: str) -> Collection | None:
     return next((collection for collection in visible if collection.name.casefold() == name.casefold()), None)
-
-
-def _checked_texts(collection_name: str, texts: list[str]) -> list[str]:
-    """Return the texts cleaned (S4-8): no NUL, no half characters, one space between words."""
-    if not collection_name.strip():
-        raise InvalidInput(NO_COLLECTION_NAME)
-    if not texts:
-        raise InvalidInput(NO_TEXTS)
-    if len(texts) > MOST_TEXTS:
-        raise InvalidInput(f"texts: {len(texts)} are too many; use at most {MOST_TEXTS} a call.")
-    cleaned = [" ".join(text.replace("\0", " ").encode(errors="ignore").decode().split()) for text in texts]
-    for number, text in enumerate(cleaned):
-        if not text:
-            raise InvalidInput(f"texts[{number}] must hold at least one visible character")
-    return cleaned
