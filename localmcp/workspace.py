@@ -32,7 +32,6 @@ from localmcp.quickstarts import store
 from localmcp.quickstarts.catalog import Quickstarts
 from localmcp.records.copies import MilvusCopies
 from localmcp.records.records import Records
-from localmcp.records.retriever import Retriever
 from localmcp.rules.catalog import RuleCatalog, restore_version
 from localmcp.rules.files import RuleFiles
 from localmcp.rules.finder import RuleFinder
@@ -93,8 +92,7 @@ class Workspace:
         self.library.restorers |= {"rule": restore_version, "quick start": store.restore_version}
         self.library.after_restoring = {"rule": self.rules.embed_missing_or_say}
         self.rule_memory = RuleLearner(self.rules)
-        self.retriever = Retriever(self.database, self.index, self.embedder, self.milvus)
-        self.records = Records(self.database, self.embedder, self.milvus, self.library.remove)
+        self.records = Records(self.index, self.milvus, self.library.remove)
 
     def _add_tools(self) -> None:
         """Open the registry with the tools of every feature, and what finds them."""
@@ -115,7 +113,6 @@ class Workspace:
             self.rules,
             self.rule_memory,
             self.rule_exchange,
-            self.retriever,
             self.records,
             self.milvus_copies,
             Examples(),

@@ -16,7 +16,6 @@ from localmcp.cli.session import COMMAND_OF_TOOL, Session, command, group, pass_
 from localmcp.errors import InvalidInput
 from localmcp.humanize import counted
 from localmcp.records.records import GivenRecord, Records, parse_record
-from localmcp.records.retriever import Retriever
 from localmcp.schemas import Json
 from localmcp.tables.table_tools import TableTools
 
@@ -58,7 +57,7 @@ def _show_records(session: Session, result: Json) -> None:
 
 
 retrieve = tool_command(
-    None, "retrieve", Retriever.retriever,
+    None, "retrieve", Records.retriever,
     "Find what is nearest to one or several texts in a collection.\n\n\b\n"
     """  localmcp retrieve papers "neural networks" "deep learning" --filter '{"year": {"gte": 2020}}'""",
     prepare=_prepare_retrieval, show=_show_records, instead={"filter": _filter("Only what fulfils this")},

@@ -13,6 +13,7 @@ import socket
 import sys
 import threading
 import timeit
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -21,7 +22,7 @@ from functools import cached_property
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from string import ascii_letters, digits, punctuation
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from localmcp import config
 from localmcp.arrays import Ids, NDArray, Vector, Vectors, np
@@ -340,16 +341,22 @@ class DefaultEmbedder(LocalModel):
 # ---------------------------------------------------------------- tokens
 
 
-class Tokens(Protocol):
-    """A tokenizer; calling it counts."""
+class Tokens(ABC):
+    """A tokenizer in a file, which is read at the first use in a process; calling it counts."""
 
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def __reduce__(self) -> tuple[type[Tokens], tuple[Path]]:
+        return type(self), (self._file,)
+
+    @abstractmethod
     def model_ids(self, text: str, most: int) -> Ids:
         """Return the first `most` tokens of a text, with the special ones that the model wants around them."""
-        ...
 
+    @abstractmethod
     def __call__(self, text: str) -> int:
         """Count the tokens of the whole text."""
-        ...
 
 
 _IN_WORDS = (ascii_letters + digits + " \t\n\r").encode()
@@ -382,14 +389,8 @@ class _PieceCounts(dict[str, int]):
             return sum(map(self.__getitem__, words))
 
 
-class WordPieces:
-    """A tokenizer.json, which is read at the first use in a process."""
-
-    def __init__(self, file: Path) -> None:
-        self._file = file
-
-    def __reduce__(self) -> tuple[type[WordPieces], tuple[Path]]:
-        return WordPieces, (self._file,)
+class WordPieces(Tokens):
+    """A tokenizer.json."""
 
     def model_ids(self, text: str, most: int) -> Ids:
         """Return the first `most` tokens of a text, with the special ones that the model wants around them."""
@@ -407,7 +408,7 @@ class WordPieces:
 
     @cached_property
     def _counts(self) -> _PieceCounts | None:
-        """Tokens by word, for a tokenizer that splits at white space and punctuation first; None for another."""
+        # By word, for a tokenizer that splits at white space and punctuation first; None for another.
         kinds = (type(self._tokenizer.pre_tokenizer).__name__, type(self._tokenizer.model).__name__)
         return _PieceCounts(self._tokenizer) if kinds == ("BertPreTokenizer", "WordPiece") else None
 

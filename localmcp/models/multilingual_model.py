@@ -21,6 +21,7 @@ from localmcp.models.local_model import (
     THREADS,
     Bert,
     LocalModel,
+    Tokens,
     explained,
     map_checked,
     map_file,
@@ -245,14 +246,8 @@ class Header:
 # ---------------------------------------------------------------- the tokenizer
 
 
-class SentencePieces:
+class SentencePieces(Tokens):
     """The 250,000 pieces of the model's file, in the hands of sentencepiece: 57 MB, where `tokenizers` takes 270."""
-
-    def __init__(self, file: Path) -> None:
-        self._file = file
-
-    def __reduce__(self) -> tuple[type[SentencePieces], tuple[Path]]:
-        return SentencePieces, (self._file,)
 
     def model_ids(self, text: str, most: int) -> Ids:
         """Return the tokens between special ones, `most` at most."""

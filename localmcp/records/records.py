@@ -1,17 +1,18 @@
-"""The tools for collections and partitions, and for records (texts with metadata) in them (S4-13)."""
+"""The tools for collections, and for records (texts with metadata) in them: `retriever` (S4-1) and those of S4-13."""
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, Literal, cast
 
 import apsw
 
-from localmcp.errors import InvalidInput, LocalMCPError, NeedsConfirmation, NotFound, Unavailable
-from localmcp.humanize import counted
+from localmcp.arrays import Vectors
+from localmcp.errors import InvalidInput, LocalMCPError, ModelMismatch, NeedsConfirmation, NotFound, Unavailable
+from localmcp.humanize import choices, counted
 from localmcp.index.collections import (
     DEFAULT_PARTITION,
     Collection,
@@ -22,6 +23,7 @@ from localmcp.index.collections import (
     ensure_partition,
     find_model,
     find_partition,
+    hint_for,
     partition_names,
     require_model,
     visible_collections,
@@ -36,20 +38,34 @@ from localmcp.index.drafts import (
     clean_text,
     draft_record,
 )
-from localmcp.index.filters import parse_condition
-from localmcp.index.passages import chunks_fulfilling, count_vectors, whole_sources
+from localmcp.index.filters import SOURCE_COLUMNS, Condition, Filters, comparisons, parse_condition, parse_range
+from localmcp.index.passages import (
+    Match,
+    Row,
+    best_matches,
+    chunks_fulfilling,
+    count_vectors,
+    load_rows,
+    nearest_to_any,
+    whole_sources,
+)
+from localmcp.index.search import Index, SearchOutcome, SearchRequest
 from localmcp.index.sources import drop_collection, drop_partition, keep_version, put_source, trash_sources
 from localmcp.index.vector import Made
-from localmcp.milvus.collection import Milvus
-from localmcp.models import Embedder, LazyEmbedder
-from localmcp.records.retriever import explain_misses, find_named, find_on_server
-from localmcp.schemas import did_you_mean, without_none
-from localmcp.storage.database import Database, fetch_all, fetch_column, fetch_one
-from localmcp.tools import Json, Param, current_scope, hidden_change, hidden_tool
+from localmcp.milvus.collection import Milvus, MilvusCollection, filters_text
+from localmcp.milvus.mounted import MilvusFile
+from localmcp.models import Embedder
+from localmcp.schemas import did_you_mean
+from localmcp.storage.database import fetch_all, fetch_column, fetch_one
+from localmcp.tools import Json, Param, current_scope, hidden_change, hidden_tool, integer_or_string, tool, without_none
 
 MOST_RECORDS = 200
 """A call with more would take longer than a client waits; the command line has no such bound."""
 EMBEDDED_AT_ONCE = 96
+MOST_RESULTS, MOST_TEXTS = 100, 100
+MODEL_WAIT_SECONDS = 30.0
+NO_COLLECTION_NAME = "collection_name field is required and must be a string"
+NO_TEXTS = "texts field must be an array of strings"
 Name = Annotated[str, Param("The collection.", min_length=1, max_length=100)]
 PartitionName = Annotated[str, Param("The partition.", min_length=1, max_length=100)]
 
@@ -94,14 +110,145 @@ def parse_record(raw: Any, place: str) -> GivenRecord:
     return GivenRecord(clean_text(text, f"{place}: text"), checked, partition or None, number, place)
 
 
-class Records:
-    """Makes, describes and drops collections, and writes records: every call as a whole or not at all."""
+def failed(error: LocalMCPError) -> Json:
+    """Return the answer to an error (S4-3): wrong arguments as they are, later failures as a failed query."""
+    message = str(error) if isinstance(error, InvalidInput) else f"query failed: {error}"
+    if isinstance(error, NotFound) and error.message == "collection not found":
+        return without_none({"success": False, "error": f"query failed: {error.message}", "hint": error.hint})
+    return {"success": False, "error": message}
 
-    def __init__(
-        self, database: Database, embedder: LazyEmbedder, milvus: Milvus | None, remove: Callable[[list[str]], Any]
-    ) -> None:
+
+class Records:
+    """Searches, makes, describes and drops collections, and writes records: every call as a whole or not at all."""
+
+    def __init__(self, index: Index, milvus: Milvus | None, remove: Callable[[list[str]], Any]) -> None:
         """`remove` puts documents that came from files into the trash, by their UUIDs."""
-        self.database, self.embedder, self.milvus, self._remove = database, embedder, milvus, remove
+        self.index, self.milvus, self._remove = index, milvus, remove
+        self.database, self.embedder = index.database, index.embedder
+
+    # ------------------------------------------------------------ retrieving
+
+    @tool(
+        "retriever",
+        title="Retrieve",
+        keywords=tuple("vector embedding similar milvus collection partition top_k nearest retrieve".split()),
+        examples=(
+            "retrieve {texts} from the collection {collection_name}",
+            "find vectors near {texts} in the collection {collection_name}",
+            "query the collection {collection_name} for {texts}",
+        ),
+        accepts={"top_k": integer_or_string},
+        says={
+            "collection_name": NO_COLLECTION_NAME,
+            "collection_name required": NO_COLLECTION_NAME,
+            "texts": NO_TEXTS,
+            "texts required": "texts field is required",
+            "texts[]": "texts[{index}] must be a string",
+            "partition_name": "partition_name field must be a string",
+            "top_k": "top_k must be an integer of at least 1",
+        },
+        on_error=failed,
+    )
+    def retriever(
+        self,
+        collection_name: str,
+        texts: list[str],
+        partition_name: str | None = None,
+        top_k: Annotated[int, Param("At most 100", minimum=1)] = 10,
+        filter: Annotated[  # noqa: A002
+            dict[str, Any] | None, Param('{"lang":"it","year":{"gte":2020}}; and, or, not, in, prefix')
+        ] = None,
+        mode: Literal["semantic", "hybrid"] | None = None,
+        matched_text: bool | None = None,
+        since: str | None = None,
+        until: str | None = None,
+    ) -> Json:
+        """Search a collection by several texts at once."""
+        if not collection_name.strip():
+            raise InvalidInput(NO_COLLECTION_NAME)
+        if not texts:
+            raise InvalidInput(NO_TEXTS)
+        if len(texts) > MOST_TEXTS:
+            raise InvalidInput(f"texts: {len(texts)} are too many; use at most {MOST_TEXTS} a call.")
+        # S4-8: no NUL, no half characters, one space between words.
+        cleaned = [" ".join(text.replace("\0", " ").encode(errors="ignore").decode().split()) for text in texts]
+        if "" in cleaned:
+            raise InvalidInput(f"texts[{cleaned.index('')}] must hold at least one visible character")
+        first, after = parse_range(since, until)
+        partitions = (partition_name,) if partition_name else ()
+        filters = Filters(partitions, condition=parse_condition(filter), since=first, until=after)
+        request = SearchRequest("", mode or "semantic", min(top_k, MOST_RESULTS), 0, None, filters)
+        with self.database.read() as connection:
+            visible = visible_collections(connection)
+            own = find_named(visible, collection_name)
+            if own is not None and partition_name:
+                find_partition(connection, own, partition_name)
+        notices: list[str] = []
+        if own is None:
+            matches, rows = self._in_milvus(visible, collection_name, cleaned, request, notices)
+        else:
+            vectors, matches = self._embed(cleaned), list[Match]()
+            if mode == "hybrid":
+                matches = _combined(self.index.search, replace(request, collections=(own.name,)), cleaned, notices)
+            with self.database.read() as connection:
+                if mode != "hybrid":
+                    ours = self.embedder.get().identity
+                    require_model(connection, own, find_model(connection, ours), ours.name)
+                    matches = nearest_to_any(connection, self.index, own, filters, vectors, request.limit)
+                rows = load_rows(connection, own.id, [match.chunk_id for match in matches])
+                if not matches and filters.condition:
+                    notices += explain_misses(connection, own, filters.condition)
+        results: list[Json] = []
+        for match in sorted(matches, key=lambda match: (-round(match.cosine, 6), match.chunk_id)):
+            if (row := rows.get(match.chunk_id)) is not None:
+                shown = {"text": row.text, "score": round(match.cosine, 6), "metadata": row.metadata}
+                matched = {"matched_text": texts[match.query]} if matched_text else {}
+                results.append({"id": match.chunk_id, **shown, **matched})
+        data = {"results": results, "count": len(results)}
+        return without_none({"success": True, "data": data, "notices": notices or None})
+
+    def _embed(self, texts: Sequence[str]) -> Vectors:
+        return self.embedder.embed_queries(texts, wait=MODEL_WAIT_SECONDS).astype("<f4", copy=False)
+
+    def _in_milvus(
+        self, visible: list[Collection], name: str, texts: Sequence[str], request: SearchRequest, notices: list[str]
+    ) -> tuple[Sequence[Match], Mapping[Any, Row]]:
+        try:
+            collection = self._on_server(name)
+        except Unavailable as error:
+            raise Unavailable(f"collection '{name}' is not in the file. {error.message}", hint=error.hint) from error
+        if collection is None or self.milvus is None:
+            raise NotFound("collection not found", hint=hint_for(visible, name))
+        if request.mode == "hybrid" and collection.is_ours:
+            file = MilvusFile(self.milvus, collection.name, collection.name, self.embedder)
+            matches = _combined(file.search, request, texts, notices)
+        else:
+            filters = request.filters
+            if not collection.is_ours and (filters.since or filters.until):
+                raise InvalidInput(f"since, until: '{collection.name}' was made by another program; filter by a field.")
+            if request.mode == "hybrid":
+                why = "searched by meaning only: it has no index of words."
+                notices.append(f"'{collection.name}' on Milvus was {why}")
+            vectors, ours = self._embed(texts), self.embedder.get().identity
+            if collection.is_ours and collection.about.get("fingerprint") != ours.fingerprint:
+                model = f"holds vectors of '{collection.model}', the model at hand is '{ours.name}'."
+                raise ModelMismatch(f"collection '{collection.name}' on Milvus {model}")
+            within, condition = filters_text(replace(filters, partitions=()))
+            partition = next(iter(filters.partitions), None)
+            cosines = collection.nearest(vectors, request.limit, partition, condition, within)
+            matches = best_matches(cosines, request.limit)
+        stored = collection.read([match.chunk_id for match in matches])
+        return matches, {key: Row(key, row["text"], row["metadata"], "") for key, row in stored.items()}
+
+    def _on_server(self, name: str) -> MilvusCollection | None:
+        # If there is one and the scope may see it; Unavailable or AccessDenied if the server does not tell.
+        allowed = current_scope().collections
+        if self.milvus is None or (allowed is not None and name not in allowed):
+            return None
+        try:
+            return self.milvus.open(name)
+        except NotFound:
+            return None
 
     # ------------------------------------------------------------ inserting
 
@@ -180,7 +327,7 @@ class Records:
             own = find_named(visible_collections(connection), collection)
         # The file can be written to although the server is down.
         with suppress(Unavailable):
-            if own is None and find_on_server(self.milvus, collection) is not None:
+            if own is None and self._on_server(collection) is not None:
                 raise InvalidInput(
                     f"Collection '{collection}' is on the Milvus server only.",
                     hint=f"Bring it here: localmcp pull {collection}",
@@ -327,7 +474,7 @@ class Records:
         """Documents, vectors, partitions, embedding model and where a collection is searched."""
         with self.database.read() as connection:
             own = find_named(visible_collections(connection), collection_name)
-        collection = None if own else find_on_server(self.milvus, collection_name)
+        collection = None if own else self._on_server(collection_name)
         if collection is not None:
             about = {"vectors": collection.count(), "model": collection.model, "dimension": collection.dimension}
             named = {"name": collection_name, "description": "", **about}
@@ -443,3 +590,34 @@ def _draft(record: GivenRecord, embedder: Embedder, split: bool) -> tuple[Source
         f"{record.place} has {tokens} tokens, and one vector stands for {window.limit} at most.",
         hint="Shorten it, or let it be split (split: true, --split).",
     )
+
+
+def _combined(
+    search: Callable[[SearchRequest], SearchOutcome], request: SearchRequest, texts: Sequence[str], notices: list[str]
+) -> list[Match]:
+    # The score is the combined one, 0..1.
+    scores: list[dict[int, float]] = []
+    for text in texts:
+        outcome = search(replace(request, text=text))
+        notices += [notice for notice in outcome.notices if notice not in notices]
+        scores.append({hit.passage.chunk_id: hit.scores.combined / 100 for hit in outcome.hits})
+    return best_matches(scores, request.limit)
+
+
+def explain_misses(connection: apsw.Connection, collection: Collection, condition: Condition) -> list[str]:
+    """Return a sentence for each field of a condition that nothing in a collection has."""
+    sql = """
+        select distinct key from sources, json_each(iif(json_valid(metadata), metadata, '{}'))
+        where collection_id = ? and trashed_at is null order by key
+    """
+    fields = list(dict.fromkeys([*fetch_column(connection, sql, (collection.id,)), *SOURCE_COLUMNS]))
+    unknown = dict.fromkeys(each.field[0] for each in comparisons(condition) if each.field[0] not in fields)
+    return [
+        f"filter: nothing in '{collection.name}' has the field '{name}'. "
+        f"{choices(fields[:30])} {did_you_mean(name, fields)}".rstrip()
+        for name in unknown
+    ]
+
+
+def find_named(visible: Sequence[Collection], name: str) -> Collection | None:
+    return next((collection for collection in visible if collection.name.casefold() == name.casefold()), None)
