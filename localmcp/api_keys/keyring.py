@@ -14,6 +14,7 @@ import threading
 import uuid
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
@@ -142,15 +143,23 @@ class ApiKeys:
             collections, tools, providers: None = all that the caller may reach.
             expires_at: ISO 8601, in the future; without an offset it is UTC. None = never.
 
-        Raises:
-            InvalidInput: a value that cannot be used.
-            NotFound: no such collection.
-            AccessDenied: the caller may not manage keys, or would give away more than it has.
+        InvalidInput for a value that cannot be used; NotFound for a collection that is not there; AccessDenied if the
+        caller may not manage keys, or would give away more than it has.
         """
         own = _managing_scope()
         name = name.strip()
         if len(name) > 100 or not name.isprintable():
             raise InvalidInput(f"name: {shorten_value(name)} cannot be a name; use at most 100 printable characters.")
+        if expires_at is not None:
+            # As it is kept: UTC, in milliseconds.
+            try:
+                moment = utc_moment(expires_at)
+            except (TypeError, ValueError, OverflowError) as error:
+                form = "write it like 2027-01-31 or 2027-01-31T12:00Z"
+                raise InvalidInput(f"expires_at: {shorten_value(expires_at)} is no date; {form}.") from error
+            if moment <= datetime.now(UTC):
+                raise InvalidInput(f"expires_at: {expires_at} has passed.")
+            expires_at = utc_text(moment)
         key = "mcp_" + "".join(secrets.choice(string.ascii_letters + string.digits) for _ in range(32))
         row: Json = {
             "id": str(uuid.uuid4()),
@@ -159,7 +168,7 @@ class ApiKeys:
             "scopes": _names_as_json("scopes", ["read"] if scopes is None else scopes, None),
             "tools": _names_as_json("tools", tools, own.tools),
             "providers": _names_as_json("providers", providers, own.provider_names),
-            "expires_at": own.expires_at if expires_at is None else _checked_end(expires_at),
+            "expires_at": own.expires_at if expires_at is None else expires_at,
             "created_at": utc_now(),
             "key_hash": _hash(key),
         }
@@ -173,9 +182,7 @@ class ApiKeys:
     def list(self, collection: str | None = None) -> list[KeyInfo]:
         """Return every key, the newest first; with `collection` those that open it.
 
-        Raises:
-            NotFound: no such collection.
-            AccessDenied: the caller may not manage keys.
+        NotFound if there is no such collection; AccessDenied if the caller may not manage keys.
         """
         own = _managing_scope()
         if not self._database.path.exists():
@@ -189,9 +196,7 @@ class ApiKeys:
     def find(self, text: str) -> KeyInfo:
         """Return the key of that id, of that beginning (12 characters, or the whole key), or of that name.
 
-        Raises:
-            NotFound: there is none, or the caller may not see it.
-            InvalidInput: several keys are called so.
+        NotFound if there is none, or the caller may not see it; InvalidInput if several keys are called so.
         """
         keys = self.list()
         beginning = text[:PREFIX_LENGTH] if text.startswith("mcp_") and len(text) >= PREFIX_LENGTH else None
@@ -208,9 +213,7 @@ class ApiKeys:
     def revoke(self, key_id: str) -> KeyInfo:
         """Make a key useless at once, in every process; it stays listed.
 
-        Raises:
-            NotFound: no key of that id, or the caller may not see it.
-            AccessDenied: it has more than the caller's.
+        NotFound if there is no such key that the caller may see; AccessDenied if it has more than the caller's.
         """
         return self._change(key_id, "update api_keys set is_active = 0 where id = ?")
 
@@ -234,12 +237,9 @@ class ApiKeys:
     def verify(self, key: str) -> KeyInfo:
         """Return the key's row, read now, so that a revoke in another process counts at once; notes the use.
 
-        The first time in a process it costs a bcrypt check (some 60 ms), whether the key is known or not.
-
-        Raises:
-            AccessDenied: missing, malformed, unknown, revoked or expired. Only the holder of a key learns that it was
-                revoked or has expired.
-            FileUnavailable: the file cannot be read.
+        The first time in a process it costs a bcrypt check (some 60 ms), whether the key is known or not. AccessDenied
+        if it is missing, malformed, unknown, revoked or expired (only its holder learns of the last two);
+        FileUnavailable if the file cannot be read.
         """
         if not re.fullmatch(r"mcp_[A-Za-z0-9]{32}", key):
             raise AccessDenied("Invalid API key.")
@@ -248,16 +248,21 @@ class ApiKeys:
         rows = self._trusted_rows("id = ?", key_id) if key_id else []
         info = next((info for info, key_hash in rows if key_hash == checked_hash), None)
         if info is None:
-            rows = self._trusted_rows("prefix = ?", key[:PREFIX_LENGTH])
+            import bcrypt
+
+            rows, checked_hash = self._trusted_rows("prefix = ?", key[:PREFIX_LENGTH]), ""
             # The time it takes must not tell whether a key begins like one of ours.
-            matching = [row for row in rows or [(None, self._nobodys_hash)] if _matches(key, row[1])]
-            info, key_hash = matching[0] if matching else (None, "")
+            for known, key_hash in rows or [(None, self._nobodys_hash)]:
+                # What is not a bcrypt hash is nobody's key.
+                with suppress(ValueError):
+                    if bcrypt.checkpw(key.encode(), key_hash.encode()):
+                        info, checked_hash = known, key_hash
             if info is None:
                 raise AccessDenied("Invalid API key.")
             with self._lock:
                 if len(self._verified) >= 1000:
                     del self._verified[next(iter(self._verified))]
-                self._verified[digest] = (info.id, key_hash)
+                self._verified[digest] = (info.id, checked_hash)
         if info.status != "active":
             raise AccessDenied(f"The API key is {info.status}.", hint="Make another with: localmcp keys create")
         self._uses.add((info.id, utc_now()))
@@ -349,16 +354,6 @@ def _hash(key: str) -> str:
     return bcrypt.hashpw(key.encode(), bcrypt.gensalt(BCRYPT_COST)).decode()
 
 
-def _matches(key: str, key_hash: str) -> bool:
-    import bcrypt
-
-    try:
-        return bcrypt.checkpw(key.encode(), key_hash.encode())
-    except ValueError:
-        # Not a bcrypt hash: nobody's key.
-        return False
-
-
 # ---------------------------------------------------------------- what a key may have
 
 
@@ -426,15 +421,3 @@ def _checked_names(list_name: str, names: Any) -> list[str]:
             says = "is no scope; use read, write or admin" if is_scope else "cannot be a name"
             raise InvalidInput(f"{list_name}: {shorten_value(name)} {says}.")
     return list(dict.fromkeys(names))
-
-
-def _checked_end(text: Any) -> str:
-    """Return the end of a key as it is kept: UTC, in milliseconds; raises InvalidInput for no time to come."""
-    try:
-        moment = utc_moment(text)
-    except (TypeError, ValueError, OverflowError) as error:
-        form = "write it like 2027-01-31 or 2027-01-31T12:00Z"
-        raise InvalidInput(f"expires_at: {shorten_value(text)} is no date; {form}.") from error
-    if moment <= datetime.now(UTC):
-        raise InvalidInput(f"expires_at: {text} has passed.")
-    return utc_text(moment)

@@ -59,10 +59,8 @@ def back_up(database: Database, target: Path | None = None) -> Backup:
     """Copy the whole file, keys and history included, to `target` (beside it, named by the time, for None).
 
     One snapshot, while others go on writing. The copy appears only when it is complete and was read to its end.
-
-    Raises:
-        InvalidInput: the target exists.
-        FileUnavailable: it cannot be written, the disk is full, or the file is damaged.
+    InvalidInput if the target exists; FileUnavailable if it cannot be written, the disk is full, or the file is
+    damaged.
     """
     name = f"{database.path.stem}-backup-{datetime.now():%Y%m%d-%H%M%S}{database.path.suffix}"
     target = expand_home(target).absolute() if target else database.path.with_name(name)
@@ -90,11 +88,8 @@ def restore(path: Path, backup: Path, *, other: bool = False, powers: KeptPowers
     next search. One that cannot be read any more, or whose tables somebody changed, is replaced as a whole.
 
     `other`: the backup may be of another file. `powers`: those that stay of a backup from another machine.
-
-    Raises:
-        FileUnavailable: there is no such backup, it is not sound, the file is locked, or the disk is full.
-        NotOurFile: the backup is not a localmcp file.
-        InvalidInput: the backup is of another file.
+    FileUnavailable if there is no such backup, it is not sound, the file is locked, or the disk is full; NotOurFile if
+    the backup is not a localmcp file; InvalidInput if the backup is of another file.
     """
     path, backup = expand_home(path).absolute(), expand_home(backup).absolute()
     if backup == path:
@@ -270,11 +265,8 @@ def count_wrong_counts(connection: apsw.Connection) -> int:
 def repair(database: Database, say: Callable[[str], None] = lambda _: None) -> tuple[Path | None, list[str]]:
     """Fix what is safe to fix, after copying the file. Each part is one transaction: a kill leaves it done or undone.
 
-    Returns the copy, None where nothing had to be made again, and what was done.
-
-    Raises:
-        FileUnavailable: a table is damaged that only a backup brings back, the file is read-only or locked, or the disk
-            is full; nothing is half done.
+    Returns the copy, None where nothing had to be made again, and what was done. FileUnavailable if a table is damaged
+    that only a backup brings back, the file is read-only or locked, or the disk is full; nothing is half done.
     """
     database.ensure_writable()
     copy, done = None, list[str]()
@@ -290,7 +282,14 @@ def repair(database: Database, say: Callable[[str], None] = lambda _: None) -> t
         is_wrong = bool(tables or problems or count_wrong_counts(connection))
     if is_wrong:
         say("Copying the file")
-        copy = _copy(database)
+        copy = free_name(database.path, "before-repair")
+        with _scratch(copy.parent) as scratch:
+            try:
+                database.copy_to(scratch / "copy")
+                os.replace(scratch / "copy", copy)
+            except FileUnavailable:
+                # Pages that cannot be read are copied as they are.
+                keep_bytes(database.path, copy)
         done.append(f"copied the file to {copy}")
         if tables:
             _empty_tables(database, tables)
@@ -311,18 +310,6 @@ def repair(database: Database, say: Callable[[str], None] = lambda _: None) -> t
     if log.exists() and log.stat().st_size and truncate_log(database.path):
         done.append("brought the write-ahead log into the file")
     return copy, done
-
-
-def _copy(database: Database) -> Path:
-    target = free_name(database.path, "before-repair")
-    with _scratch(target.parent) as scratch:
-        try:
-            database.copy_to(scratch / "copy")
-            os.replace(scratch / "copy", target)
-        except FileUnavailable:
-            # Pages that cannot be read are copied as they are.
-            keep_bytes(database.path, target)
-    return target
 
 
 def _empty_tables(database: Database, tables: frozenset[str]) -> None:
@@ -391,10 +378,8 @@ def optimize(database: Database, say: Callable[[str], None] = lambda _: None) ->
     """Merge the keyword indexes, delete dead rows, and rewrite the file when a fifth of it is empty.
 
     Every step is a separate transaction. Returns the bytes before and after, how many rows were removed, whether it was
-    rewritten (`vacuumed`), and in `note` why the empty pages stay, if they do.
-
-    Raises:
-        FileUnavailable: the file is read-only, locked, or the disk is full; what was done is kept.
+    rewritten (`vacuumed`), and in `note` why the empty pages stay, if they do. FileUnavailable if the file is
+    read-only, locked, or the disk is full; what was done is kept.
     """
     database.ensure_writable()
     before, note, vacuumed = database.size(), "", False

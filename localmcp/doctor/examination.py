@@ -250,37 +250,33 @@ def _check_tables(connection: apsw.Connection) -> Iterator[Check]:
         by_word_only = word_only_passages(connection, ids)
         aside = f", {by_word_only:,} aside that are found by word only" if by_word_only else ""
         yield Check("vectors", "ok", f"every passage has one{aside}")
-    yield from _check_freshness(connection)
-    if unread := unread_languages(connection):
-        yield Check("model", "warn", unread.sentence, unread.command)
-
-
-def _check_freshness(connection: apsw.Connection) -> Iterator[Check]:
     sql = f"""
         select path, ledger.size, ledger.mtime_ns from ledger join sources on sources.id = source_id
         where status = 'indexed' and {_PRESENT} and ledger.mtime_ns is not null order by sources.id limit 50000
     """
-    counts: Counter[str] = Counter()
+    states: Counter[str] = Counter()
     for path, bytes_, mtime_ns in connection.execute(sql):
         try:
             status = os.stat(path)
             is_same = (status.st_size, modified_ns(status)) == (bytes_, mtime_ns)
-            counts["same" if is_same else "changed"] += 1
+            states["same" if is_same else "changed"] += 1
         except (FileNotFoundError, NotADirectoryError, ValueError):
-            counts["gone"] += 1
+            states["gone"] += 1
         except OSError:
-            counts["closed"] += 1
+            states["closed"] += 1
     for path in fetch_column(connection, f"select distinct path from roots where kind = 'folder' and {_KEPT}"):
         if not os.path.isdir(path):
             says = f"{path} is not there; if its disk is only not mounted, or it was moved, nothing has to be done"
             yield Check("freshness", "warn", says, command_line("localmcp", "remove", path))
-    if closed := counts["closed"]:
+    if closed := states["closed"]:
         says = f"{counted(closed, 'file')} cannot be looked at; what was read of them is still searched"
         yield Check("freshness", "warn", says)
-    if stale := [f"{counted(counts[state], 'file')} {state}" for state in ("changed", "gone") if counts[state]]:
-        yield Check("freshness", "warn", f"{' and '.join(stale)}, of {counts.total():,}", REFRESH)
-    elif counts:
-        yield Check("freshness", "ok", f"{counted(counts.total(), 'file')} as they were indexed")
+    if stale := [f"{counted(states[state], 'file')} {state}" for state in ("changed", "gone") if states[state]]:
+        yield Check("freshness", "warn", f"{' and '.join(stale)}, of {states.total():,}", REFRESH)
+    elif states:
+        yield Check("freshness", "ok", f"{counted(states.total(), 'file')} as they were indexed")
+    if unread := unread_languages(connection):
+        yield Check("model", "warn", unread.sentence, unread.command)
 
 
 def _check_model(workspace: Workspace) -> Iterator[Check]:

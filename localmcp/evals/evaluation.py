@@ -81,11 +81,8 @@ def read_questions(path: Path, database: Database, collections: tuple[str, ...] 
     """Read a file of questions: one JSON object a line, {"query": "…", "relevant": ["notes/backup.md", …]}.
 
     What is relevant is named by document id, path (its end is enough) or title, or as an object with grades
-    ({"notes/backup.md": 3}); an empty list means that nothing answers the question.
-
-    Raises:
-        InvalidInput: the file is not of that form, or a name fits several documents; names the line.
-        NotFound: a document is not there; names the line and the nearest.
+    ({"notes/backup.md": 3}); an empty list means that nothing answers the question. InvalidInput if the file is not of
+    that form, or a name fits several documents; NotFound if a document is not there: both name the line.
     """
     names, questions = _names(database, collections), list[Question]()
     try:
@@ -217,11 +214,7 @@ class _Run:
 
 
 def read_evaluation(path: Path) -> Evaluation:
-    """Read what `localmcp eval --json` printed.
-
-    Raises:
-        InvalidInput: the file holds something else.
-    """
+    """Read what `localmcp eval --json` printed; InvalidInput if the file holds something else."""
     try:
         return TypeAdapter(Evaluation).validate_json(path.read_bytes())
     except ValueError as error:

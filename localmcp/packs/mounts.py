@@ -70,8 +70,7 @@ class OpenMount:
     def search(self, request: SearchRequest) -> SearchOutcome:
         """Search it with the model that made its vectors, if that is here: the one in use, or another.
 
-        Raises:
-            FileUnavailable: the file cannot be read any more.
+        FileUnavailable if the file cannot be read any more.
         """
         if request.mode != "keyword" and not self._model_chosen:
             with self._lock:
@@ -85,8 +84,7 @@ class OpenMount:
     def describe(self) -> dict[str, Any]:
         """Counts, collections, models and the manifest's words; reads no document.
 
-        Raises:
-            FileUnavailable, NotOurFile, FileTooNew: the file cannot be opened.
+        FileUnavailable, NotOurFile, FileTooNew if the file cannot be opened.
         """
         with self.database.read() as connection:
             counts = """
@@ -180,10 +178,9 @@ class Mounts:
     def mount(self, path: Path, name: str | None = None) -> Entry:
         """Remember a file, or a collection in Milvus (`milvus:NAME`), which is opened first.
 
-        Raises:
-            InvalidInput: a name that cannot be used or is taken, the file itself, or one that is mounted already.
-            FileUnavailable, NotOurFile, FileTooNew: the file cannot be opened, or is damaged.
-            ConfigurationError: no Milvus is set.
+        InvalidInput for a name that cannot be used or is taken, the file itself, or one that is mounted already;
+        FileUnavailable, NotOurFile, FileTooNew if the file cannot be opened, or is damaged; ConfigurationError if no
+        Milvus is set.
         """
         collection = collection_of(path)
         path = Path(f"{ADDRESS}{collection}") if collection else expand_home(path).absolute()
@@ -225,11 +222,7 @@ class Mounts:
         return entry
 
     def unmount(self, name: str) -> Entry:
-        """Forget a file, named by its name or its path.
-
-        Raises:
-            NotFound: nothing of that name is mounted.
-        """
+        """Forget a file, named by its name or its path; NotFound if nothing of that name is mounted."""
         path, entries = expand_home(name).absolute(), self.entries()
         for entry in entries:
             if name.casefold() == entry.name or entry.path in (path, Path(name)):

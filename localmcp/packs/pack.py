@@ -154,12 +154,9 @@ def write_pack(
 
     What goes in is copied, of one snapshot of the live file, into a temporary file without a name, so that a kill
     leaves nothing on the disk. There the keyword indexes are merged into one piece without the words of the rest, and
-    only then are the pages written that will be given away: deleting alone would leave the text.
-
-    Raises:
-        InvalidInput: the target exists, or is the file itself.
-        NotFound: a collection that is not there.
-        FileUnavailable: the target cannot be written, or the disk is full.
+    only then are the pages written that will be given away: deleting alone would leave the text. InvalidInput if the
+    target exists, or is the file itself; NotFound if there is no such collection; FileUnavailable if the target
+    cannot be written, or the disk is full.
     """
     target = files.expand_home(target).absolute()
     if target.exists() and database.path.exists() and target.samefile(database.path):
@@ -316,11 +313,8 @@ class Verification:
 def verify(path: Path) -> Verification:
     """Look at every page and every row of a file, changing nothing. 3 s for 100,000 passages.
 
-    It is read in a process that is killed when it takes too long.
-    A file that cannot even be opened is reported as the one problem it then has.
-
-    Raises:
-        NotFound: there is no such file.
+    It is read in a process that is killed when it takes too long. A file that cannot even be opened is reported as the
+    one problem it then has. NotFound if there is no such file.
     """
     if not path.is_file():
         raise NotFound(f"There is no file {path}.")
