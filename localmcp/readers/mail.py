@@ -166,7 +166,14 @@ def _decoded(value: str) -> str:
     value = value[:2000]
     try:
         value.encode()
-        return one_line(str(make_header(decode_header(value))) if "=?" in value else value)
+        if "=?" not in value:
+            return one_line(value)
+        # A word that its encoding does not hold whole, as GB 2312 names what is in GBK, leaves the others readable.
+        words: list[tuple[str, str | None]] = []
+        for word, charset in decode_header(value):
+            text = word if isinstance(word, str) else word.decode(page_encoding(charset or "") or "utf-8", "replace")
+            words.append((text, charset and "utf-8"))
+        return one_line(str(make_header(words)))
     except UnicodeEncodeError:  # Bytes that no encoding was declared for.
         return one_line(decode_text(value.encode("ascii", "surrogateescape"))[0])
     except (LookupError, ValueError, MessageError):

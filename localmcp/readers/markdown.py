@@ -158,11 +158,16 @@ def pipe_table(rows: list[list[str]]) -> str:
 HEADED = {".org": "org", ".adoc": "asciidoc", ".asciidoc": "asciidoc", ".tex": "latex", ".ltx": "latex"}
 """Suffixes of text that `read_headed` reads, and its format."""
 _LATEX_LEVELS = ("part", "chapter", "section", "subsection", "subsubsection", "paragraph")
+_IN_BRACES = r"\{((?:[^{}\n]|\{[^{}\n]*\})*)\}"
 _MARKED_HEADING = re.compile(
     rf"(?m)^(?:(\*{{1,6}})[ \t]+(.*?)(?:[ \t]+:[\w@:]+:)?[ \t]*|(={{1,6}})[ \t]+(\S.*)"
-    rf"|[ \t]*\\({'|'.join(_LATEX_LEVELS)})\*?\{{(.*)\}}.*)$"
+    rf"|[ \t]*\\({'|'.join(_LATEX_LEVELS)})\*?(?:\[[^]\n]*\])?{_IN_BRACES}[ \t]*"
+    r"(?:\\label\{[^{}\n]*\}[ \t]*)?(?:%.*)?)$"
 )
-_FIELD = re.compile(r"(?im)^(?:#\+(title|date):[ \t]*(.+)|\\(title|date)\{([^{}]*)\}.*|:(revdate):[ \t]*(.+))$")
+_FIELD = re.compile(
+    r"(?im)^(?:#\+(title|date):[ \t]*(.+)|\\(title|date)\{((?:[^{}]|\{[^{}\n]*\}){0,500})\}.*"
+    r"|:(revdate):[ \t]*(.+))$"
+)
 _FENCE = re.compile(
     r"(?im)^[ \t]*(?:#\+(?:begin|end)_(?:src|example)\b.*|\\(?:begin|end)\{(?:verbatim|lstlisting)\}.*)$"
 )
@@ -174,7 +179,9 @@ def read_headed(data: bytes, name: str) -> Document:
     kind, text = HEADED[suffix_of(name)], text.replace("\r\n", "\n")
     fields: dict[str, str] = {}
     for match in _FIELD.finditer(text):
-        fields.setdefault((match[1] or match[3] or "date").lower(), (match[2] or match[4] or match[6] or "").strip())
+        # Without the commands in a title of LaTeX.
+        value = match[2] or re.sub(r"\\\\|\\[A-Za-z]+|[{}~]", " ", match[4] or "") or match[6] or ""
+        fields.setdefault((match[1] or match[3] or "date").lower(), value.strip())
     # AsciiDoc has these rows around blocks; below a line they would make it a heading.
     text = re.sub(r"(?m)^(?:-{4,}|\.{4,})[ \t]*$", "```", text) if kind == "asciidoc" else _FENCE.sub("```", text)
 
@@ -249,7 +256,7 @@ def read_man_page(data: bytes, name: str) -> Document:
 
 _ENTRY = re.compile(r"(?ims)^BEGIN:(VEVENT|VTODO|VJOURNAL|VCARD)[ \t]*\n(.*?)^END:\1")
 _PROPERTY = re.compile(r'(?m)^(?:[\w-]+\.)?([A-Za-z-]+)((?:;[^:;"\n]*(?:"[^"\n]*"[^:;"\n]*)?)*):(.*)$')
-_DATE = re.compile(r"^(\d{4})-?(\d\d)-?(\d\d)(?:T(\d\d)(\d\d)(?:\d\d)?)?")
+_DATE = re.compile(r"^(\d{4})-?(\d\d)-?(\d\d)(?:T(\d\d):?(\d\d)(?::?\d\d)?)?")
 _SHOWN = {"DTSTART": "From", "DTEND": "To", "RRULE": "Repeats", "ORG": "Organization", "TEL": "Phone"} | {
     **{"ADR": "Address", "BDAY": "Birthday", "URL": "Website"},
     **{name: name.capitalize() for name in "DUE LOCATION ORGANIZER ATTENDEE DESCRIPTION CATEGORIES".split()},
@@ -270,7 +277,7 @@ def read_calendar(data: bytes, name: str) -> Document:
 def calendar_text(text: str) -> str:
     """Return what, when, where and who of each event or person as Markdown: a heading and a list."""
     # Long lines go on below, behind a space, or behind `=` where they are quoted.
-    text = re.sub(r"\n[ \t]", "", text.replace("\r\n", "\n"))
+    text = re.sub(r"\n[ \t]", "", re.sub(r"\r+\n", "\n", text))
     text = re.sub(r"(?i)QUOTED-PRINTABLE(?:[^\n]*=\n)+", lambda value: value[0].replace("=\n", ""), text)
     entries: list[str] = []
     for entry in _ENTRY.finditer(text):
@@ -297,7 +304,7 @@ def _value(match: re.Match[str]) -> tuple[str, str]:
     person = re.search(r'(?i);CN=(?:"([^"]+)"|([^;"]+))', parameters)
     if name in ("ATTENDEE", "ORGANIZER") and person:
         value = f"{person[1] or person[2]} ({value})"
-    value = re.sub(r"\\([,;\\nN])", lambda escape: " " if escape[1] in "nN" else escape[1], value)
+    value = re.sub(r"\\([,;:\"\\nN])", lambda escape: " " if escape[1] in "nN" else escape[1], value)
     return name, " ".join(value.split())
 
 

@@ -17,14 +17,26 @@ from python_calamine import CalamineWorkbook, SheetTypeEnum, SheetVisibleEnum
 from striprtf.striprtf import rtf_to_text  # pyright: ignore[reportUnknownVariableType]
 
 from localmcp.errors import UnreadableDocument
-from localmcp.readers.document import Document, join_pages, make_document, one_line, set_fields, visible
+from localmcp.readers.document import (
+    Document,
+    join_pages,
+    make_document,
+    one_line,
+    readable_stem,
+    set_fields,
+    visible,
+)
 from localmcp.readers.markdown import RAISED, first_heading, pipe_table
 from localmcp.readers.packages import OLE_MAGIC, Package, attribute, elements, local, suffix_of
 
 _LIST_ITEM = "\0"
 """A block that begins so follows the one before it without an empty line: items of one list."""
 _SKIPPED = frozenset(("del", "moveFrom", "Fallback", "pPr", "rPr", "txbxContent", "sectPr"))
-_SPACES = {"tab": "\t", "br": "\n", "cr": "\n", "noBreakHyphen": "-", "line-break": "\n"}
+_SPACES = {"tab": "\t", "br": "\n", "cr": "\n", "noBreakHyphen": "-", "line-break": "\n"} | {
+    # What stands around the parts of a formula, which are one line here.
+    **{"num": "(", "den": "/(", "d": "(", "rad": "√(", "sup": "^", "sub": "_"},
+}
+_ENDS = {"num": ")", "den": ")", "d": ")", "rad": ")", "fName": " "}
 
 
 def office_document(
@@ -51,13 +63,22 @@ def _slides(name: str, kind: str, slides: list[tuple[str, list[str]]], propertie
         raise UnreadableDocument(f"{name} holds no text: its slides are pictures or empty.")
     pages = [_join_blocks([f"## {title or f'Slide {n}'}", *blocks]) for n, (title, blocks) in enumerate(slides, 1)]
     text, starts = join_pages(pages)
-    first = next((title for title, _ in slides if title), "")
+    first = next((title for title, _ in slides if title), readable_stem(name))
     metadata = {"slides": len(slides)}
     return office_document(name, kind, text, properties, title=first, metadata=metadata, page_starts=starts)
 
 
 def _trimmed(text: str) -> str:
     return "\n".join(" ".join(line.split()) for line in text.replace("\v", "\n").split("\n")).strip()
+
+
+def _table(rows: Iterable[list[str | None]]) -> str:
+    """Return rows of cells; None: one that goes on from the row above, whose text it has, up to 1000 characters."""
+    texts: list[list[str]] = [[]]
+    for row in rows:
+        above = dict(enumerate(texts[-1]))
+        texts.append([above.get(at, "")[:1000] if cell is None else cell for at, cell in enumerate(row)])
+    return pipe_table(texts[1:])
 
 
 def _own(parent: Element, inner: str, *tags: str) -> Iterator[Element]:
@@ -71,7 +92,8 @@ def _own(parent: Element, inner: str, *tags: str) -> Iterator[Element]:
 
 def _margin(kind: str, blocks: Iterable[str]) -> str:
     """Return a header or a footer as a block; "" for one that holds no more than the number of the page."""
-    text = " ".join(_join_blocks(blocks).split())
+    # Mostly a table, which here becomes one line.
+    text = " ".join(re.sub(r"(?m)^\|[ |-]+$|^\||\|$", "", _join_blocks(blocks)).split())
     return f"{kind.capitalize()}: {text}" if len(re.findall(r"[^\W\d_]{2,}", text)) > 1 else ""
 
 
@@ -90,6 +112,8 @@ class _Lists:
     def __init__(self) -> None:
         self.levels: dict[tuple[str, int], _Level] = {}
         """(list, level from 0)"""
+        self.titles = set[str]()
+        """Styles of paragraphs that are the title of a document of LibreOffice, which counts it as no heading."""
         self._counts: dict[tuple[str, int], int] = {}
 
     def restart(self, name: str, level: int) -> None:
@@ -221,16 +245,18 @@ def _word_blocks(parent: Element, word: _Word) -> Iterator[str]:
         if tag == "p":
             yield from _word_paragraph(element, word)
         elif tag == "tbl":
-            rows: list[list[str]] = []
+            rows: list[list[str | None]] = []
             for row in _own(element, "tbl", "tr"):
-                cells: list[str] = []
+                cells: list[str | None] = []
                 for cell in _own(row, "tbl", "tc"):
                     # One that spans several is followed by empty ones.
                     span = next((_integer(attribute(e, "val")) for e in elements(cell, "gridSpan")), 1)
-                    cells.append(" ".join(filter(None, map(_word_text, elements(cell, "p")))))
+                    goes_on = any(attribute(e, "val", "continue") == "continue" for e in elements(cell, "vMerge"))
+                    text = " ".join(filter(None, map(_word_text, elements(cell, "p"))))
+                    cells.append(None if goes_on else text)
                     cells += [""] * (min(span, 63) - 1)
                 rows.append(cells)
-            yield pipe_table(rows)
+            yield _table(rows)
         elif tag not in _SKIPPED:
             yield from _word_blocks(element, word)
 
@@ -268,6 +294,8 @@ def _word_text(paragraph: Element) -> str:
         elif tag == "t":
             text = element.text or ""
             pieces.append(text.translate(RAISED) if raised else text)
+        elif tag == "naryPr":
+            pieces.append(next((attribute(e, "val") for e in elements(element, "chr")), "∫"))
         elif tag == "docPr" and attribute(element, "descr"):
             pieces.append(f" {attribute(element, 'descr')} ")
         else:
@@ -281,6 +309,10 @@ def _shown(element: Element) -> Iterator[Element]:
         if local(child) not in _SKIPPED:
             yield child
             yield from _shown(child)
+            if local(child) in _ENDS:
+                end = Element("t")
+                end.text = _ENDS[local(child)]
+                yield end
 
 
 # ---------------------------------------------------------------- PowerPoint
@@ -293,7 +325,7 @@ def read_pptx(data: bytes, name: str) -> Document:
     parts = package.related(main)
     order = [value for e in elements(package.root(main), "sldId") for key, value in e.attrib.items() if "}id" in key]
     properties = package.properties()
-    if "PowerPoint" in properties.get("title", ""):
+    if re.search(r"PowerPoint|^(?:Slide|Folie|Diapositiv[ae]|Слайд) 1$", properties.get("title", "")):
         del properties["title"]
     slides: list[tuple[str, list[str]]] = []
     for path in (parts[key][1] for key in order if key in parts):
@@ -320,8 +352,11 @@ def _shapes(root: Element) -> tuple[str, list[str]]:
         if kind in ("sldNum", "dt", "ftr", "hdr", "sldImg"):
             continue
         lines = [(paragraph, text) for paragraph in elements(shape, "p") if (text := _drawn(paragraph))]
-        if rows := [[_drawn(cell) for cell in elements(row, "tc")] for row in elements(shape, "tr")]:
-            blocks.append(pipe_table(rows))
+        if rows := [
+            [None if attribute(cell, "vMerge") in ("1", "true") else _drawn(cell) for cell in elements(row, "tc")]
+            for row in elements(shape, "tr")
+        ]:
+            blocks.append(_table(rows))
         elif lines and kind in ("title", "ctrTitle") and not title:
             title = one_line(" ".join(text for _, text in lines))
         elif len(lines) > 1 and kind:
@@ -379,6 +414,9 @@ def _odf_lists(package: Package, root: Element) -> _Lists:
     lists = _Lists()
     numerals = {"1": "decimal", "a": "lowerLetter", "A": "upperLetter", "i": "lowerRoman", "I": "upperRoman"}
     for part in (root, *([package.root("styles.xml")] if "styles.xml" in package else [])):
+        for style in elements(part, "style"):
+            if "Title" in (attribute(style, "name"), attribute(style, "parent-style-name")):
+                lists.titles.add(attribute(style, "name"))
         for style in elements(part, "list-style", "outline-style"):
             name = attribute(style, "name") if local(style) == "list-style" else _OUTLINE
             for about in elements(style, "list-level-style-number", "outline-level-style"):
@@ -404,6 +442,8 @@ def _odf_blocks(parent: Element, lists: _Lists, style: str = "", depth: int = 0)
                 level = max(_integer(attribute(element, "outline-level", "1")), 1)
                 number = lists.label(_OUTLINE, level - 1) if not attribute(element, "is-list-header") else ""
                 yield _heading(str(level), number, " ".join(text.split()))
+            elif attribute(element, "style-name") in lists.titles:
+                yield _heading("1", "", " ".join(text.split()))
             elif begins_item and text:
                 yield lists.item(style, depth - 1, text, _integer(start) if start else None)
             else:
@@ -423,10 +463,18 @@ def _odf_blocks(parent: Element, lists: _Lists, style: str = "", depth: int = 0)
                 lists.restart(style_of_list, depth)
             yield from _odf_blocks(element, lists, style_of_list, depth + 1)
         elif tag == "table":
-            rows = (
-                _own(row, "table", "table-cell", "covered-table-cell") for row in _own(element, "table", "table-row")
-            )
-            yield pipe_table([[_odf_words(cell, "p", "h") for cell in cells] for cells in rows])
+            rows: list[list[str | None]] = []
+            for row in _own(element, "table", "table-row"):
+                cells: list[str | None] = []
+                beside = 0
+                """Cells that the one before them covers."""
+                for cell in _own(row, "table", "table-cell", "covered-table-cell"):
+                    is_covered = local(cell).startswith("covered")
+                    cells.append(None if is_covered and not beside else _odf_words(cell, "p", "h"))
+                    covers = _integer(attribute(cell, "number-columns-spanned", "1")) - 1
+                    beside = max(beside - 1, 0) if is_covered else covers
+                rows.append(cells)
+            yield _table(rows)
         elif tag not in ("tracked-changes", "table-of-content", "sequence-decls", "forms"):
             yield from _odf_blocks(element, lists, style, depth)
 

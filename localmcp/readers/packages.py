@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import posixpath
+import re
 import tarfile
 import zipfile
 import zlib
@@ -84,8 +85,11 @@ class Package:
             UnreadableDocument: there is none, it is encrypted, or it is too large.
         """
         member = self._members.get(path)
-        if member is None and path == "content.xml" and b"encryption-data" in self.read("META-INF/manifest.xml"):
-            raise password_protected(self.name)
+        if path == "content.xml" and "META-INF/manifest.xml" in self:
+            # LibreOffice encrypts each member, or all of them as one.
+            sign = rb"encryption-data" if member is None else rb'"content\.xml"[^<>]*>\s*<[\w:]*encryption-data'
+            if re.search(sign, self.read("META-INF/manifest.xml")):
+                raise password_protected(self.name)
         if member is None:
             raise UnreadableDocument(f"{self.name} is damaged: it holds no {path}.")
         if member.flag_bits & 1:

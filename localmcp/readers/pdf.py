@@ -92,11 +92,11 @@ def _page_text(pdf: Any, raw: Any, number: int) -> str | None:
             page = pdf[number]
         with closing(page), closing(page.get_textpage()) as layer:
             text: str = layer.get_text_range()
-            for match in re.finditer("\u0627\u0644", text):
+            for match in re.finditer("[\u0622\u0623\u0625\u0627]\u0644", text):
                 # Lam before alef where one sign is both: PDFium turns them around with the line.
                 at = match.start()
                 if _box(raw, layer, at) == _box(raw, layer, at + 1):
-                    text = f"{text[:at]}\u0644\u0627{text[at + 2 :]}"
+                    text = f"{text[:at]}\u0644{match[0][0]}{text[at + 2 :]}"
             if any(raw.FPDFText_GetCharAngle(layer, at) > 0 for at in (0, len(text) // 2)):
                 text = _with_gaps(raw, layer, text)
             elif re.search("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]\r\n", text):
@@ -114,6 +114,8 @@ def _page_text(pdf: Any, raw: Any, number: int) -> str | None:
     # Ligatures, and the forms that Arabic letters have within a word.
     shapes = re.compile("[\ufb00-\ufdff\ufe70-\ufefc]+")
     text = shapes.sub(lambda match: normalize("NFKC", match[0]), text.replace("\r\n", "\n"))
+    # PDFium moves the space behind a Latin word to its other end.
+    text = re.sub("(?<=[A-Za-z])(?=[\u0621-\u064a])", " ", text)
     return _HYPHEN.sub(_without_hyphen, text)
 
 

@@ -106,9 +106,9 @@ def test_org_and_tex_become_markdown_line_by_line():
     document = read_bytes(org.encode(), "a.org")
     assert document.text.split("\n")[2] == "# TODO Boiler"
     assert (document.title, document.date) == ("House", "2024-05-03")
-    tex = "\\documentclass{article}\n\\title{Pumps}\n\\begin{document}\n\\section{Sizes} % note\n"
+    tex = "\\documentclass{article}\n\\title{Pumps\\\\}\n\n\\section[S]{Sizes}\\label{s} % n\n\\paragraph{It} leaks"
     document = read_bytes(tex.encode(), "a.tex")
-    assert document.text.split("\n")[3] == "## Sizes" and document.title == "Pumps"
+    assert document.text.split("\n")[3:] == ["## Sizes", "\\paragraph{It} leaks"] and document.title == "Pumps"
 
 
 def make_archive(name):
@@ -142,8 +142,10 @@ def test_archives_are_folders_when_asked(name):
         read_bytes(make_archive(name), name)
 
 
-def test_encrypted_libreoffice_files_say_so():
-    data = make_zip({"META-INF/manifest.xml": "<manifest><file-entry><encryption-data/></file-entry></manifest>"})
+@pytest.mark.parametrize("parts", [{}, {"content.xml": "\x05"}])
+def test_encrypted_libreoffice_files_say_so(parts):
+    entry = '<file-entry full-path="content.xml"><encryption-data/></file-entry>'
+    data = make_zip({"META-INF/manifest.xml": f"<manifest>{entry}</manifest>", **parts})
     for name in ("a.odt", "a.ods", "a.odp"):
         with pytest.raises(UnreadableDocument, match="password-protected"):
             read_bytes(data, name)
@@ -282,14 +284,14 @@ def test_a_calendar_is_its_events_and_tasks() -> None:
 
 def test_an_address_book_is_its_people_without_their_pictures() -> None:
     source = (
-        "BEGIN:VCARD\r\nVERSION:3.0\r\nN:Okafor;Chidi;;;\r\nFN:Chidi Okafor\r\nitem1.TEL;TYPE=CELL:+44 7700 900123\r\n"
-        "NOTE:Knows the sandbanks\\, call early.\\nLate is bad.\r\nPHOTO;ENCODING=b:/9j/4AAQ\r\n  SkZJRg==\r\n"
+        "BEGIN:VCARD\r\nN:Okafor;Chidi;;;\r\nFN:Chidi Okafor\r\nitem1.TEL;TYPE=CELL:+44 7700 900123\r\r\n"
+        "NOTE:Knows the sandbanks\\, call early\\: late is bad.\r\nPHOTO;ENCODING=b:/9j/4AAQ\r\n  SkZJRg==\r\n"
         "END:VCARD\r\nBEGIN:VCARD\r\nVERSION:2.1\r\n"
         "N;CHARSET=UTF-8;ENCODING=QUOTED-PRINTABLE:M=C3=BCl=\r\nler;J=C3=BCrgen\r\nADR;HOME:;;Hafen 3;Kiel;;24103;\r\n"
         "END:VCARD\r\n"
     )
     assert read_bytes(source.encode(), "people.vcf").text == (
-        "## Chidi Okafor\n\n- Phone: +44 7700 900123\n- Note: Knows the sandbanks, call early. Late is bad.\n\n"
+        "## Chidi Okafor\n\n- Phone: +44 7700 900123\n- Note: Knows the sandbanks, call early: late is bad.\n\n"
         "## Jürgen Müller\n\n- Address: Hafen 3, Kiel, 24103"
     )
     assert read_bytes(b"##fileformat=VCFv4.2\n#CHROM\tPOS\n", "genome.vcf").format == "text"

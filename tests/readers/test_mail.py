@@ -105,6 +105,8 @@ def test_broken_headers_do_not_hide_the_text():
     )
     mail = read_bytes(data, "a.eml")
     assert mail.text.endswith("words") and mail.date == ""
+    split = b"From: a@x.example\nSubject: =?gb2312?B?1uzp?= =?gb2312?B?Rg==?=\n\nwords"
+    assert read_bytes(split, "a.eml").title == "朱镕"
     assert make_mail().as_bytes(policy=policy.SMTP) != b""
 
 

@@ -10,6 +10,7 @@ from docx.oxml import parse_xml
 from docx.oxml.ns import nsdecls
 from made_files import saved
 from odf import style
+from odf import table as odf_table
 from odf import text as odf
 from odf.opendocument import OpenDocumentText
 from openpyxl.comments import Comment
@@ -60,20 +61,34 @@ def test_a_letterhead_of_libreoffice_is_read_once_and_a_number_of_a_page_is_not(
         page.addElement(style.Header())
         page.childNodes[0].addElement(odf.P(text=header))
         document.masterstyles.addElement(page)
-    document.text.addElement(odf.P(text="The deed concerns a mill."))
+    document.styles.addElement(style.Style(name="Title", family="paragraph"))
+    document.text.addElement(odf.P(text="Deed", stylename="Title"))
+    table = odf_table.Table()
+    for spanned in ("2", None):
+        row = odf_table.TableRow()
+        cell = odf_table.TableCell(numberrowsspanned=spanned) if spanned else odf_table.CoveredTableCell()
+        cell.addElement(odf.P(text="mill" if spanned else ""))
+        row.addElement(cell)
+        table.addElement(row)
+    document.text.addElement(table)
     text = read_bytes(saved(document), "deed.odt").text
-    assert text == "The deed concerns a mill.\n\nHeader: Notary Quandt, Mill Lane"
+    assert text == "# Deed\n\n| mill |\n| --- |\n| mill |\n\nHeader: Notary Quandt, Mill Lane"
 
 
-def test_a_cell_of_two_columns_shifts_no_other_and_a_power_is_no_digit_of_its_base():
+def test_a_cell_that_spans_others_shifts_none_and_a_power_is_no_digit_of_its_base():
     document = docx.Document()
-    table = document.add_table(2, 3)
-    for number, value in enumerate(("Pump", "", "Cycles", "P1", "north", "2·10")):
+    table = document.add_table(3, 3)
+    for number, value in enumerate(("Pump", "", "Cycles", "P1", "north", "2·10", "", "south", "")):
         table.cell(number // 3, number % 3).text = value
     table.cell(0, 0).merge(table.cell(0, 1))
+    table.cell(1, 0).merge(table.cell(2, 0))
     table.cell(1, 2).paragraphs[0].add_run("6").font.superscript = True
+    run, space = "<m:r><m:t>{}</m:t></m:r>", "http://schemas.openxmlformats.org/officeDocument/2006/math"
+    power = f"<m:sSup><m:e>{run.format('v')}</m:e><m:sup>{run.format(2)}</m:sup></m:sSup>"
+    formula = f"<m:f><m:num>{power}</m:num><m:den>{run.format('2g')}</m:den></m:f>"
+    table.cell(2, 2).paragraphs[0]._p.append(parse_xml(f"<m:oMath xmlns:m='{space}'>{formula}</m:oMath>"))
     assert read_bytes(saved(document), "a.docx").text == (
-        "| Pump |  | Cycles |\n| --- | --- | --- |\n| P1 | north | 2·10⁶ |"
+        "| Pump |  | Cycles |\n| --- | --- | --- |\n| P1 | north | 2·10⁶ |\n| P1 | south | (v^2)/(2g) |"
     )
 
 
@@ -151,14 +166,15 @@ def test_numbers_of_lists_of_libreoffice_are_those_that_are_printed():
     )
 
 
-def test_hidden_slides_say_so():
+@pytest.mark.parametrize(("title", "shown"), [("Moving", "Moving"), ("Folie 1", "Plan")])
+def test_hidden_slides_say_so(title, shown):
     deck = pptx.Presentation()
-    deck.core_properties.title = "Moving"
-    for title in ("Plan", "Backup"):
-        deck.slides.add_slide(deck.slide_layouts[5]).shapes.title.text = title
+    deck.core_properties.title = title
+    for name in ("Plan", "Backup"):
+        deck.slides.add_slide(deck.slide_layouts[5]).shapes.title.text = name
     deck.slides[1]._element.set("show", "0")
     document = read_bytes(saved(deck), "a.pptx")
-    assert (document.title, document.text) == ("Moving", "## Plan\n\n## Backup (hidden)")
+    assert (document.title, document.text) == (shown, "## Plan\n\n## Backup (hidden)")
 
 
 def make_xlsx():

@@ -378,6 +378,13 @@ def test_what_was_filled_into_a_pdf_is_read_and_a_comment_is_not() -> None:
     assert read_bytes(make_pdf([["A licence"]], notes=notes[1:]), "a.pdf").text == "A licence"
 
 
+def test_a_sign_for_two_arabic_letters_is_not_turned_around_and_a_latin_word_ends_before_the_next() -> None:
+    signs = b"begincmap 1 begincodespacerange <00> <FF> endcodespacerange 2 beginbfchar <41> <06440625> <42> <0646>"
+    table = b"9 0 obj\n<< /Length %d >>\nstream\n%s endbfchar endcmap\nendstream\nendobj\n" % (len(signs) + 18, signs)
+    data = make_pdf([["BA TjBA"]]).replace(b"/Encoding /WinAnsiEncoding", b"/ToUnicode 9 0 R")
+    assert read_bytes(data.replace(b"xref\n", table + b"xref\n", 1), "a.pdf").text == "لإنTj لإن"
+
+
 def test_a_sign_that_is_drawn_by_itself_stays_in_its_row() -> None:
     rows = ["Impeller) Tj 200 0 Td (38.00) Tj 90 0 Td (3) Tj -290 0 Td (", "A) Tj 90 0 Td (2) Tj 40 0 Td (pumps"]
     assert read_bytes(make_pdf([rows]), "a.pdf").text == "Impeller 38.00 3\nA 2 pumps"
