@@ -35,7 +35,6 @@ from localmcp.records.records import Records
 from localmcp.rules.catalog import RuleCatalog, restore_version
 from localmcp.rules.files import RuleFiles
 from localmcp.rules.finder import RuleFinder
-from localmcp.rules.learning import RuleLearner
 from localmcp.storage.database import Database
 from localmcp.tables.table_tools import TableTools
 from localmcp.tool_search.ask import Router
@@ -91,7 +90,6 @@ class Workspace:
         self.rule_exchange = RuleFiles(self.rules)
         self.library.restorers |= {"rule": restore_version, "quick start": store.restore_version}
         self.library.after_restoring = {"rule": self.rules.embed_missing_or_say}
-        self.rule_memory = RuleLearner(self.rules)
         self.records = Records(self.index, self.milvus, self.library.remove)
 
     def _add_tools(self) -> None:
@@ -111,7 +109,6 @@ class Workspace:
             self.quickstarts,
             self.rule_finder,
             self.rules,
-            self.rule_memory,
             self.rule_exchange,
             self.records,
             self.milvus_copies,

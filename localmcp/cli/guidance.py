@@ -19,7 +19,6 @@ from localmcp.quickstarts.catalog import Quickstarts
 from localmcp.rules.catalog import RuleCatalog
 from localmcp.rules.files import RuleFiles
 from localmcp.rules.finder import RuleFinder
-from localmcp.rules.learning import RuleLearner
 
 
 @group()
@@ -46,7 +45,7 @@ tool_command(
     spelled={"globs": "--glob", "alwaysApply": "--always", "onDuplicate": "--duplicate"},
 )  # fmt: skip
 tool_command(
-    rules, "remember", RuleLearner.remember, makes=True, arguments={"instruction": "INSTRUCTION"},
+    rules, "remember", RuleCatalog.remember, makes=True, arguments={"instruction": "INSTRUCTION"},
     help="Make a rule of an instruction in your own words, unless it was meant for the moment.",
     prepare=refuse_blank("Say what the rule is.", "instruction"),
 )  # fmt: skip

@@ -25,8 +25,8 @@ from localmcp.quickstarts import store
 from localmcp.quickstarts.documents import (
     Reading,
     Unreadable,
-    exported_document,
     read_path,
+    read_tags,
     read_text,
     render,
     task_count,
@@ -154,8 +154,7 @@ def explain_failure(error: LocalMCPError) -> dict[str, Any]:
     log.warning("quick starts cannot be searched: %s", error)
     is_missing = isinstance(error, FileUnavailable)
     failure = "Error: Database connection not available" if is_missing else "Error searching quickstarts"
-    answer = search_answer(Request({}, 0, 0), DEFAULT_DISTANCE, [], None)
-    return {**answer, "message": f"{failure}: {error}"}
+    return {**search_answer(Request({}, 0, 0), DEFAULT_DISTANCE, [], None), "message": f"{failure}: {error}"}
 
 
 def answer_text(answer: SearchAnswer) -> str:
@@ -165,14 +164,13 @@ def answer_text(answer: SearchAnswer) -> str:
 
 def lean_answer(answer: SearchAnswer) -> Answer:
     """Return the answer for a language model: the best match as steps, the others by name and title."""
-    best = answer.get("result")
-    if "message" in answer or best is None:
-        return Answer(dict(answer), answer_text(answer), whole_text=True)
-    steps = render(best["quickstart"]["content"], name=answer["results"][0]["name"]).rstrip()
-    if len(steps) > LONGEST_STEPS:
-        steps = f"{steps[:LONGEST_STEPS]} …\n\nThe rest: showQuickstart"
-    others = [f"- {match['name']}: {match['displayName']}" for match in answer["results"][1:]]
-    text = "\n".join([steps, *(["\nOther matches:", *others] if others else []), *answer.get("notices", [])])
+    text = answer_text(answer)
+    if "message" not in answer and "result" in answer:
+        steps = render(answer["result"]["quickstart"]["content"], name=answer["results"][0]["name"]).rstrip()
+        if len(steps) > LONGEST_STEPS:
+            steps = f"{steps[:LONGEST_STEPS]} …\n\nThe rest: showQuickstart"
+        others = [f"- {match['name']}: {match['displayName']}" for match in answer["results"][1:]]
+        text = "\n".join([steps, *(["\nOther matches:", *others] if others else []), *answer.get("notices", [])])
     return Answer(dict(answer), text, whole_text=True)
 
 
@@ -186,9 +184,9 @@ class Quickstarts:
         self._snapshots: WeakKeyDictionary[Database, Catalog] = WeakKeyDictionary()
 
     def _catalog(self, database: Database, connection: apsw.Connection) -> Catalog:
-        """Return the snapshot of a file as of this connection, remade when its generation of quick starts moves on."""
         with self._lock:
             catalog = self._snapshots.get(database)
+            # Remade when the file's generation of quick starts moves on.
             if catalog is None or catalog.generation != fetch_one(connection, "select quickstarts from state"):
                 catalog = self._snapshots[database] = Catalog(connection)
             return catalog
@@ -226,12 +224,8 @@ class Quickstarts:
     ) -> SearchAnswer:
         """Find quick starts (short guides and links to manuals) by name, title or description, typos forgiven; give at
         least one of the three. Returns the best match whole and the list, lowest score first (0 = exact)."""
-        texts_by_field: dict[Field, str | None] = {
-            "name": name,
-            "display_name": displayName,
-            "description": description,
-        }
-        texts: dict[Field, str] = {where: text for where, text in texts_by_field.items() if text and text.strip()}
+        given: dict[Field, str | None] = {"name": name, "display_name": displayName, "description": description}
+        texts: dict[Field, str] = {where: text for where, text in given.items() if text and text.strip()}
         request = Request(texts, limit, maxDistance, tag or None)
         if not texts:
             message = "Error: At least one search parameter (name, displayName, or description) must be provided"
@@ -411,7 +405,13 @@ class Quickstarts:
                 rows = store.list_rows(connection, tag, -1)[0]
             else:
                 rows = [self._find(connection, name) for name in names]
-        documents = [exported_document(row.name, row.tags, row.content) for row in rows]
+        documents: list[Json] = []
+        for row in rows:
+            metadata = mapping_of(row.content.get("metadata"))
+            # The document itself if it says everything.
+            is_whole = metadata.get("name") == row.name and sorted(read_tags(metadata.get("tags"))) == sorted(row.tags)
+            tags = [{"kind": kind, "value": value} for kind, value in row.tags]
+            documents.append(row.content if is_whole else {"name": row.name, "tags": tags, "content": row.content})
         return {"count": len(documents), "format": format, "text": write_documents(documents, format)}
 
     @hidden_change(

@@ -119,7 +119,6 @@ def read_text(text: str, suffix: str, shown: str) -> Reading:
 
 
 def _draft(item: Any) -> Draft:
-    """Return the quick start of a document, or of a row `{name, content, tags}`."""
     if not isinstance(item, dict):
         raise Unreadable(
             "is not a quick start: a mapping is needed, such as {kind: QuickStarts, metadata: {name: descale-kettle}, "
@@ -268,14 +267,6 @@ def _plain(value: Any, budget: list[int], depth: int) -> Any:
 
 
 # ---------------------------------------------------------------- writing
-
-
-def exported_document(name: str, tags: Sequence[Tag], content: Json) -> Json:
-    """Return the document itself if it says everything, else a row with name, tags and content."""
-    metadata = mapping_of(content.get("metadata"))
-    if metadata.get("name") == name and sorted(read_tags(metadata.get("tags"))) == sorted(tags):
-        return content
-    return {"name": name, "tags": [{"kind": kind, "value": value} for kind, value in tags], "content": content}
 
 
 def write_documents(documents: Sequence[Json], form: str) -> str:

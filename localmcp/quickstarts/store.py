@@ -7,6 +7,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any, Literal, NamedTuple, cast
 
 import apsw
@@ -121,10 +122,10 @@ def _row(columns: Sequence[Any], origin: str | None) -> Row:
 
 
 def _read_content(text: str) -> Json:
-    """Return the content of a row, which may be in an untrusted file; empty when it is broken (S0-8)."""
     try:
         return read_content(text)
     except Unreadable:
+        # Broken, in a file that need not be ours (S0-8).
         return {}
 
 
@@ -171,7 +172,7 @@ def rebuild_index(connection: apsw.Connection) -> None:
 
 
 def _index(connection: apsw.Connection, identity: int, name: str, content: Json) -> None:
-    """Write the words of a whole document: stems, so that forms of a word meet."""
+    # Stems of the whole document, so that forms of a word meet.
     texts = [name, *(value for _, value in _tags(connection, identity)), *_texts(content.get("spec"))]
     sql = "insert into quickstarts_fts (rowid, text) values (?, ?)"
     connection.execute(sql, (identity, index_text("\n".join(texts), "english")))
@@ -185,7 +186,6 @@ _NOT_TEXT = frozenset(("icon", "version", "accessReviewResources", "href", "colo
 
 
 def _texts(value: Any) -> Iterable[str]:
-    """Return every text of a document that a person reads."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, list):
@@ -342,13 +342,9 @@ def partial_distance(query: Query, folded: str) -> int | None:
         return None
     words = [match.span() for match in _WORD.finditer(folded)]
     distances: list[int] = []
-    start = -1
     # In a text made to hold it everywhere, twenty places are enough.
-    for _ in range(20):
-        start = folded.find(pattern, start + 1)
-        if start < 0:
-            break
-        stop = start + len(pattern)
+    for match in islice(re.finditer(f"(?={re.escape(pattern)})", folded), 20):
+        start, stop = match.start(), match.start() + len(pattern)
         touched = [(first, last) for first, last in words if first < stop and last > start]
         cut = max(0, start - touched[0][0]) + max(0, touched[-1][1] - stop) if touched else 0
         if not query.only_stop_words or (len(query.words) > 1 and not cut):

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, NotRequired, cast
 import apsw
 from typing_extensions import TypedDict
 
-from localmcp.errors import FileUnavailable, InvalidInput, LocalMCPError
+from localmcp.errors import FileUnavailable, InvalidInput, LocalMCPError, ModelUnavailable
 from localmcp.humanize import quoted
 from localmcp.index.collections import ensure_collection
 from localmcp.index.federation import never_changed
@@ -21,6 +21,7 @@ from localmcp.index.search import Index
 from localmcp.models import Embedder
 from localmcp.rules import rulebook
 from localmcp.rules.finder import FoundRule, RuleFinder, read_pattern
+from localmcp.rules.learning import normalize, weigh
 from localmcp.rules.rulebook import (
     ALWAYS,
     ALWAYS_ONCE_SEEN,
@@ -47,6 +48,7 @@ from localmcp.storage.database import (
 )
 from localmcp.storage.schema import utc_now
 from localmcp.tools import Answer, Param, current_scope, hidden_change, hidden_tool, integer_or_string
+from localmcp.wording.normalize import runs
 
 EMBEDDED_AT_ONCE = 256
 LONGEST_RULE, LONGEST_CONTEXT = 2_000, 1_000
@@ -90,6 +92,21 @@ class UseAnswer(TypedDict):
     success: bool
     recorded: list[int]
     weights: dict[str, float]
+
+
+class RememberAnswer(TypedDict):
+    """Status of an instruction."""
+
+    success: bool
+    message: str
+    stored: bool
+    rule: NotRequired[str]
+    category: NotRequired[str]
+    ruleId: NotRequired[int]
+    instructionId: NotRequired[int]
+    counted: NotRequired[bool]
+    """A rule said the same already, and the instruction was counted towards it."""
+    error: NotRequired[str]
 
 
 def own_rule_id(name: str, value: Any) -> Any:
@@ -213,6 +230,52 @@ class RuleCatalog:
             rules = list(rulebook.load_rules(connection, rule_ids).values())
         self.embed_missing_or_say()
         return rules
+
+    @hidden_change(
+        "rememberDeveloperInstruction",
+        title="Remember an instruction",
+        keywords=("remember", "learn", "rule", "instruction", "preference", "correction", "feedback"),
+        examples=("remember to {instruction}", "from now on {instruction}", "remember that we {instruction}"),
+        text=lambda answer: cast(RememberAnswer, answer)["message"],
+        on_error=lambda error: {"success": False, "stored": False, "message": str(error), "error": str(error)},
+    )
+    def remember(
+        self,
+        instruction: Annotated[str, Param("What the developer said", max_length=LONGEST_RULE)],
+        context: Annotated[str, Param("What was worked on, in words to find it by", max_length=LONGEST_CONTEXT)] = "",
+        project: Annotated[str | None, Param("Holds in this project only")] = None,
+    ) -> RememberAnswer:
+        """Remember a general instruction or correction of the developer as a rule for later tasks. What is meant for
+        the moment only is not stored, with the reason; what a rule says already is counted towards it."""
+        instruction, context = instruction.strip(), context.strip()
+        if not instruction:
+            raise InvalidInput("Error: instruction cannot be empty")
+        text = normalize(instruction)
+        embedder = self.model()
+        score, reason = weigh(instruction, embedder)
+        if score > 0 and len(runs(text)) < 2:
+            score, reason = 0.0, "it says too little"
+        if score <= 0:
+            return {"success": True, "stored": False, "message": f"No rule generated. Reason: {reason}"}
+        category = self.finder.nearest_category(f"{context}\n{text}".strip(), embedder)
+        draft = RuleDraft(text, category, context, instruction, "remembered", project=project or None)
+        try:
+            answer = self.add(draft, "count")
+        except LocalMCPError as error:
+            raise ModelUnavailable(f"Failed to create rule with embedding: {error.message}", hint=error.hint) from error
+        rule: Any = answer.get("rule", {})
+        with self.database.read() as connection:
+            sql = "select max(id) from user_instructions where rule_id = ?"
+            instruction_id: int = fetch_one(connection, sql, (rule["id"],))
+        message = (
+            f'Instruction processed successfully. Generated rule: "{rule["rule_text"]}" '
+            f"(category: {rule['category']}). Rule ID: {rule['id']}, Instruction ID: {instruction_id}"
+        )
+        stored: RememberAnswer = {"success": True, "stored": True, "message": message, "rule": rule["rule_text"]}
+        stored.update({"category": rule["category"], "ruleId": rule["id"], "instructionId": instruction_id})
+        if "similarity" in answer:
+            stored["counted"] = True
+        return stored
 
     # ------------------------------------------------------------ changing
 
@@ -467,11 +530,6 @@ def shown_rule(rule: Rule) -> ShownRule:
 
 
 def _check_draft(draft: RuleDraft) -> None:
-    """Refuse what cannot be a rule.
-
-    Raises:
-        InvalidInput: names the field and the value.
-    """
     if not draft.rule_text.strip():
         raise InvalidInput(f"rule_text is {draft.rule_text!r}, but must say something.")
     if len(draft.category) > 40:
@@ -514,7 +572,6 @@ _USE = ("id", "occasion", "task", "useful", "used_at")
 
 
 def _put_into_trash(connection: apsw.Connection, rule: Rule) -> None:
-    """Keep a rule as it is, with its uses and instructions."""
     row = fetch_all(connection, f"select {', '.join(_TRASHED)} from rules where id = ?", (rule.id,))[0]
     uses = fetch_all(connection, f"select {', '.join(_USE)} from rule_uses where rule_id = ? order by id", (rule.id,))
     instructions = fetch_column(connection, "select id from user_instructions where rule_id = ?", (rule.id,))

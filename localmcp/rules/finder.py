@@ -39,6 +39,7 @@ from localmcp.rules.rulebook import (
     load_rules,
     load_vectors,
 )
+from localmcp.schemas import lenient_value
 from localmcp.storage.database import Database, fetch_all, fetch_column, fetch_one, read_generations
 from localmcp.storage.schema import utc_moment
 from localmcp.tools import Param, current_scope, integer_or_string, tool, without_none
@@ -92,18 +93,6 @@ class RelevantRules(TypedDict):
     notices: NotRequired[list[str]]
 
 
-def number_or_string(name: str, value: Any) -> Any:
-    """Return a number, which may come as text; empty text means the default (None)."""
-    if isinstance(value, bool):
-        raise InvalidInput(f"{name} must be a number or string, got: bool")
-    if not isinstance(value, str):
-        return value
-    try:
-        return float(value) if value.strip() else None
-    except ValueError as error:
-        raise InvalidInput(f"invalid {name} value: {value}") from error
-
-
 def as_text(answer: Any) -> str:
     """Return the rules as a list to follow (C2-5); every fact is in the structured result."""
     result = cast(RelevantRules, answer)
@@ -144,7 +133,10 @@ class RuleFinder:
             "what should I keep in mind to {taskDescription}",
             "what are our conventions for {taskDescription}",
         ),
-        accepts={"maxResults": integer_or_string, "similarityThreshold": number_or_string},
+        accepts={
+            "maxResults": integer_or_string,
+            "similarityThreshold": lambda _, value: lenient_value(value, {"type": "number"}),
+        },
         says={
             "taskDescription required": EMPTY_TASK,
             "maxResults": "Error: maxResults must be between 1 and 100",
@@ -221,7 +213,6 @@ class RuleFinder:
     def _others(
         self, connection: apsw.Connection, rules: Sequence[Rule], selection: Selection, notices: list[str]
     ) -> RelevantRules:
-        """Return the rules that were often applied together with those, and those that hold for every task."""
         others: RelevantRules = {"success": True}
         # S2-15: with one of them at least twice.
         sql = """
@@ -267,7 +258,6 @@ class RuleFinder:
         return [(rule, cosines[rule_id]) for rule_id, rule in rules.items()]
 
     def _rated(self, connection: apsw.Connection, task: Task, selection: Selection, notices: list[str]) -> list[Match]:
-        """Return the rules near a task in all files, rated."""
         embedder = self._index.embedder.get()
 
         def look(file: MountedFile, theirs: apsw.Connection) -> list[Match]:
@@ -396,13 +386,11 @@ class RuleFinder:
         return matches
 
     def _blocks(self, index: Index, connection: apsw.Connection, collection: Collection) -> list[Block]:
-        """Return the rules' sign codes in a file; none when another model made their vectors."""
         if collection.model_id is None or rulebook.is_foreign(connection, self._index.embedder.get().identity):
             return []
         return index.sign_blocks(connection, collection.model_id, read_generations(connection), [collection.id])
 
     def _categories(self) -> Vectors:
-        """Return vectors of the nine categories (9, dimension)."""
         texts = [f"{name}: {words}" for name, words in CATEGORIES.items()]
         return self._vectors.rows(texts, self._index.embedder.get())
 

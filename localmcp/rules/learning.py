@@ -1,20 +1,11 @@
-"""`rememberDeveloperInstruction`: what is said once becomes a rule, unless meant for the moment."""
+"""What is said once becomes a rule, unless it is meant for the moment: how that is told, and put in the imperative."""
 
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, NotRequired, cast
-
-from typing_extensions import TypedDict
 
 from localmcp.arrays import np
-from localmcp.errors import InvalidInput, LocalMCPError, ModelUnavailable
 from localmcp.models import Embedder
-from localmcp.rules.catalog import LONGEST_CONTEXT, LONGEST_RULE, RuleCatalog
-from localmcp.rules.rulebook import RuleDraft
-from localmcp.storage.database import fetch_one
-from localmcp.tools import Param, hidden_change
-from localmcp.wording.normalize import runs
 
 _GENERAL = re.compile(
     r"\b(?:always|never(?! ?mind)|every ?time|whenever|from now on|in (?:the )?future|as a rule|by default|in general"
@@ -82,21 +73,6 @@ _REWRITES = (
 """What turns an instruction into the imperative, as long as anything changes."""
 
 
-class RememberAnswer(TypedDict):
-    """Status of an instruction."""
-
-    success: bool
-    message: str
-    stored: bool
-    rule: NotRequired[str]
-    category: NotRequired[str]
-    ruleId: NotRequired[int]
-    instructionId: NotRequired[int]
-    counted: NotRequired[bool]
-    """A rule said the same already, and the instruction was counted towards it."""
-    error: NotRequired[str]
-
-
 def weigh(instruction: str, embedder: Embedder | None) -> tuple[float, str]:
     """Return how general an instruction is (above 0 = a rule), and why it is none."""
     momentary = [reason for reason, pattern in _MOMENTARY if re.search(pattern, instruction, re.I)]
@@ -118,56 +94,3 @@ def normalize(instruction: str) -> str:
             text = pattern.sub(replacement, text)
     text = text.rstrip("?!. ")
     return f"{text[:1].upper()}{text[1:]}." if text else ""
-
-
-class RuleLearner:
-    """Listens to what the developer says."""
-
-    def __init__(self, catalog: RuleCatalog) -> None:
-        self._catalog = catalog
-
-    @hidden_change(
-        "rememberDeveloperInstruction",
-        title="Remember an instruction",
-        keywords=("remember", "learn", "rule", "instruction", "preference", "correction", "feedback"),
-        examples=("remember to {instruction}", "from now on {instruction}", "remember that we {instruction}"),
-        text=lambda answer: cast(RememberAnswer, answer)["message"],
-        on_error=lambda error: {"success": False, "stored": False, "message": str(error), "error": str(error)},
-    )
-    def remember(
-        self,
-        instruction: Annotated[str, Param("What the developer said", max_length=LONGEST_RULE)],
-        context: Annotated[str, Param("What was worked on, in words to find it by", max_length=LONGEST_CONTEXT)] = "",
-        project: Annotated[str | None, Param("Holds in this project only")] = None,
-    ) -> RememberAnswer:
-        """Remember a general instruction or correction of the developer as a rule for later tasks. What is meant for
-        the moment only is not stored, with the reason; what a rule says already is counted towards it."""
-        instruction, context = instruction.strip(), context.strip()
-        if not instruction:
-            raise InvalidInput("Error: instruction cannot be empty")
-        text = normalize(instruction)
-        embedder = self._catalog.model()
-        score, reason = weigh(instruction, embedder)
-        if score > 0 and len(runs(text)) < 2:
-            score, reason = 0.0, "it says too little"
-        if score <= 0:
-            return {"success": True, "stored": False, "message": f"No rule generated. Reason: {reason}"}
-        category = self._catalog.finder.nearest_category(f"{context}\n{text}".strip(), embedder)
-        draft = RuleDraft(text, category, context, instruction, "remembered", project=project or None)
-        try:
-            answer = self._catalog.add(draft, "count")
-        except LocalMCPError as error:
-            raise ModelUnavailable(f"Failed to create rule with embedding: {error.message}", hint=error.hint) from error
-        rule: Any = answer.get("rule", {})
-        with self._catalog.database.read() as connection:
-            sql = "select max(id) from user_instructions where rule_id = ?"
-            instruction_id: int = fetch_one(connection, sql, (rule["id"],))
-        message = (
-            f'Instruction processed successfully. Generated rule: "{rule["rule_text"]}" '
-            f"(category: {rule['category']}). Rule ID: {rule['id']}, Instruction ID: {instruction_id}"
-        )
-        stored: RememberAnswer = {"success": True, "stored": True, "message": message, "rule": rule["rule_text"]}
-        stored.update({"category": rule["category"], "ruleId": rule["id"], "instructionId": instruction_id})
-        if "similarity" in answer:
-            stored["counted"] = True
-        return stored

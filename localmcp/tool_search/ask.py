@@ -185,41 +185,28 @@ class Router:
         return Decision(called, filled, certainty)
 
     def _look_up_title(self, ranking: Ranking, passed: Json) -> Decision | None:
-        """Return the search that finds what has the sentence for its title, typos forgiven, or None.
-
-        `create a blueprnt` is the title of a quick start (S0-13), and asks for no deed.
-        """
+        # `create a blueprnt` is the title of a quick start (S0-13), and asks for no deed: typos are forgiven.
         from rapidfuzz import fuzz
 
-        for finder in self._routable():
-            parameter = bare_parameter(finder)
-            if parameter is None or not finder.mark.read_only:
-                continue
-            arguments = {**_known(finder, passed), parameter: written(ranking.sentence, ranking.tokens)}
-            try:
-                rows = list_of(self._registry.call(finder.name, arguments).value.get("results"))
-            except LocalMCPError as error:
-                log.debug("%s finds nothing: %s", finder.name, error)
-                continue
-            title = str(mapping_of(rows[0]).get("displayName", "")) if rows else ""
-            likeness = fuzz.ratio(fold(ranking.sentence), fold(title)) / 100
-            if likeness >= LIKE_A_TITLE:
-                return Decision(finder, arguments, likeness)
-        return None
+        finders = (finder for finder in self._routable() if finder.mark.read_only and bare_parameter(finder))
+        finder = next(finders, None)
+        if finder is None:
+            return None
+        sentence = written(ranking.sentence, ranking.tokens)
+        arguments = {**_known(finder, passed), str(bare_parameter(finder)): sentence}
+        rows = list_of(self._registry.call(finder.name, arguments).value.get("results"))
+        title = str(mapping_of(rows[0]).get("displayName", "")) if rows else ""
+        likeness = fuzz.ratio(fold(ranking.sentence), fold(title)) / 100
+        return Decision(finder, arguments, likeness) if likeness >= LIKE_A_TITLE else None
 
     def _ask_model(self, model: LanguageModel, ranking: Ranking, arguments: Json) -> Decision:
-        """Return the call that the language model makes.
-
-        Raises:
-            UnknownTool: it named a tool that does not exist, or that no sentence is routed to.
-            LocalMCPError: it gave no usable answer.
-        """
         text, call = model.choose(ranking.sentence, [tool.tool for tool in ranking.tools[:OFFERED]])
         if call is None:
             return Decision(None, {}, 0.0, text)
         name, chosen_arguments = call
         chosen = next((tool for tool in ranking.tools if tool.tool.name == name), None)
         if chosen is None:
+            # No such tool, or one that no sentence is routed to.
             raise UnknownTool(f"Tool not found: {name}")
         return Decision(chosen.tool, {**chosen_arguments, **_known(chosen.tool, arguments)}, chosen.certainty)
 
@@ -259,7 +246,7 @@ def _known(called: Tool, arguments: Mapping[str, Any]) -> Json:
 
 
 def _data(answer: Answer) -> Any:
-    """Return the tool's object; where it has none, the JSON of its text, or the text itself (S0-22, S0-26)."""
+    # The tool's object; where it has none, the JSON of its text, or the text itself (S0-22, S0-26).
     try:
         read: Any = json.loads(answer.text)
     except (ValueError, RecursionError):
@@ -303,8 +290,6 @@ def bare_parameter(tool: Tool) -> str | None:
 
 
 class _Filling:
-    """Arguments in the making, and which tokens are used up."""
-
     def __init__(self, sentence: str, tokens: Sequence[Token], tool: Tool, arguments: Json) -> None:
         self.sentence, self.tokens, self.tool, self.arguments = sentence, tokens, tool, arguments
         self.used: set[int] = set()
@@ -318,12 +303,10 @@ class _Filling:
         self.own = {stem(fold(word), "english") for word in own_words if word not in function_words()}
 
     def open(self, *, needed: bool = False) -> list[str]:
-        """Return the parameters without an argument, required ones first."""
         optional = () if needed else (name for name in self.properties if name not in self.required)
         return [name for name in (*self.required, *optional) if name not in self.arguments]
 
     def unused(self, *kinds: str) -> list[int]:
-        """Return the places of the tokens of these kinds, or of any, that no argument has taken."""
         return [
             position
             for position, token in enumerate(self.tokens)
@@ -331,7 +314,6 @@ class _Filling:
         ]
 
     def is_value(self, position: int) -> bool:
-        """Return whether a token can be an argument: no function word, and none of the tool's own."""
         token = self.tokens[position]
         if token.kind != "word":
             return token.kind != "symbol"
@@ -342,7 +324,6 @@ class _Filling:
         return is_telling(token) and fold(token.text) not in no_names.split() and token.stem not in self.own
 
     def put(self, name: str, value: Any, positions: Iterable[int]) -> None:
-        """Set an argument, in a list where the parameter is one, and use up its tokens."""
         is_item = self.properties[name].get("type") == "array" and not isinstance(value, list)
         self.arguments[name] = [value] if is_item else value
         self.used.update(positions)
@@ -371,7 +352,6 @@ class _Filling:
             self.put(name, written(self.sentence, trimmed, singular=singular), positions)
 
     def take_slots(self, match: PhraseMatch) -> None:
-        """Take what the phrase says, and what its slots captured."""
         self.used.update(match.literals)
         items, constants = match.phrase
         for name, value in constants.items():
@@ -393,13 +373,12 @@ class _Filling:
                 self.put_words(name, essential, singular=Slot(name, singular=True) in items)
 
     def take_paths_and_ids(self) -> None:
-        """Take paths and ids; then required files (`report.docx`) and codes (`ENG-142`), first those beside the
-        parameter's name."""
         for position in self.unused("path", "id"):
             token = self.tokens[position]
             asking = [name for name in asks_for(self.properties, token) if name not in self.arguments]
             if asking:
                 self.put(asking[0], token.text, [position])
+        # Then required files (`report.docx`) and codes (`ENG-142`), first those beside the parameter's name.
         for name in self.open(needed=True):
             fits_shape = _shape_of(name, self.properties[name]) if takes_words(self.properties[name]) else None
             positions = [position for position in self.unused() if fits_shape and fits_shape(self.tokens[position])]
@@ -441,7 +420,6 @@ class _Filling:
         self.put_words(name, range(run.start, stop))
 
     def _main_text(self) -> str | None:
-        """Return the only required text without an argument, else the one that takes a whole sentence."""
         wanting = [name for name in self.open(needed=True) if takes_words(self.properties[name])]
         if wanting:
             return wanting[0] if len(wanting) == 1 else None

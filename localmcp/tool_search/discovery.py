@@ -93,7 +93,7 @@ class Discovery:
         patience: float = PATIENCE,
         queries: Sequence[str] = (),
     ) -> tuple[list[tuple[Tool, float]], Hits]:
-        """Return tools and scores, best first, at most `most` (0 = all), and the hits that they were made of."""
+        # Tools and scores, best first, at most `most` (0 = all), and the hits that they were made of.
         tools = self._searchable()
         described = [self.describe(tool) for tool in tools]
         ranked = self.finder.find(query, described, profile=profile, patience=patience, queries=queries)

@@ -215,9 +215,6 @@ def _literal(written: str) -> Literal:
 
 # ---------------------------------------------------------------- matching
 
-_Step = tuple[float, str, int]
-"""Best score from here on, what to do, and with how many tokens."""
-
 
 def match_phrase(phrase: Phrase, tokens: Sequence[Token], properties: Mapping[str, Any]) -> PhraseMatch | None:
     """Return how well a sentence says a phrase; None if it shares no word of weight with it.
@@ -234,47 +231,41 @@ def match_phrase(phrase: Phrase, tokens: Sequence[Token], properties: Mapping[st
     if not any(_said_with(literal, tokens, place) for literal in heaviest for place in range(count)):
         return None
     costs = [SKIPPED_FUNCTION if token.is_function_word else SKIPPED_WORD for token in tokens]
-    # table[i][j]: the best that items from i on can make of the tokens from j on.
-    table: list[list[_Step]] = [[(0.0, "end", 0)] * (count + 1) for _ in range(len(items) + 1)]
-    for position in range(count - 1, -1, -1):
-        table[-1][position] = (table[-1][position + 1][0] - costs[position], "skip", 1)
-    for number in range(len(items) - 1, -1, -1):
-        item, row, below = items[number], table[number], table[number + 1]
-        row[count] = (below[count][0], "miss", 0)
-        for position in range(count - 1, -1, -1):
-            if isinstance(item, Literal):
-                said = _said_with(item, tokens, position)
-                steps = [(below[position + n][0] + item.weight * quality, "match", n) for n, quality in said]
-            else:
-                schema = properties.get(item.parameter, {})
-                longest = count - position if takes_words(schema) else len(values_from(tokens, position, schema))
-                taken = range(1, longest + 1)
-                steps = [(below[position + n][0] + SLOT_WEIGHT - CAPTURED * n, "take", n) for n in taken]
-            # Of equal steps the first: what can be a slot's is not left to a later one.
-            steps += [(below[position][0], "miss", 0), (row[position + 1][0] - costs[position], "skip", 1)]
-            row[position] = max(steps, key=lambda step: step[0])
-    best = table[0][0][0]
-    if best <= 0:
+
+    @cache
+    def best(number: int, position: int) -> tuple[float, tuple[tuple[Literal | Slot, range], ...]]:
+        """Score of what items from `number` on make of the tokens from `position` on, and which tokens each has."""
+        if position == count:
+            return 0.0, ()
+        left_over, steps_after = best(number, position + 1)
+        skipped = (left_over - costs[position], steps_after)
+        if number == len(items):
+            return skipped
+        item = items[number]
+        if isinstance(item, Literal):
+            gains = [(n, item.weight * quality, 0.0) for n, quality in _said_with(item, tokens, position)]
+        else:
+            schema = properties.get(item.parameter, {})
+            longest = count - position if takes_words(schema) else len(values_from(tokens, position, schema))
+            gains = [(n, SLOT_WEIGHT, CAPTURED * n) for n in range(1, longest + 1)]
+        # Of equal ones the first: what can be a slot's is not left to a later one.
+        options: list[tuple[float, tuple[tuple[Literal | Slot, range], ...]]] = []
+        for n, gain, cost in gains:
+            rest, steps = best(number + 1, position + n)
+            options.append((rest + gain - cost, ((item, range(position, position + n)), *steps)))
+        return max([*options, best(number + 1, position), skipped], key=lambda option: option[0])
+
+    score, steps = best(0, 0)
+    if score <= 0:
         return None
     whole = sum(item.weight if isinstance(item, Literal) else SLOT_WEIGHT for item in items)
-    captured: dict[str, range] = {}
-    literal_words: set[int] = set()
-    number = position = 0
-    while number < len(items) and position < count:
-        _, step, length = table[number][position]
-        item = items[number]
-        if isinstance(item, Slot) and step == "take":
-            captured[item.parameter] = range(position, position + length)
-        elif step == "match":
-            literal_words.update(range(position, position + length))
-        position += length
-        number += step != "skip"
-    return PhraseMatch(phrase, min(best / whole, 1.0), best, captured, frozenset(literal_words))
+    captured = {item.parameter: run for item, run in steps if isinstance(item, Slot)}
+    literal_words = frozenset(place for item, run in steps if isinstance(item, Literal) for place in run)
+    return PhraseMatch(phrase, min(score / whole, 1.0), score, captured, literal_words)
 
 
 def _said_with(item: Literal, tokens: Sequence[Token], position: int) -> list[tuple[int, float]]:
-    """Return with how many tokens from a place on a word of a phrase is said, and how well: `quick start` are two for
-    quickstart."""
+    # With how many tokens a word of a phrase is said, and how well: `quick start` are two for quickstart.
     token, *following = tokens[position : position + 2]
     quality = 1.0 if token.stem in item.stems else 0.0
     if not quality and token.kind == "word" and item.weight > FUNCTION_WEIGHT:
@@ -287,7 +278,6 @@ def _said_with(item: Literal, tokens: Sequence[Token], position: int) -> list[tu
 
 @cache
 def _groups() -> tuple[frozenset[str], ...]:
-    """Return the stems of words that people use for one another."""
     lines = read_lines("phrase_synonyms.txt")
     return tuple(frozenset(stem(word, "english") for word in line.split()) for line in lines)
 

@@ -138,19 +138,10 @@ def take_apart(tool: ToolMetadata) -> ToolText:
     # The window of the default model is about 1,000 characters.
     shown = tool.description[:600].strip()
     first = first_sentence(shown)
-    texts = (
-        f"{in_full}: {first}" if first else in_full,
-        shown or named,
-        *(" ".join(text.split()) for text in examples),
-    )
-    verb_places = [*words(local), *words(tool.description)[:1]]
-    return ToolText(
-        tool.lower(),
-        weights,
-        (known_verbs() & {stem(word, "english") for word in verb_places}) or looking(),
-        named,
-        tuple(dict.fromkeys(filter(None, texts))),
-    )
+    spoken = (" ".join(text.split()) for text in examples)
+    texts = (f"{in_full}: {first}" if first else in_full, shown or named, *spoken)
+    verbs = known_verbs() & {stem(word, "english") for word in (*words(local), *words(tool.description)[:1])}
+    return ToolText(tool.lower(), weights, verbs or looking(), named, tuple(dict.fromkeys(filter(None, texts))))
 
 
 def plain_words(text: str) -> list[str]:
@@ -259,7 +250,6 @@ def verbs_asked(words: Sequence[str]) -> frozenset[str]:
 
 @cache
 def _opposites() -> dict[str, frozenset[str]]:
-    """Return the stem of a verb -> the stems of its opposites."""
     opposites: dict[str, frozenset[str]] = {}
     for line in read_lines("opposite_verbs.txt"):
         left, right = (frozenset(stem(verb, "english") for verb in side.split()) for side in line.split(":"))
@@ -269,7 +259,7 @@ def _opposites() -> dict[str, frozenset[str]]:
 
 @cache
 def _verbs_for() -> dict[str, frozenset[str]]:
-    """Return what is said, its first word as a stem -> stems of the verbs of the tools that may do it."""
+    # What is said, its first word as a stem -> stems of the verbs of the tools that may do it.
     verbs_by_phrase: dict[str, set[str]] = {}
     for line in read_lines("tool_verbs.txt"):
         written, _, done = line.partition(":")

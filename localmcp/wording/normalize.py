@@ -131,7 +131,7 @@ def runs(text: str) -> list[str]:
 
 
 def _take_apart(run: str) -> list[str]:
-    """Return the whole run folded, then its camelCase and snake_case parts if there are several."""
+    # The whole run folded, then its camelCase and snake_case parts if there are several.
     if run[1:] == run[1:].lower():
         # Only underscores part it, for which no regular expression is needed.
         parts = [part[:LONGEST_WORD] for part in fold(run).split("_") if part]
@@ -172,7 +172,6 @@ words_of_run = _Memory(_words_of_run).__getitem__
 
 @cache
 def _stems_of(language: str) -> _Memory[str]:
-    """Return the stems of one language by word."""
     import py_rust_stemmers  # no type stubs
 
     stemmer: Any = getattr(py_rust_stemmers, "SnowballStemmer")  # noqa: B009
@@ -182,7 +181,6 @@ def _stems_of(language: str) -> _Memory[str]:
 
 @cache
 def _indexed_runs_of(language: str) -> _Memory[str]:
-    """Return what the index holds for a run, in one language: the stems of its words, separated by spaces."""
     stemmed = _stems_of(language).__getitem__ if language else str
     return _Memory(lambda run: " ".join(map(stemmed, words_of_run(run))))
 

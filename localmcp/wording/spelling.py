@@ -107,7 +107,6 @@ def is_slip(word: str, other: str) -> bool:
 
 
 def _most_cost(word: str) -> float:
-    """Return how unlikely the slip in a word may be."""
     return 0.7 if len(word) <= 5 else 1.1 if len(word) <= 7 else 1.5
 
 
@@ -132,7 +131,6 @@ def slip_cost(typed: str, meant: str) -> float:
 
 
 def _gap_cost(word: str, position: int) -> float:
-    """Return the cost of leaving out or putting in one letter."""
     if position and word[position] == word[position - 1]:
         return DOUBLED
     cost = VOWEL if word[position] in _VOWELS else KEY
@@ -141,7 +139,7 @@ def _gap_cost(word: str, position: int) -> float:
 
 @cache
 def _neighbors() -> dict[str, set[str]]:
-    """Return letter -> the letters beside it on a keyboard, and those that sound alike."""
+    # Letter -> the letters beside it on a keyboard, and those that sound alike.
     pairs = [pair for row in _ROWS for pair in zip(row, row[1:], strict=False)]
     pairs += [pair for upper, lower in zip(_ROWS, _ROWS[1:], strict=False) for pair in zip(upper, lower, strict=False)]
     pairs += [("c", "s"), ("c", "k"), ("s", "z"), ("d", "t"), ("b", "p"), ("f", "v"), ("g", "j"), ("m", "n")]

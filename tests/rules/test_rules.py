@@ -571,7 +571,7 @@ def test_a_general_instruction_is_stored_and_linked(workspace: Workspace) -> Non
 
 
 def test_an_instruction_that_is_known_is_counted(ruled: Workspace) -> None:
-    answer = ruled.rule_memory.remember("we always write unit tests for every new feature")
+    answer = ruled.rules.remember("we always write unit tests for every new feature")
     assert answer["counted"] is True
     assert answer["ruleId"] == 1
     assert ruled.rules.list_rules(words="unit tests")["rules"][0]["instructions_count"] == 2
