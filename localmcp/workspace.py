@@ -23,7 +23,7 @@ from localmcp.library.jobs import Upkeep
 from localmcp.library.library_tools import LibraryTools
 from localmcp.library.lists import Inventory, KnowledgeBase
 from localmcp.milvus.collection import open_milvus
-from localmcp.models import LazyEmbedder, configured_embedder, open_local_model
+from localmcp.models import LazyEmbedder, configured_embedder
 from localmcp.models.language_model import LanguageModel
 from localmcp.own_tools.folder import OwnTools
 from localmcp.packs.merge import Call, Merge
@@ -62,10 +62,7 @@ class Workspace:
             weight = 0.8 if self.settings.model == "multilingual" else 0.7
         self.index = Index(self.database, self.embedder, weight, adaptive=adaptive)
         self.milvus = open_milvus(self.settings)
-        self.mounts = Mounts(
-            state_directory(), self.database, self.embedder, open_local_model, milvus=self.milvus,
-            semantic_weight=weight, adaptive=adaptive,
-        )  # fmt: skip
+        self.mounts = Mounts(self.index, self.milvus)
         self.federation = Federation(self.index, self.mounts.files)
         self._add_features()
         self._add_tools()

@@ -111,14 +111,9 @@ def restore(path: Path, backup: Path, *, other: bool = False, powers: KeptPowers
             if file_id != current.file_id and not other:
                 message = f"{backup} is a backup of another file than {path}."
                 raise InvalidInput(message, hint="Say --other if that is what you want.")
-
-            def copy_current() -> None:
-                current.copy_to(scratch / "previous")
-                os.replace(scratch / "previous", previous)
-
             _advance_counters(prepared, current)
             adopt_file(file_id)
-            _replace_content(prepared, path, copy_current)
+            _replace_content(prepared, current, previous)
     return Restored(path, previous, counts, dropped)
 
 
@@ -163,23 +158,25 @@ def _advance_counters(prepared: Path, current: Database) -> None:
         connection.execute("commit")
 
 
-def _replace_content(prepared: Path, path: Path, copy_current: Callable[[], None]) -> None:
+def _replace_content(prepared: Path, current: Database, previous: Path) -> None:
     # In one transaction: a kill leaves either the old content or the new. The first page takes the lock for writing, so
-    # `copy_current` copies the last state that was written.
+    # the copy is of the last state that was written.
+    copy = prepared.with_name("previous")
     try:
         with (
-            closing(connect(path)) as target,
+            closing(connect(current.path)) as target,
             closing(connect(prepared)) as source,
             target.backup("main", source, "main") as pages,
         ):
             pages.step(1)
-            copy_current()
+            current.copy_to(copy)
+            os.replace(copy, previous)
             while not pages.done:
                 pages.step(2000)
         # Whoever reads the old content meanwhile is not waited for longer.
-        truncate_log(path)
+        truncate_log(current.path)
     except apsw.Error as error:
-        raise translate_error(error, path) or error from error
+        raise translate_error(error, current.path) or error from error
 
 
 @contextmanager

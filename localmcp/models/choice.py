@@ -23,6 +23,7 @@ import json
 import math
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -231,8 +232,8 @@ def _number(text: str, name: str) -> int:
 # ---------------------------------------------------------------- what is here
 
 
-def open_local_model(name: str, fingerprint: str, dimension: int) -> Embedder | None:
-    """Return the model of that name and fingerprint, or None when it is not here.
+def open_local_model(name: str, fingerprint: str, dimension: int) -> Embedder:
+    """Return the model of that name and fingerprint; ModelUnavailable when it is not here.
 
     The name comes from a file that anybody may have written, so it only chooses among what is on this machine: no
     folder that it names is opened, and no host is contacted.
@@ -244,13 +245,13 @@ def open_local_model(name: str, fingerprint: str, dimension: int) -> Embedder | 
         from localmcp.models.local_model import list_fastembed_models
 
         specs |= {spec.partition(":")[2]: spec for spec, is_here, _ in list_fastembed_models() if is_here}
-    if len(parts) > 2 or not specs.keys() >= set(parts):
-        return None
-    try:
-        embedder = open_embedder("+".join(specs[part] for part in parts))
-    except LocalMCPError:
-        return None
-    return embedder if embedder.identity.fingerprint == fingerprint else None
+    if len(parts) <= 2 and specs.keys() >= set(parts):
+        with suppress(LocalMCPError):
+            embedder = open_embedder("+".join(specs[part] for part in parts))
+            if embedder.identity.fingerprint == fingerprint:
+                return embedder
+    message = f"its vectors come from the model '{name}', which is not on this machine."
+    raise ModelUnavailable(message, hint="See: localmcp models list --all")
 
 
 def available_models(chosen: str, *, everything: bool = False) -> list[Json]:

@@ -8,19 +8,19 @@ import logging
 import os
 import re
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from localmcp import config
 from localmcp.errors import (
     AlteredSchema,
     ConfigurationError,
     FileUnavailable,
     InvalidInput,
     LocalMCPError,
-    ModelUnavailable,
     NotFound,
     NotOurFile,
 )
@@ -30,7 +30,7 @@ from localmcp.index.federation import MountedFile, Wanted
 from localmcp.index.search import MODEL_WAIT_SECONDS, Index, SearchOutcome, SearchRequest
 from localmcp.milvus.collection import HOW_TO_SET_MILVUS, NO_MILVUS, Milvus
 from localmcp.milvus.mounted import ADDRESS, MilvusFile
-from localmcp.models import Embedder, LazyEmbedder
+from localmcp.models import LazyEmbedder, open_local_model
 from localmcp.packs.pack import read_manifest
 from localmcp.storage.database import Database, fetch_all, fetch_column, fetch_one
 from localmcp.storage.schema import utc_now
@@ -41,9 +41,6 @@ WHAT_IS_MOUNTED = (
     "Mount takes a file that localmcp made: another library, or a pack (localmcp pack). "
     "Documents are added with: localmcp add PATH"
 )
-
-OpenModel = Callable[[str, str, int], Embedder | None]
-"""(name, fingerprint, dimension) of a model -> the model, if it is on this machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,20 +55,17 @@ class Entry:
 class OpenMount:
     """A mounted file while it is open: read-only, hardened, its own database and index."""
 
-    def __init__(self, entry: Entry, embedder: LazyEmbedder, open_model: OpenModel, weight: float, adaptive: bool):
+    def __init__(self, entry: Entry, own: Index) -> None:
         self.name, self.path = entry.name, entry.path
         self.database = Database(entry.path, read_only=True, foreign=True)
         self.signature = signature_of(entry.path.stat())
-        self._embedder, self._open_model = embedder, open_model
+        self._own = own
         self._lock = threading.Lock()
-        self._index = Index(self.database, embedder, weight, adaptive=adaptive)
+        self._index = Index(self.database, own.embedder, own.weights.semantic, adaptive=own.adaptive)
         self._model_chosen = False
 
     def search(self, request: SearchRequest) -> SearchOutcome:
-        """Search it with the model that made its vectors, if that is here: the one in use, or another.
-
-        FileUnavailable if the file cannot be read any more.
-        """
+        """Search it with the model that made its vectors, if that is here: the one in use, or another."""
         if request.mode != "keyword" and not self._model_chosen:
             with self._lock:
                 self._choose_model()
@@ -82,10 +76,7 @@ class OpenMount:
         return self._index
 
     def describe(self) -> dict[str, Any]:
-        """Counts, collections, models and the manifest's words; reads no document.
-
-        FileUnavailable, NotOurFile, FileTooNew if the file cannot be opened.
-        """
+        """Counts, collections, models and the manifest's words; reads no document."""
         with self.database.read() as connection:
             counts = """
                 select count(*), coalesce(sum(chunk_count), 0) from sources
@@ -109,24 +100,13 @@ class OpenMount:
         # Asked once; while the model in use is still loading, its own notice says so and the next search asks again.
         theirs = self._models()
         try:
-            own = self._embedder.get(MODEL_WAIT_SECONDS).identity.fingerprint if theirs else ""
+            own = self._own.embedder.get(MODEL_WAIT_SECONDS).identity.fingerprint if theirs else ""
         except LocalMCPError:
             return
         self._model_chosen = True
-        if not theirs or own in theirs:
-            return
-        (fingerprint, (name, dimension)), *_ = theirs.items()
-
-        def opened() -> Embedder:
-            embedder = self._open_model(name, fingerprint, dimension)
-            if embedder is None:
-                raise ModelUnavailable(
-                    f"its vectors come from the model '{name}', which is not on this machine.",
-                    hint="See: localmcp models list --all",
-                )
-            return embedder
-
-        self._index.embedder = LazyEmbedder(opened)
+        if theirs and own not in theirs:
+            fingerprint, (name, dimension) = next(iter(theirs.items()))
+            self._index.embedder = LazyEmbedder(partial(open_local_model, name, fingerprint, dimension))
 
     def _models(self) -> dict[str, tuple[str, int]]:
         # Fingerprint -> (name, dimension) of the models of its collections, the one of most documents first.
@@ -144,27 +124,23 @@ class OpenMount:
 class Mounts:
     """The files that are mounted beside one file. Thread-safe; other processes see a change with their next search."""
 
-    def __init__(
-        self, state: Path, own: Database, embedder: LazyEmbedder, open_model: OpenModel, *,
-        milvus: Milvus | None = None, semantic_weight: float = 0.7, adaptive: bool = False,
-    ) -> None:  # fmt: skip
-        """`state` is the machine's state directory, `own` the file beside which others are mounted."""
-        self._state, self._own, self._embedder, self._milvus = state, own, embedder, milvus
-        self._open_file = partial(OpenMount, embedder=embedder, open_model=open_model, weight=semantic_weight,
-                                  adaptive=adaptive)  # fmt: skip
+    def __init__(self, own: Index, milvus: Milvus | None) -> None:
+        """`own` is the index of the file beside which others are mounted; they are searched with its weights."""
+        self._own, self._milvus = own, milvus
         self._lock = threading.Lock()
         self._open: dict[str, OpenMount | MilvusFile] = {}
 
     @property
     def _folder(self) -> Path:
         # By the id of the file, which it keeps when it is moved.
-        return self._state / "mounts" / hashlib.sha256(self._own.file_id.encode()).hexdigest()[:16]
+        digest = hashlib.sha256(self._own.database.file_id.encode()).hexdigest()
+        return config.state_directory() / "mounts" / digest[:16]
 
     # ------------------------------------------------------------ what is mounted
 
     def entries(self) -> list[Entry]:
         """Everything that is remembered, by name; an entry that cannot be read is left out and logged."""
-        if not is_filled(self._own.path):
+        if not is_filled(self._own.database.path):
             return []
         entries: list[Entry] = []
         for path in sorted(self._folder.glob("*.json")):
@@ -191,7 +167,7 @@ class Mounts:
         entry = Entry(_check_name(name), path, utc_now())
         if not collection and not path.is_file():
             raise NotFound(f"There is no file {path}.", hint=WHAT_IS_MOUNTED if path.is_dir() else None)
-        if os.path.realpath(path) == os.path.realpath(self._own.path):
+        if os.path.realpath(path) == os.path.realpath(self._own.database.path):
             raise InvalidInput(f"{path} is the file that is open; it is searched already.")
         for other in self.entries():
             if other.name == entry.name and other.path != entry.path:
@@ -233,10 +209,7 @@ class Mounts:
 
     def files(self) -> tuple[Sequence[MountedFile], Mapping[str, str]]:
         """Return the mounted files that can be opened, by name, and name -> a sentence about each that cannot."""
-        entries = self.entries()
-        if not entries and not self._open:
-            return (), {}
-        files, troubles = list[MountedFile](), dict[str, str]()
+        entries, files, troubles = self.entries(), list[MountedFile](), dict[str, str]()
         with self._lock:
             self._close_all_but({entry.name: entry.path for entry in entries})
             for entry in entries:
@@ -278,10 +251,10 @@ class Mounts:
     def _opened(self, entry: Entry) -> OpenMount | MilvusFile:
         collection = collection_of(entry.path)
         if not collection:
-            return self._open_file(entry)
+            return OpenMount(entry, self._own)
         if self._milvus is None:
             raise ConfigurationError(NO_MILVUS, hint=HOW_TO_SET_MILVUS)
-        return MilvusFile(self._milvus, entry.name, collection, self._embedder)
+        return MilvusFile(self._milvus, entry.name, collection, self._own.embedder)
 
     def _close_all_but(self, paths: dict[str, Path]) -> None:
         for name, opened in list(self._open.items()):

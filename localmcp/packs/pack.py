@@ -173,7 +173,25 @@ def write_pack(
             say("copying")
             _copy_rows(connection, chosen)
             say("counting")
-            manifest = _describe(connection, options)
+            sql = "select json_object('name', name, 'sha256', sha256, 'dimension', dimension) from models order by name"
+            models = fetch_column(connection, sql)
+            sql = """
+                select json_object('name', name, 'sources', count(sources.id), 'chunks', coalesce(sum(chunk_count), 0))
+                from collections left join sources on sources.collection_id = collections.id
+                where kind = 'documents' group by collections.id
+            """
+            collections = fetch_column(connection, sql)
+            manifest = Manifest(
+                title=options.title,
+                author=options.author,
+                note=options.note,
+                created_at=utc_now(),
+                made_by=f"localmcp {__version__}",
+                models=[json.loads(model) for model in models],
+                counts=count_contents(connection),
+                collections=[json.loads(collection) for collection in collections],
+            )
+            manifest = replace(manifest, digest=digest_pack(connection, manifest))
             content = json.dumps(asdict(manifest), ensure_ascii=False)
             connection.execute("insert or replace into manifest (one, content) values (1, ?)", (content,))
             say("writing")
@@ -223,28 +241,6 @@ def _copy_rows(connection: apsw.Connection, chosen: str | None) -> None:
     connection.execute("detach live")
     for index in ("chunks_fts", "quickstarts_fts"):
         connection.execute(f"insert into {index} ({index}) values ('optimize')")
-
-
-def _describe(connection: apsw.Connection, options: PackOptions) -> Manifest:
-    models = fetch_all(connection, "select name, sha256, dimension from models order by name")
-    collections = fetch_all(
-        connection,
-        """
-        select name, count(sources.id), coalesce(sum(chunk_count), 0) from collections
-        left join sources on sources.collection_id = collections.id where kind = 'documents' group by collections.id
-        """,
-    )
-    manifest = Manifest(
-        title=options.title,
-        author=options.author,
-        note=options.note,
-        created_at=utc_now(),
-        made_by=f"localmcp {__version__}",
-        models=[dict(zip(("name", "sha256", "dimension"), row, strict=True)) for row in models],
-        counts=count_contents(connection),
-        collections=[dict(zip(("name", "sources", "chunks"), row, strict=True)) for row in collections],
-    )
-    return replace(manifest, digest=digest_pack(connection, manifest))
 
 
 # ---------------------------------------------------------------- paths

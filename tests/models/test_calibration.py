@@ -76,7 +76,8 @@ class TestTwoModels:
             parse_spec("default+nonsense")
         with pytest.raises(ConfigurationError, match="more than two models"):
             parse_spec("default+" * 5000 + "hash")
-        assert open_local_model("+".join(["all-MiniLM-L6-v2"] * 5000), "0" * 16, 384) is None
+        with pytest.raises(ModelUnavailable, match="not on this machine"):
+            open_local_model("+".join(["all-MiniLM-L6-v2"] * 5000), "0" * 16, 384)
 
 
 class TestImport:
