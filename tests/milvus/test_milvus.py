@@ -37,8 +37,14 @@ from localmcp.errors import (
     Unavailable,
 )
 from localmcp.index.filters import evaluate, parse_condition
-from localmcp.milvus.client import NO_KEEPALIVE_MS, load_library, translate_error
-from localmcp.milvus.collection import Milvus, MilvusCollection, open_milvus
+from localmcp.milvus.collection import (
+    NO_KEEPALIVE_MS,
+    Milvus,
+    MilvusCollection,
+    load_library,
+    open_milvus,
+    translate_error,
+)
 from localmcp.wording.normalize import index_text
 
 DIMENSION = 16
