@@ -137,11 +137,9 @@ class ApiKeys:
     ) -> NewKey:
         """Make a key.
 
-        Args:
-            name: for people, at most 100 characters.
-            scopes: of `read` (for None), `write`, `admin`; each implies the ones before it.
-            collections, tools, providers: None = all that the caller may reach.
-            expires_at: ISO 8601, in the future; without an offset it is UTC. None = never.
+        `name`: for people, at most 100 characters. `scopes`: of `read` (for None), `write`, `admin`; each implies the
+        ones before it. `collections`, `tools`, `providers`: None = all that the caller may reach. `expires_at`: ISO
+        8601, in the future; without an offset it is UTC; None = never.
 
         InvalidInput for a value that cannot be used; NotFound for a collection that is not there; AccessDenied if the
         caller may not manage keys, or would give away more than it has.

@@ -126,7 +126,7 @@ class Mounts:
 
     def __init__(self, own: Index, milvus: Milvus | None) -> None:
         """`own` is the index of the file beside which others are mounted; they are searched with its weights."""
-        self._own, self._milvus = own, milvus
+        self._own, self._milvus, self._state = own, milvus, config.state_directory()
         self._lock = threading.Lock()
         self._open: dict[str, OpenMount | MilvusFile] = {}
 
@@ -134,7 +134,7 @@ class Mounts:
     def _folder(self) -> Path:
         # By the id of the file, which it keeps when it is moved.
         digest = hashlib.sha256(self._own.database.file_id.encode()).hexdigest()
-        return config.state_directory() / "mounts" / digest[:16]
+        return self._state / "mounts" / digest[:16]
 
     # ------------------------------------------------------------ what is mounted
 
