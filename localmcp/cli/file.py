@@ -108,7 +108,8 @@ def backup(session: Session, target: Path | None) -> None:
     file to give away is made by `localmcp pack`.
     """
     made = backups.back_up(session.existing().database, target)
-    session.answer(asdict(made), session.show)
+    facts = {"path": made.path, "bytes": made.path.stat().st_size, "counts": made.counts, "problems": made.problems}
+    session.answer(facts, session.show)
     session.warn(*(f"It is complete, but as in the file: {problem}." for problem in made.problems))
     session.remark(f"Back again with: localmcp restore {command_line(made.path)}")
 

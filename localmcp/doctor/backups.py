@@ -33,17 +33,6 @@ from localmcp.storage.schema import adopt_file
 
 
 @dataclass(frozen=True, slots=True)
-class Backup:
-    """A copy that was written and read again."""
-
-    path: Path
-    bytes: int
-    counts: dict[str, int]
-    problems: list[str]
-    """What does not agree in it, as in the file itself; `doctor --fix` fixes that."""
-
-
-@dataclass(frozen=True, slots=True)
 class Restored:
     """The result of a restore."""
 
@@ -55,10 +44,11 @@ class Restored:
     """Powers of a backup from another machine that were not taken over."""
 
 
-def back_up(database: Database, target: Path | None = None) -> Backup:
+def back_up(database: Database, target: Path | None = None) -> Verification:
     """Copy the whole file, keys and history included, to `target` (beside it, named by the time, for None).
 
-    One snapshot, while others go on writing. The copy appears only when it is complete and was read to its end.
+    One snapshot, while others go on writing. The copy appears only when it is complete and was read to its end: returns
+    what is found in it, where problems are those of the file itself, which `doctor --fix` fixes.
     InvalidInput if the target exists; FileUnavailable if it cannot be written, the disk is full, or the file is
     damaged.
     """
@@ -77,7 +67,8 @@ def back_up(database: Database, target: Path | None = None) -> Backup:
         # It holds keys: no more people may read it than the file itself.
         shutil.copymode(database.path, copy)
         os.replace(copy, target)
-    return Backup(target, target.stat().st_size, verification.counts, verification.problems)
+    verification.path = target
+    return verification
 
 
 def restore(path: Path, backup: Path, *, other: bool = False, powers: KeptPowers | None = None) -> Restored:
