@@ -32,7 +32,7 @@ from localmcp.index.vector_queue import REFRESH, waiting, word_only_passages
 from localmcp.own_tools import line_of
 from localmcp.schemas import list_of, mapping_of
 from localmcp.storage.adoption import run_killable
-from localmcp.storage.connections import check_levenshtein, connect, has_sqlite_vec
+from localmcp.storage.connections import check_levenshtein, connect
 from localmcp.storage.database import Database, fetch_all, fetch_column, fetch_one
 from localmcp.storage.schema import foreign_objects, is_adopted
 from localmcp.tools.base import profiles_file, read_profile
@@ -112,7 +112,7 @@ def _check_installation(settings: Settings | None) -> Iterator[Check]:
         if not check_levenshtein(connection):
             says = f"SQLite {version}; its levenshtein function is wrong: quick starts use fallback"
             yield Check("sqlite", "warn", says)
-        elif not has_sqlite_vec(connection):
+        elif not fetch_one(connection, "select count(*) from pragma_function_list where name = 'vec_version'"):
             says = "sqlite-vec is not loaded (there is no wheel for Windows arm64 and musl); numpy compares the vectors"
             yield Check("sqlite", "warn", says, "pip install --force-reinstall 'sqlite-vec>=0.1.9,<0.1.10'")
         else:
@@ -276,7 +276,7 @@ def _check_tables(connection: apsw.Connection) -> Iterator[Check]:
     elif states:
         yield Check("freshness", "ok", f"{counted(states.total(), 'file')} as they were indexed")
     if unread := unread_languages(connection):
-        yield Check("model", "warn", unread.sentence, unread.command)
+        yield Check("model", "warn", *unread)
 
 
 def _check_model(workspace: Workspace) -> Iterator[Check]:

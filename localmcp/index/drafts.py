@@ -140,24 +140,23 @@ def heading_of(title: str, headings: Sequence[str]) -> str:
 
 def index_words(heading: str, text: str, language: str) -> IndexedWords:
     """Return a passage as the keyword index sees it."""
+
+    def count(indexed: str) -> int:
+        # A run of underscores has no words, and leaves an empty place.
+        uneven = not indexed or "  " in indexed or " " in (indexed[0], indexed[-1])
+        return len(indexed.split()) if uneven else indexed.count(" ") + 1
+
     heading_runs, title = _index_heading(heading, language)
     text_runs = indexed_runs(text)
     body = index_runs(text_runs, language)
     distinct = set(chain.from_iterable(map(words_of_run, heading_runs.union(text_runs))))
     terms = " ".join(set(stems(distinct, language)))
-    return IndexedWords(title, body, _count(title) + _count(body), " ".join(distinct), terms)
-
-
-def _count(indexed: str) -> int:
-    """Count what is separated by spaces; a run of underscores has no words, and leaves an empty place."""
-    uneven = not indexed or "  " in indexed or " " in (indexed[0], indexed[-1])
-    return len(indexed.split()) if uneven else indexed.count(" ") + 1
+    return IndexedWords(title, body, count(title) + count(body), " ".join(distinct), terms)
 
 
 @lru_cache(maxsize=64)
 def _index_heading(heading: str, language: str) -> tuple[frozenset[str], str]:
-    """Return the runs of a heading, which many passages share, and its stems."""
-    heading_runs = indexed_runs(heading)
+    heading_runs = indexed_runs(heading)  # Many passages share them.
     return frozenset(heading_runs), index_runs(heading_runs, language)
 
 
@@ -176,21 +175,12 @@ class RecordText:
 
     text: str
     metadata: Mapping[str, Any]
-    partition_id: int | None = None
 
     @property
     def title(self) -> str:
         """The title that the metadata give, or empty."""
         own_title = self.metadata.get("title")
         return " ".join(own_title.split())[:200] if isinstance(own_title, str) else ""
-
-    @property
-    def shown_title(self) -> str:
-        """Its title in lists, or the beginning of its text."""
-        if self.title:
-            return self.title
-        line = " ".join(self.text[: 4 * TITLE_CHARACTERS].split())
-        return line if len(line) <= TITLE_CHARACTERS else f"{line[: TITLE_CHARACTERS - 1].rstrip()}…"
 
     @property
     def embedded(self) -> str:
@@ -202,21 +192,15 @@ class RecordText:
 def metadata_of(
     metadata_json: str, uri: str | None, title: str, page: int | None, source_format: str
 ) -> dict[str, Any]:
-    """Return the metadata of a chunk: the source's own, and path, title and page where they have no such keys.
-
-    The made-up title of a record is not told.
-    """
+    """Return the metadata of a chunk: the source's own, and path, title and page where they have no such keys."""
     own_metadata = mapping_of(json.loads(metadata_json))
+    # The made-up title of a record is not told.
     added = {"path": uri, "title": title if source_format != FORMAT else None, "page": page}
     return {**{key: value for key, value in added.items() if value not in (None, "")}, **own_metadata}
 
 
 def check_metadata(metadata: Mapping[str, Any], place: str = "metadata") -> dict[str, Any]:
-    """Return metadata as they can be stored.
-
-    Raises:
-        InvalidInput: they are not JSON, or hold text that UTF-8 cannot write.
-    """
+    """Return metadata as stored; InvalidInput if they are not JSON, or hold text that UTF-8 cannot write."""
     try:
         text = json.dumps(dict(metadata), ensure_ascii=False, allow_nan=False)
         text.encode()
@@ -226,11 +210,7 @@ def check_metadata(metadata: Mapping[str, Any], place: str = "metadata") -> dict
 
 
 def clean_text(text: str, place: str = "text") -> str:
-    """Return the text as it is stored: no NUL and no half characters.
-
-    Raises:
-        InvalidInput: nothing visible is in it.
-    """
+    """Return the text as stored, without NUL and half characters; InvalidInput if nothing visible is in it."""
     cleaned = without_surrogates(text.replace("\0", "\ufffd"))
     if not cleaned.strip():
         raise InvalidInput(f"{place} is {text[:20]!r}, but must contain at least one visible character.")
@@ -243,8 +223,12 @@ def draft_record(record: RecordText, window: Window | None = None) -> tuple[Sour
     Its collection is still to be set.
     """
     language = detect_language(record.text) or DEFAULT_LANGUAGE
+    beginning = " ".join(record.text[: 4 * TITLE_CHARACTERS].split())
+    if len(beginning) > TITLE_CHARACTERS:
+        beginning = f"{beginning[: TITLE_CHARACTERS - 1].rstrip()}…"
+    title = record.title or beginning
     if window is None:
-        digest = digest_of(language, heading_of(record.shown_title, ()), record.embedded)
+        digest = digest_of(language, title, record.embedded)
         lines = record.text.rstrip().count("\n") + 1
         place = (0, len(record.text), record.text, (), 1, lines, None, None)
         drafts, texts = [ChunkDraft(*place, language, "prose", digest)], {digest: record.embedded}
@@ -252,7 +236,7 @@ def draft_record(record: RecordText, window: Window | None = None) -> tuple[Sour
         document = Document(record.title, record.text, FORMAT, "plain", "text")
         chunks = split(document, window.count_tokens, limit=window.limit)
         drafts = [
-            draft_chunk(chunk, record.shown_title, record.title, detect_language(chunk.text) or language, chunk.kind)
+            draft_chunk(chunk, title, record.title, detect_language(chunk.text) or language, chunk.kind)
             for chunk in chunks
         ]
         embedded = (chunk.embedded_text(record.title) for chunk in chunks)
@@ -260,8 +244,8 @@ def draft_record(record: RecordText, window: Window | None = None) -> tuple[Sour
     data = record.text.encode()
     draft = SourceDraft(
         collection_id=0,
-        partition_id=record.partition_id,
-        title=record.shown_title,
+        partition_id=None,
+        title=title,
         source_type="text",
         format=FORMAT,
         uri=None,

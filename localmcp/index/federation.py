@@ -56,7 +56,7 @@ class Wanted:
 
 
 class MountedFile(Protocol):
-    """A file beside yours, or a collection in Milvus: read-only."""
+    """A file beside yours, or a collection in Milvus: read-only. FileUnavailable if it cannot be read any more."""
 
     @property
     def name(self) -> str: ...
@@ -65,28 +65,15 @@ class MountedFile(Protocol):
     def database(self) -> Database: ...
 
     def search(self, request: SearchRequest) -> SearchOutcome:
-        """Return the best passages, with the model that made its vectors if that is here.
-
-        Raises:
-            NotFound: a collection that it does not have.
-            FileUnavailable: the file cannot be read any more.
-        """
+        """Return the best passages, with the model that made its vectors if that is here; NotFound for a collection."""
         ...
 
     def index(self, wanted: Wanted | None = None) -> Index:
-        """Return an index to read from: of the whole file, or at least of what is wanted.
-
-        Raises:
-            FileUnavailable: the file cannot be read any more.
-        """
+        """Return an index to read from: of the whole file, or at least of what is wanted."""
         ...
 
     def describe(self) -> dict[str, Any]:
-        """Return what is in it: `sources`, `chunks`, `collections`, `quickstarts`, `rules`, `models`, `title`.
-
-        Raises:
-            FileUnavailable: the file cannot be read any more.
-        """
+        """Return what is in it: `sources`, `chunks`, `collections`, `quickstarts`, `rules`, `models`, `title`."""
         ...
 
 
@@ -134,12 +121,8 @@ class Federation:
     ) -> Iterator[Result]:  # fmt: skip
         """Yield what `look(index, name)` gives for your file (name None), then each mounted one; None is left out.
 
-        `origin` names one mounted file alone; where all are asked, one that cannot be read is logged and left out. Of
-        a collection in Milvus the index holds what is `wanted`.
-
-        Raises:
-            NotFound: nothing of that name is mounted.
-            FileUnavailable: it cannot be opened.
+        `origin` names one mounted file alone (NotFound, FileUnavailable); where all are asked, one that cannot be read
+        is logged and left out. Of a collection in Milvus the index holds what is `wanted`.
         """
         for file in self._chosen(origin):
             try:
@@ -154,13 +137,7 @@ class Federation:
 
     def described(self) -> list[dict[str, Any]]:
         """Return name and description of each mounted file; one that cannot be read is logged and left out."""
-        listed: list[dict[str, Any]] = []
-        for file in self.mounted()[0]:
-            try:
-                listed.append({"name": file.name, **file.describe()})
-            except (FileUnavailable, ConfigurationError) as error:
-                log.warning("%s (mounted) was not read: %s", file.name, error)
-        return listed
+        return self.read_mounted(lambda file, _: {"name": file.name, **file.describe()})
 
     def read_mounted(
         self, read: Callable[[MountedFile, apsw.Connection], Result | None], notices: list[str] | None = None
@@ -189,20 +166,19 @@ class Federation:
     def search(self, request: SearchRequest, origin: str | None = None) -> SearchOutcome:
         """Return the best passages of all files; of one mounted file alone with `origin`.
 
-        Raises:
-            NotFound: a collection that no file has, or nothing of that name is mounted.
-            FileUnavailable: your file, or the one that is named, cannot be read; a mounted one is left out with a
-                notice.
+        NotFound for a collection that no file has, or where nothing of that name is mounted; FileUnavailable if your
+        file, or the one that is named, cannot be read. Another one is left out with a notice.
         """
         files, troubles = self._chosen(origin), self.mounted()[1]
-        own_names = set[str]()
-        if request.collections:
-            with self.own.database.read() as connection:
-                own_names = {collection.name.casefold() for collection in visible_collections(connection)}
-        # A collection of your own file wins over mounted ones.
-        is_own = any(name.casefold() in own_names for name in request.collections or ())
-        if origin is None and ((files == [None] and not troubles) or is_own):
-            return self.own.search(request)
+        if origin is None:
+            is_own = files == [None] and not troubles
+            if request.collections and not is_own:
+                with self.own.database.read() as connection:
+                    own_names = {collection.name.casefold() for collection in visible_collections(connection)}
+                # A collection of your own file wins over mounted ones.
+                is_own = not own_names.isdisjoint(map(str.casefold, request.collections))
+            if is_own:
+                return self.own.search(request)
         places = max(request.offset + request.limit, SPREAD_OVER if request.varies_documents else 0)
         # Passages may be in several files; where dates decide the order, they decide it among all that they may move.
         wide = ARM_DEPTH if request.by_date else places + min(places, MOST_COPIES)
@@ -243,7 +219,7 @@ class Federation:
 def _join(
     request: SearchRequest, parts: Sequence[tuple[str | None, SearchOutcome]], notices: list[str]
 ) -> SearchOutcome:
-    """Return one page of all files' hits; `parts`: the name of each file, None for yours, and what it answered."""
+    # `parts`: the name of each file, None for yours, and what it answered.
     if request.mode == "semantic":
         # Who asks by meaning alone gets no hits by words, unless no file has others.
         parts = [part for part in parts if part[1].hits and not part[1].by_words_only] or parts
@@ -254,7 +230,13 @@ def _join(
             # As low as the least before it, so that a file's hits stay in its own order.
             standing = min(standing, hit.relevance)
             ranked.append(((-hit.scores.named, -standing, place, number), replace(hit, origin=name)))
-    hits = _without_copies([hit for _, hit in sorted(ranked, key=lambda pair: pair[0])])
+    placed = [hit for _, hit in sorted(ranked, key=lambda pair: pair[0])]
+    # A passage of a document that is in several files is shown once, your own where you have it.
+    first: dict[tuple[str, int, int], str] = {}
+    places = [(hit.passage.sha256, hit.passage.start, hit.passage.stop) for hit in placed]
+    for place, hit in zip(places, placed, strict=True):
+        first[place] = min(first.get(place, hit.origin or ""), hit.origin or "")
+    hits = [hit for place, hit in zip(places, placed, strict=True) if first[place] == (hit.origin or "")]
     outcomes = [outcome for _, outcome in parts]
     searched = sum((Counter(outcome.searched) for outcome in outcomes), Counter[str]())
     chunks = searched["chunks"]
@@ -276,15 +258,6 @@ def _join(
         hits = [hits[place] for place in varied_order(documents)] + hits[SPREAD_OVER:]
     joined.hits = hits[request.offset : request.offset + request.limit]
     return joined
-
-
-def _without_copies(hits: Sequence[Hit]) -> list[Hit]:
-    """Return each passage of a document that is in several files once, your own where you have it."""
-    placed = [((hit.passage.sha256, hit.passage.start, hit.passage.stop), hit) for hit in hits]
-    first: dict[tuple[str, int, int], str] = {}
-    for place, hit in placed:
-        first[place] = min(first.get(place, hit.origin or ""), hit.origin or "")
-    return [hit for place, hit in placed if first[place] == (hit.origin or "")]
 
 
 def _joined_query(queries: Sequence[KeywordQuery]) -> KeywordQuery | None:

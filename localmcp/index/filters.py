@@ -71,11 +71,7 @@ class Dated(NamedTuple):
 
 
 def parse_moment(name: str, text: str, today: date, *, end: bool = False) -> str:
-    """Return a date as it is compared in SQL; with `end`, the first moment after it.
-
-    Raises:
-        InvalidInput: names the field, the value and what is accepted.
-    """
+    """Return a date as it is compared in SQL; with `end`, the first moment after it. InvalidInput names the field."""
     plain = " ".join(text.strip().lower().split())
     span = parse_span(plain)
     try:
@@ -85,8 +81,8 @@ def parse_moment(name: str, text: str, today: date, *, end: bool = False) -> str
         if end and plain.startswith("this "):
             days = 0
         if days is not None:
-            return _moment(today - timedelta(days=days - end))
-        if match := _DATE.fullmatch(plain):
+            first = today - timedelta(days=days - end)
+        elif match := _DATE.fullmatch(plain):
             # The first day of a year, month or day, or the first one after it.
             year, month, day = int(match[1]), int(match[2] or 1), int(match[3] or 1)
             first = date(year, month, day)
@@ -94,9 +90,10 @@ def parse_moment(name: str, text: str, today: date, *, end: bool = False) -> str
                 first += timedelta(days=1)
             elif end:
                 first = date(year + (month == 12), month % 12 + 1, 1) if match[2] else date(year + 1, 1, 1)
-            return _moment(first)
-        exact = datetime.fromisoformat(text.strip())
-        return (exact.astimezone(UTC) if exact.tzinfo else exact).strftime("%Y-%m-%d %H:%M:%S")
+        else:
+            exact = datetime.fromisoformat(text.strip())
+            return (exact.astimezone(UTC) if exact.tzinfo else exact).strftime("%Y-%m-%d %H:%M:%S")
+        return f"{first.isoformat()} 00:00:00"
     except (ValueError, OverflowError) as error:
         raise InvalidInput(
             f"{name}: '{text[:40]}' is no date; use a date such as 2026-03-14, 2026-03 or 2026, a time such as "
@@ -115,10 +112,6 @@ def parse_range(since: str | None, until: str | None) -> tuple[str | None, str |
     )
 
 
-def _moment(day: date) -> str:
-    return f"{day.isoformat()} 00:00:00"
-
-
 def asks_for_latest(text: str) -> Latest | None:
     """Return the word by which a question may ask for the latest of several documents, and what it modifies."""
     read = words(text)
@@ -128,11 +121,6 @@ def asks_for_latest(text: str) -> Latest | None:
             subjects = {*before, *read[number + 1 : number + 1 + _REACH]} - {*_RECENT.get(word, ())}
             return Latest(word, frozenset(subjects - _FUNCTION_WORDS))
     return None
-
-
-def _series(title: str) -> tuple[str, ...]:
-    """Return what titles of a series have in common: their words without numbers."""
-    return tuple(word for word in words(title) if not any(character.isdigit() for character in word))
 
 
 def order_by_date(candidates: Sequence[Dated], sort: Sort, latest: Latest | None = None) -> list[int]:
@@ -147,9 +135,13 @@ def order_by_date(candidates: Sequence[Dated], sort: Sort, latest: Latest | None
         return numbers
     near = [number for number in numbers if candidates[number].score >= NEAR * candidates[0].score]
     if latest and sort != "newest":
-        titles = {candidates[number].title for number in near}
-        series = Counter(common for title in titles if (common := _series(title)))
-        eligible = {title for title in titles if latest.is_in(title) or series[_series(title)] > 1}
+        # Titles of a series have their words in common, but for numbers.
+        series = {
+            title: tuple(word for word in words(title) if not re.search(r"\d", word))
+            for title in {candidates[number].title for number in near}
+        }
+        counts = Counter(common for common in series.values() if common)
+        eligible = {title for title, common in series.items() if latest.is_in(title) or counts[common] > 1}
         near = [number for number in near if candidates[number].title in eligible]
     newest_first = sorted(near, key=lambda number: candidates[number].date, reverse=True)
     for place, number in zip(near, newest_first, strict=True):
@@ -187,11 +179,7 @@ class Filters:
     """First moment of a document's date, and the first after it, as `parse_moment` gives them."""
 
     def __post_init__(self) -> None:
-        """Refuse what SQLite cannot compare.
-
-        Raises:
-            InvalidInput: names the field and the value.
-        """
+        """Refuse what SQLite cannot compare (InvalidInput)."""
         if self.metadata:
             parse_condition(self.metadata, "metadata")
         texts = {"partition": self.partitions, "sourceType": self.source_types, "pathPrefix": (self.path_prefix or "",)}
@@ -333,8 +321,7 @@ Condition = Comparison | And | Or | Not
 def parse_condition(raw: Any, name: str = "filter") -> Condition | None:
     """Return the condition that a JSON value states; None for null and for an empty object.
 
-    Raises:
-        InvalidInput: names the place, which begins with `name`, the value and what is accepted.
+    InvalidInput names the place, which begins with `name`, the value and what is accepted.
     """
     if raw is None or raw == {}:
         return None
@@ -352,32 +339,32 @@ def _parse(raw: Any, place: str, depth: int) -> Condition:
         raise InvalidInput(f'{place}: {shown_value(raw)} is not a condition; use an object such as {{"lang": "it"}}.')
     if depth > DEEPEST:
         raise InvalidInput(f"{place}: nested more than {DEEPEST} deep.")
-    entries = cast("dict[str, Any]", raw)
+    entries = dict(cast("dict[str, Any]", raw))
+    parts: list[Condition] = []
     # `{"field": "year", "gte": 2020}` is the long form; `{"field": "x"}` compares a key that is called field.
     if "field" in entries and (len(entries) > 1 or isinstance(entries["field"], list)):
-        keys = _parse_field(entries["field"], f"{place}.field")
-        return _joined([_comparison(keys, name, value, place) for name, value in entries.items() if name != "field"])
-    return _joined([_parse_entry(key, value, place, depth) for key, value in entries.items()])
-
-
-def _parse_entry(key: str, value: Any, place: str, depth: int) -> Condition:
-    if key in ("and", "or"):
-        if not isinstance(value, list):
-            raise InvalidInput(f"{place}.{key}: {shown_value(value)} is not a list of conditions.")
-        parts = [_parse(part, f"{place}.{key}[{i}]", depth + 1) for i, part in enumerate(cast("list[Any]", value))]
-        if not parts:
-            raise InvalidInput(f"{place}.{key}: needs at least one condition.")
-        return (And if key == "and" else Or)(tuple(parts))
-    if key == "not":
-        return Not(_parse(value, f"{place}.not", depth + 1))
-    keys = _parse_field(key, place)
-    if isinstance(value, dict):
-        operators = cast("dict[str, Any]", value) or {"": None}
-        return _joined([_comparison(keys, name, operand, f"{place}.{key}") for name, operand in operators.items()])
-    return _comparison(keys, "in" if isinstance(value, list) else "eq", value, f"{place}.{key}")
-
-
-def _joined(parts: list[Condition]) -> Condition:
+        keys = _parse_field(entries.pop("field"), f"{place}.field")
+        parts += [_comparison(keys, operator, value, place) for operator, value in entries.items()]
+        entries = {}
+    for key, value in entries.items():
+        inside = f"{place}.{key}"
+        if key in ("and", "or"):
+            if not isinstance(value, list):
+                raise InvalidInput(f"{inside}: {shown_value(value)} is not a list of conditions.")
+            joined = [_parse(part, f"{inside}[{i}]", depth + 1) for i, part in enumerate(cast("list[Any]", value))]
+            if not joined:
+                raise InvalidInput(f"{inside}: needs at least one condition.")
+            parts.append((And if key == "and" else Or)(tuple(joined)))
+        elif key == "not":
+            parts.append(Not(_parse(value, inside, depth + 1)))
+        elif isinstance(value, dict):
+            operators = cast("dict[str, Any]", value) or {"": None}
+            keys = _parse_field(key, place)
+            parts += [_comparison(keys, operator, operand, inside) for operator, operand in operators.items()]
+        else:
+            parts.append(
+                _comparison(_parse_field(key, place), "in" if isinstance(value, list) else "eq", value, inside)
+            )
     return parts[0] if len(parts) == 1 else And(tuple(parts))
 
 
@@ -396,33 +383,28 @@ def _parse_field(raw: Any, place: str) -> tuple[str, ...]:
 def _comparison(keys: tuple[str, ...], operator: str, value: Any, place: str) -> Comparison:
     if operator not in get_args(Operator):
         raise InvalidInput(f"{place}: '{operator}' is not a comparison; use one of {', '.join(get_args(Operator))}.")
-    accepted, fits = "a number or text", _is_ordered
-    if operator in ("eq", "in"):
-        accepted, fits = "text, a number, true or false", _is_scalar
-    elif operator == "prefix":
-        accepted, fits = "text", _is_text
-    values = [value]
-    if operator == "in":
-        accepted = f"a list of 1 to {MOST_VALUES} texts, numbers, true or false"
+    values, kinds, accepted = [value], {"text", "number"}, "a number or text"
+    if operator == "prefix":
+        kinds, accepted = {"text"}, "text"
+    elif operator == "eq":
+        kinds, accepted = {"text", "number", "truth"}, "text, a number, true or false"
+    elif operator == "in":
+        kinds, accepted = {"text", "number", "truth"}, f"a list of 1 to {MOST_VALUES} texts, numbers, true or false"
         values = cast("list[Any]", value) if isinstance(value, list) else []
-    if not 0 < len(values) <= MOST_VALUES or not all(map(fits, values)):
+    if not 0 < len(values) <= MOST_VALUES or not kinds.issuperset(map(_kind_of, values)):
         raise InvalidInput(f"{place}.{operator}: {shown_value(value)} cannot be compared; use {accepted}.")
     return Comparison(keys, cast("Operator", operator), tuple(values))
 
 
-def _is_text(value: Any) -> bool:
-    """Return whether a value is text that UTF-8 can write, without NUL, at which SQLite ends text."""
-    return isinstance(value, str) and not re.search("[\0\ud800-\udfff]", value)
-
-
-def _is_ordered(value: Any) -> bool:
+def _kind_of(value: Any) -> str:
+    """Return text, number or truth; empty for what SQLite cannot compare: text ends at NUL, and UTF-8 writes it."""
+    if isinstance(value, bool):
+        return "truth"
     if isinstance(value, int):
-        return not isinstance(value, bool) and -(1 << 63) <= value < 1 << 63
-    return math.isfinite(value) if isinstance(value, float) else _is_text(value)
-
-
-def _is_scalar(value: Any) -> bool:
-    return isinstance(value, bool) or _is_ordered(value)
+        return "number" if -(1 << 63) <= value < 1 << 63 else ""
+    if isinstance(value, float):
+        return "number" if math.isfinite(value) else ""
+    return "text" if isinstance(value, str) and not re.search("[\0\ud800-\udfff]", value) else ""
 
 
 def shown_value(value: Any) -> str:

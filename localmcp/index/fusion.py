@@ -13,7 +13,7 @@ import apsw
 
 from localmcp.index.collections import calibrate, find_model
 from localmcp.index.drafts import WORD_ONLY
-from localmcp.index.keyword import ABSENT, REPAIR_WEIGHT, KeywordQuery
+from localmcp.index.keyword import REPAIR_WEIGHT, KeywordQuery
 from localmcp.index.vector import SignIndex, nearest_chunks
 from localmcp.index.vector_queue import waiting
 from localmcp.models import Embedder
@@ -160,10 +160,8 @@ def rank(arms: Arms, mode: Mode, weights: Weights, demanded: float = 0.0) -> lis
 
 
 def _with_named_first(ranked: list[Candidate], arms: Arms, keyword_weight: float) -> list[Candidate]:
-    """Return the candidates with those of the documents that the query names before all others.
-
-    If the query says nothing else, the best passage of each document is enough, and the name is a full match of words.
-    """
+    # If the query says nothing else, the best passage of each document that it names is enough, and the name is a full
+    # match of words.
     first: dict[int, Candidate] = {}
     for candidate in ranked:
         source_id, share = arms.named.get(candidate.id, (0, 0.0))
@@ -256,14 +254,9 @@ def judge(query: KeywordQuery | None) -> Judge:
     content = {term.word: term for term in query.terms if not is_function_word(term.word, query.languages)}
     idf_by_word = {word: term.idf * (REPAIR_WEIGHT if term.repair else 1) for word, term in content.items()}
     is_one_word = not query.dropped and len({term.word for term in query.terms}) == 1
-    idf_by_word |= dict.fromkeys(_missing(query), query.missing_idf)
+    absent = [word for word in query.absent if not is_function_word(word, query.languages)]
+    idf_by_word |= dict.fromkeys(absent, query.missing_idf)
     return Judge(idf_by_word, unique_codes(query) | query.quoted, is_one_word)
-
-
-def _missing(query: KeywordQuery) -> list[str]:
-    """Return the content words of a question that are in no passage."""
-    absent = (word for word, reason in query.dropped if reason == ABSENT)
-    return [word for word in absent if not is_function_word(word, query.languages)]
 
 
 def unmentioned(query: KeywordQuery, text: str) -> list[str]:
@@ -280,7 +273,8 @@ def unmentioned(query: KeywordQuery, text: str) -> list[str]:
         if any(len(part) > 1 or part.isdigit() for part in unit)
     }
     measures = set(map(fold, re.findall(r"\b(?:how|wie|hoe|hur|hvor) (\w+)", text, re.IGNORECASE)))
-    return list(dict.fromkeys(typed[word] for word in _missing(query) if word in typed and word not in measures))
+    absent = [word for word in query.absent if not is_function_word(word, query.languages)]
+    return list(dict.fromkeys(typed[word] for word in absent if word in typed and word not in measures))
 
 
 def unique_codes(query: KeywordQuery) -> frozenset[str]:
@@ -289,10 +283,8 @@ def unique_codes(query: KeywordQuery) -> frozenset[str]:
     return frozenset(
         term.word
         for term in query.terms
-        if term.repair is None
+        if (term.repair is None and 0 < term.chunks <= 3 and term.idf >= total / 3)
         and (has_digit(term.word) and len(term.word) >= 3 and not re.fullmatch(r"(?:19|20)\d\d", term.word))
-        and 0 < term.chunks <= 3
-        and term.idf >= total / 3
     )
 
 
@@ -375,39 +367,34 @@ def adapt_weights(database: Database, embedder: Embedder) -> int:
     Costs 0.2 to 0.6 s a group: 32 to 96 short texts are embedded and looked up. Reading, then one short transaction.
     """
     calibrate(database, embedder)
-    with database.read() as connection:
-        model_id = find_model(connection, embedder.identity)
-        groups = _changed_groups(connection, model_id) if model_id is not None else []
-    measured = [(gap, group.chunks, group.id) for group in groups if (gap := measure_gap(database, embedder, group))]
-    if measured:
-        with database.write() as connection:
-            connection.executemany("update groups set gap = ?, measured_chunks = ? where id = ?", measured)
-    return len(measured)
-
-
-def _changed_groups(connection: apsw.Connection, model_id: int) -> list[Group]:
-    """Return the groups to measure, with the passages that have vectors so far: the share that no longer waits."""
     sql = f"""
         select groups.id, groups.collection_id, language, groups.kind, chunks, measured_chunks,
             sum(chunks) over (partition by groups.collection_id)
         from groups join collections on collections.id = groups.collection_id
         where model_id = ? and groups.kind <> '{WORD_ONLY}'
     """
-    changed: list[Group] = []
-    for group_id, collection_id, language, kind, chunks, measured, total in fetch_all(connection, sql, (model_id,)):
-        embedded = int(chunks * (1 - waiting(connection, [collection_id]).passages / max(total, 1)))
+    measured: list[tuple[float, int, int]] = []
+    with database.read() as connection:
+        model_id = find_model(connection, embedder.identity) or 0
+        rows = fetch_all(connection, sql, (model_id,))
+        queued = {collection_id: waiting(connection, [collection_id]).passages for _, collection_id, *_ in rows}
+    for group_id, collection_id, language, kind, chunks, before, total in rows:
+        # Those that have vectors so far: the share that no longer waits.
+        embedded = int(chunks * (1 - queued[collection_id] / max(total, 1)))
+        group = Group(group_id, collection_id, language, kind, embedded)
         # Smaller groups keep the weight of the settings: too few passages to tell how near is near.
-        if embedded >= 40 and (embedded >= GROWTH * measured or GROWTH * embedded <= measured):
-            changed.append(Group(group_id, collection_id, language, kind, embedded))
-    return changed
+        is_changed = group.chunks >= GROWTH * before or GROWTH * group.chunks <= before
+        if group.chunks >= 40 and is_changed and (gap := _measure_gap(database, embedder, model_id, group)):
+            measured.append((gap, group.chunks, group.id))
+    if measured:
+        with database.write() as connection:
+            connection.executemany("update groups set gap = ?, measured_chunks = ? where id = ?", measured)
+    return len(measured)
 
 
-def measure_gap(database: Database, embedder: Embedder, group: Group) -> float | None:
-    """Return the mean difference of the nearest and the tenth cosine, over windows of the group's own text.
-
-    The windows' own passages stay in: how surely they are found is what is measured. None for a group whose passages
-    are too short or have no vectors.
-    """
+def _measure_gap(database: Database, embedder: Embedder, model_id: int, group: Group) -> float | None:
+    # The mean difference of the nearest and the tenth cosine, over windows of the group's own text. The windows' own
+    # passages stay in: how surely they are found is what is measured.
     # Texts with vectors, spread over the group, the same ones every time.
     sql = """
         select text from chunks where id in (
@@ -419,7 +406,6 @@ def measure_gap(database: Database, embedder: Embedder, group: Group) -> float |
     """
     most = min(max(group.chunks // CHUNKS_A_WINDOW, FEWEST_WINDOWS), MOST_WINDOWS)
     with database.read() as connection:
-        model_id = find_model(connection, embedder.identity) or 0
         texts = fetch_column(connection, sql, (group.id, LEAST_WORDS, model_id, most))
     windows: list[str] = []
     for number, text in enumerate(texts):

@@ -109,8 +109,13 @@ class KeywordQuery:
     def attainable(self) -> float:
         """The bm25 score that a text with the heaviest words of the query approaches; absent words count too."""
         idf = {term.word: term.idf for term in self.terms}
-        idf |= {word: self.missing_idf for word, reason in self.dropped if reason == ABSENT}
+        idf |= dict.fromkeys(self.absent, self.missing_idf)
         return (1 + SATURATION) * sum(sorted(idf.values(), reverse=True)[:HEAVIEST])
+
+    @property
+    def absent(self) -> list[str]:
+        """The words that are in no passage."""
+        return [word for word, reason in self.dropped if reason == ABSENT]
 
     @property
     def repairs(self) -> list[Correction]:
@@ -155,12 +160,8 @@ def build_query(
     connection: apsw.Connection, text: str, collection_ids: Sequence[int], vocabulary: Vocabulary, generation: int
 ) -> KeywordQuery:
     """Turn any text into a query over those collections; every token is literal, whatever FTS5 would make of it."""
-    languages, others = _languages(connection, text, collection_ids)
-    total = fetch_one(connection, "select coalesce(sum(chunks), 0) from groups")
-    umlauts = None
-    if "german" in (*languages, *others):
-        umlauts = {fold(word): fold(word.lower().translate(_UMLAUTS)) for word in re.findall(r"\w*[äöüÄÖÜ]\w*", text)}
-    file = _Words(connection, collection_ids, vocabulary, generation, total, umlauts)
+    file = _Words(connection, text, collection_ids, vocabulary, generation)
+    languages = file.languages
     left_out = [word for word in _LEFT_OUT.findall(text) if _LEFT_OUT.sub("", text).strip()]
     plain = _LEFT_OUT.sub(" ", text) if left_out else text
     codes = find_codes(plain)
@@ -182,7 +183,7 @@ def build_query(
         typed_right.update(map(fold, _NAME.findall(text)))
     stops = frozenset[str]().union(*map(stop_words, languages))
     terms = [
-        term if term.chunks or term.word in stops else file.expand(unit, languages, others, typed_right)
+        term if term.chunks or term.word in stops else file.expand(unit, typed_right)
         for unit, term in zip(units, file.terms(units, languages), strict=True)
     ]
     dropped: list[tuple[str, str]] = []
@@ -198,25 +199,42 @@ def build_query(
         terms=tuple(term for term in [*terms, *(3 * quoted)] if term.chunks),
         languages=languages,
         dropped=(*dropped, *((word, ABSENT) for word in absent)),
-        missing_idf=inverse_frequency(0, total),
-        mean_length=vocabulary.mean_length(connection, total),
+        missing_idf=inverse_frequency(0, file.total),
+        mean_length=vocabulary.mean_length(connection, file.total),
         quoted=frozenset(term.word for term in quoted),
-        left_out=tuple(file.terms([(fold(word),) for word in left_out], [*languages, *others])),
+        left_out=tuple(file.terms([(fold(word),) for word in left_out], [*languages, *file.others])),
     )
 
 
-@dataclass(frozen=True, slots=True)
 class _Words:
-    """The words of the collections that are searched."""
+    """The words of the collections that are searched, and the languages that a query of them may be in."""
 
-    connection: apsw.Connection
-    collection_ids: Sequence[int]
-    vocabulary: Vocabulary
-    generation: int
-    total: int
-    """Chunks in the file."""
-    umlauts: Mapping[str, str] | None
-    """How folded words of the query that have one are written without: "Öl" as "oel"; None without German texts."""
+    def __init__(
+        self, connection: apsw.Connection, text: str, collection_ids: Sequence[int], vocabulary: Vocabulary,
+        generation: int,
+    ) -> None:  # fmt: skip
+        self.connection, self.collection_ids = connection, collection_ids
+        self.vocabulary, self.generation = vocabulary, generation
+        self.total = fetch_one(connection, "select coalesce(sum(chunks), 0) from groups")
+        """Chunks in the file."""
+        sql = """
+            select language, sum(chunks) from groups
+            where collection_id in (select value from carray(?)) and chunks > 0 group by language order by 2 desc, 1
+        """
+        rows = fetch_all(connection, sql, (apsw.carray(array("q", collection_ids)),)) if collection_ids else []
+        sizes: dict[str, int] = dict(rows)
+        detected, least = detect_language(text), MIXED_SHARE * sum(sizes.values())
+        if detected in sizes:
+            self.languages = (detected,)
+        else:
+            self.languages = tuple(name for name, chunks in sizes.items() if chunks >= least)[:3] or ("english",)
+        self.others = [language for language in sizes if language not in self.languages]
+        """Those of the other passages, the most frequent first."""
+        self.umlauts: dict[str, str] | None = None
+        """How folded words of the query that have one are written without: "Öl" as "oel"; None without German texts."""
+        if "german" in (*self.languages, *self.others):
+            typed = re.findall(r"\w*[äöüÄÖÜ]\w*", text)
+            self.umlauts = {fold(word): fold(word.lower().translate(_UMLAUTS)) for word in typed}
 
     def terms(self, units: Sequence[Stems], languages: Sequence[str]) -> list[Term]:
         """Return units of a query as words of these languages."""
@@ -245,50 +263,27 @@ class _Words:
             terms.append(Term(" ".join(unit), tuple(held), sum(held.values()), idf))
         return terms
 
-    def expand(self, unit: Stems, languages: Sequence[str], others: Sequence[str], typed_right: set[str]) -> Term:
+    def expand(self, unit: Stems, typed_right: set[str]) -> Term:
         """Return a unit that no passage holds as it may be meant: in another language or spelling, or corrected."""
         # A word of another language of the file, in a question that mixes them or that is too short to tell.
-        [term] = self.terms([unit], others) if others else [Term(" ".join(unit), (), 0, 0.0)]
+        [term] = self.terms([unit], self.others) if self.others else [Term(" ".join(unit), (), 0, 0.0)]
         if not term.chunks and (plain := tuple(map(plain_letters, unit))) != unit:
-            [term] = self.terms([plain], languages)
+            [term] = self.terms([plain], self.languages)
         if term.chunks or len(unit) > 1 or term.word in typed_right:
             return term
-        lists = self.vocabulary.lists(self.connection, self.generation, self.collection_ids)
-        for correction in correct(term.word, *lists)[:3]:
-            [meant] = self.terms([(correction.replacement,)], languages)
-            if meant.chunks and self._is_in_language(meant, languages):
-                return Term(term.word, meant.alternatives, meant.chunks, meant.idf, correction)
-        return term
-
-    def _is_in_language(self, term: Term, languages: Sequence[str]) -> bool:
-        """Return whether one of the first passages with the term is in one of the languages."""
+        # What is meant is in a language of the query in one of the first passages that hold it.
         sql = """
             with hits as materialized (select rowid as id from chunks_fts where chunks_fts match ? limit 100)
             select 1 from hits join chunks on chunks.id = hits.id join groups on groups.id = group_id
             where language in (select value from carray(?)) and collection_id in (select value from carray(?)) limit 1
         """
-        ids = apsw.carray(array("q", self.collection_ids))
-        bindings = (match_expression([term]), apsw.carray(tuple(languages)), ids)
-        return fetch_one(self.connection, sql, bindings) is not None
-
-
-def _languages(
-    connection: apsw.Connection, text: str, collection_ids: Sequence[int]
-) -> tuple[tuple[str, ...], list[str]]:
-    """Return the languages that a query may be in, and the others of the collections, the most frequent first."""
-    sql = """
-        select language, sum(chunks) from groups where collection_id in (select value from carray(?)) and chunks > 0
-        group by language order by 2 desc, 1
-    """
-    rows = fetch_all(connection, sql, (apsw.carray(array("q", collection_ids)),)) if collection_ids else []
-    sizes: dict[str, int] = dict(rows)
-    detected = detect_language(text)
-    if detected and detected in sizes:
-        languages = (detected,)
-    else:
-        least = MIXED_SHARE * sum(sizes.values())
-        languages = tuple(language for language, chunks in sizes.items() if chunks >= least)[:3] or ("english",)
-    return languages, [language for language in sizes if language not in languages]
+        among = apsw.carray(self.languages), apsw.carray(array("q", self.collection_ids))
+        lists = self.vocabulary.lists(self.connection, self.generation, self.collection_ids)
+        for correction in correct(term.word, *lists)[:3]:
+            [meant] = self.terms([(correction.replacement,)], self.languages)
+            if meant.chunks and fetch_one(self.connection, sql, (match_expression([meant]), *among)):
+                return Term(term.word, meant.alternatives, meant.chunks, meant.idf, correction)
+        return term
 
 
 def _alternatives(unit: Stems, languages: Sequence[str], umlauts: Mapping[str, str] | None) -> tuple[Stems, ...]:
@@ -321,22 +316,6 @@ def inverse_frequency(chunks: int, total: int) -> float:
 
 def search_words(connection: apsw.Connection, query: KeywordQuery, depth: int, sources: Any = None) -> dict[int, float]:
     """Return chunk id -> bm25 (higher is better), best first, at most `depth`; `sources` (int64 array) restricts it."""
-    exact = [term for term in query.terms if term.repair is None]
-    repaired = [term for term in query.terms if term.repair is not None]
-    scores = _bm25(connection, exact, query.mean_length, depth, sources)
-    if not repaired:
-        return scores
-    for chunk_id, score in _bm25(connection, repaired, query.mean_length, depth, sources).items():
-        scores[chunk_id] = scores.get(chunk_id, 0.0) + REPAIR_WEIGHT * score
-    return dict(sorted(scores.items(), key=lambda item: (-item[1], item[0]))[:depth])
-
-
-def _bm25(
-    connection: apsw.Connection, terms: Sequence[Term], mean: float, depth: int, sources: Any
-) -> dict[int, float]:
-    """Return chunk id -> bm25, best first; `mean`: indexed words of a passage of the file."""
-    if not terms or (sources is not None and not len(sources)):
-        return {}
     # The list is made once: inside an `exists` SQLite reads the array again for every posting (386 ms instead of 3).
     narrowing = """
         and (select source_id from chunks indexed by chunk_sources where chunks.id = chunks_fts.rowid)
@@ -356,23 +335,33 @@ def _bm25(
                 where chunks_fts match :match {narrowing if sources is not None else ""}
                 order by score, rowid limit :depth
             ) as hits
-        ) order by corrected desc, id
+        )
     """
-    # The terms whose postings fit the budget, always the rarest.
-    spent, affordable, budget = 0, set[str](), max(POSTINGS_BUDGET, POSTINGS_A_WORD * len(terms))
-    for term in sorted({term.word: term for term in terms}.values(), key=lambda term: term.chunks):
-        spent += term.chunks
-        if spent <= budget or not affordable:
-            affordable.add(term.word)
-    match, copies = match_expression([term for term in terms if term.word in affordable]), 1
-    if frequent := sorted((term for term in terms if term.word not in affordable), key=lambda term: term.chunks):
-        # A passage needs a rare word, but all count: FTS5 scores every mention of a term in the query.
-        often = match_expression(frequent[:MOST_FREQUENT])
-        match, copies = f"({match}) AND ({match} OR {often} OR {often})", 2
-    bindings: dict[str, Any] = {"match": match, "depth": depth, "mean": mean, "copies": copies}
+    bindings: dict[str, Any] = {"depth": depth, "mean": query.mean_length}
     if sources is not None:
+        if not len(sources):
+            return {}
         bindings["sources"] = apsw.carray(sources)
-    return dict(fetch_all(connection, sql, bindings))
+    exact = [term for term in query.terms if term.repair is None]
+    repaired = [term for term in query.terms if term.repair is not None]
+    scores: dict[int, float] = {}
+    for terms, weight in ((exact, 1.0), (repaired, REPAIR_WEIGHT)):
+        if not terms:
+            continue
+        # The terms whose postings fit the budget, always the rarest.
+        spent, affordable, budget = 0, set[str](), max(POSTINGS_BUDGET, POSTINGS_A_WORD * len(terms))
+        for term in sorted({term.word: term for term in terms}.values(), key=lambda term: term.chunks):
+            spent += term.chunks
+            if spent <= budget or not affordable:
+                affordable.add(term.word)
+        match, copies = match_expression([term for term in terms if term.word in affordable]), 1
+        if frequent := sorted((term for term in terms if term.word not in affordable), key=lambda term: term.chunks):
+            # A passage needs a rare word, but all count: FTS5 scores every mention of a term in the query.
+            often = match_expression(frequent[:MOST_FREQUENT])
+            match, copies = f"({match}) AND ({match} OR {often} OR {often})", 2
+        for chunk_id, score in fetch_all(connection, sql, {**bindings, "match": match, "copies": copies}):
+            scores[chunk_id] = scores.get(chunk_id, 0.0) + weight * score
+    return dict(sorted(scores.items(), key=lambda item: (-item[1], item[0]))[:depth])
 
 
 def mix_neighbors(
@@ -516,35 +505,27 @@ def matching_paragraphs(query: KeywordQuery, text: str, language: str) -> tuple[
     A step, or what a table says, mostly comes right after the words that it is asked for with; what another heading is
     above does not. Where no paragraph holds a word, it is the whole text.
     """
-    places = list(_paragraphs(text))
+    # A heading is part of the paragraph below it.
+    places, begins_section = list[tuple[int, int]](), list[bool]()
+    start = begin = 0
+    for stop, after in [*(end.span() for end in _BLANK_LINE.finditer(text)), (len(text), len(text))]:
+        is_heading = HEADING.match(text, begin, stop) is not None
+        if begin == start:
+            begins_section.append(is_heading)
+        if stop == len(text) or not HEADING.fullmatch(text, begin, stop):
+            places.append((start, stop))
+            start = after
+        begin = after
     scores = [_score(query, text[start:stop], language) for start, stop in places]
-    least = LEAST_SHARE * max(scores)
-    matching = [index for index, score in enumerate(scores) if 0 < score >= least]
+    matching = [index for index, score in enumerate(scores) if 0 < score >= LEAST_SHARE * max(scores)]
     if not matching:
         return 0, len(text)
     first, last = matching[0], matching[-1]
-    if first and not _begins_section(text, places[first][0]):
+    if first and not begins_section[first]:
         first -= 1
-    if last + 1 < len(places) and not _begins_section(text, places[last + 1][0]):
+    if last + 1 < len(places) and not begins_section[last + 1]:
         last += 1
     return places[first][0], places[last][1]
-
-
-def _begins_section(text: str, start: int) -> bool:
-    end = _BLANK_LINE.search(text, start)
-    return HEADING.match(text, start, end.start() if end else len(text)) is not None
-
-
-def _paragraphs(text: str) -> Iterator[tuple[int, int]]:
-    """Yield start and stop of each paragraph; a heading is part of the next one."""
-    start = begin = 0
-    for end in _BLANK_LINE.finditer(text):
-        is_heading = HEADING.fullmatch(text, begin, end.start())
-        begin = end.end()
-        if not is_heading:
-            yield start, end.start()
-            start = begin
-    yield start, len(text)
 
 
 def sentence_parts(text: str) -> Iterator[tuple[int, int]]:
@@ -574,7 +555,7 @@ def sentences(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _score(query: KeywordQuery, sentence: str, language: str) -> float:
-    stems = f" {indexed_text(sentence, language)} "
-    matched = {term.word: term.idf for term in query.terms if holds(stems, term)}
+    idf = {term.word: term.idf for term in query.terms}
     # A sentence below a heading that holds the same words says more.
-    return sum(matched.values()) * (0.5 if HEADING.match(sentence) else 1)
+    share = 0.5 if HEADING.match(sentence) else 1.0
+    return share * sum(idf[word] for word in matched_words(query, sentence, language))

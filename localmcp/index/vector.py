@@ -17,7 +17,6 @@ import apsw
 
 from localmcp.arrays import Ids, NDArray, Vector, Vectors, np
 from localmcp.errors import ModelMismatch
-from localmcp.storage.connections import has_sqlite_vec
 from localmcp.storage.database import fetch_all, fetch_one
 from localmcp.storage.schema import SEGMENT_FITS, SEGMENT_SIZE, VECTOR_ID_BITS
 
@@ -271,13 +270,8 @@ def exact_cosines(connection: apsw.Connection, model_id: int, chunk_ids: Any, qu
     keys = np.asarray(chunk_ids, dtype=np.int64) + (model_id << VECTOR_ID_BITS)
     if not len(keys):
         return {}
-    values: dict[str, Any] = {"mask": _CHUNK_BITS, "ids": apsw.carray(keys)}
-    if has_sqlite_vec(connection):
-        sql = """
-            select id & :mask, coalesce(1 - vec_distance_cosine(embedding, :query), 0.0)
-            from carray(:ids) cross join vectors on id = value
-        """
-        return dict(fetch_all(connection, sql, {**values, "query": query.tobytes()}))
-    sql = "select id & :mask, embedding from carray(:ids) cross join vectors on id = value"
-    rows = fetch_all(connection, sql, values)
-    return {row: float(np.nan_to_num(np.frombuffer(blob, dtype=np.float32) @ query)) for row, blob in rows}
+    sql = """
+        select id & ?, coalesce(1 - vec_distance_cosine(embedding, ?), 0.0)
+        from carray(?) cross join vectors on id = value
+    """
+    return dict(fetch_all(connection, sql, (_CHUNK_BITS, query.tobytes(), apsw.carray(keys))))

@@ -196,7 +196,7 @@ class Library:
             with self.database.read() as connection:
                 unread = places.unread_languages(connection)
             if unread is not None:
-                run.report.add_notice(unread.notice)
+                run.report.add_notice(" This helps: ".join(unread))
         return run.end()
 
     # ------------------------------------------------------------ meaning, and scans

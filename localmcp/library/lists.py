@@ -194,7 +194,7 @@ class KnowledgeBase(DocumentReader):
                 "collections": stats,
                 "languages": dict(languages),
                 "trashedSources": fetch_one(connection, sql),
-                "languageNotice": unread.notice if unread else None,
+                "languageNotice": " This helps: ".join(unread) if unread else None,
                 "scannedPagesWaiting": waiting_pages(connection, ids) or None,
                 "fileBytes": self.database.path.stat().st_size if current_scope().collections is None else None,
             }

@@ -90,9 +90,9 @@ def adopt(path: str | os.PathLike[str], keep: KeptPowers | None = None) -> Dropp
             # What is in its log goes into the file itself, so that no moment is without it.
             truncate_log(path)
             replace_file(path, copy)
+            return dropped or Dropped()
     except OSError as error:
         raise FileUnavailable(f"{path} cannot be written: {error.strerror or error}.") from error
-    return dropped or Dropped()
 
 
 def free_name(path: Path, note: str) -> Path:
@@ -170,7 +170,19 @@ def _copy(given: Path, bytes_: Path, target: Path, keep: KeptPowers) -> Dropped 
                 connection.execute(f'delete from main."{table}"')
                 is_ours = "name in (select name from main.sqlite_schema)"
                 copy_table(connection, table, "given", is_ours if table == "sqlite_sequence" else "true")
-            _check_copy(connection, given)
+            if broken := fetch_all(connection, "select * from main.pragma_foreign_key_check limit 1000"):
+                raise FileUnavailable(f"{given} is damaged: {len(broken)} rows point at something that is not there.")
+            for table in fetch_column(connection, "select name from main.sqlite_sequence"):
+                if (fetch_one(connection, f'select max(rowid) from main."{table}"') or 0) > HIGHEST_ID:
+                    raise FileUnavailable(f"{given} is damaged: rows of '{table}' have ids that nothing gives them.")
+            connection.execute("update main.sqlite_sequence set seq = min(seq, ?)", (HIGHEST_ID,))
+            for name in fetch_column(connection, "select name from main.pragma_table_info('state') where pk = 0"):
+                connection.execute(f"update main.state set {name} = min({name}, ?)", (HIGHEST_ID,))
+            # `doctor --fix` makes anew what is left out.
+            connection.execute(f"""
+                delete from main.signs where id not in (
+                    select signs.id from main.signs join main.models on models.id = model_id where {SEGMENT_FITS})
+            """)
             dropped = None if mine else _drop_powers(connection, keep)
             connection.execute("commit")
             return dropped
@@ -178,23 +190,6 @@ def _copy(given: Path, bytes_: Path, target: Path, keep: KeptPowers) -> Dropped 
         raise FileUnavailable(f"{given} is damaged, or was changed by another program: {error}.") from error
     except apsw.Error as error:
         raise translate_error(error, given) or error from error
-
-
-def _check_copy(connection: apsw.Connection, given: Path) -> None:
-    """Refuse rows that point at nothing, or whose ids leave no room for others; lower counters that are too high, and
-    leave out sign codes of another length than the vectors have, which `doctor --fix` makes anew."""
-    if broken := fetch_all(connection, "select * from main.pragma_foreign_key_check limit 1000"):
-        raise FileUnavailable(f"{given} is damaged: {len(broken)} rows point at something that is not there.")
-    for table in fetch_column(connection, "select name from main.sqlite_sequence"):
-        if (fetch_one(connection, f'select max(rowid) from main."{table}"') or 0) > HIGHEST_ID:
-            raise FileUnavailable(f"{given} is damaged: rows of '{table}' have ids that nothing gives them.")
-    connection.execute("update main.sqlite_sequence set seq = min(seq, ?)", (HIGHEST_ID,))
-    for name in fetch_column(connection, "select name from main.pragma_table_info('state') where pk = 0"):
-        connection.execute(f"update main.state set {name} = min({name}, ?)", (HIGHEST_ID,))
-    connection.execute(f"""
-        delete from main.signs where id not in (
-            select signs.id from main.signs join main.models on models.id = model_id where {SEGMENT_FITS})
-    """)
 
 
 def copy_table(
@@ -250,12 +245,11 @@ def run_killable(path: Path, work: Callable[P, Result], *args: P.args, **kwargs:
     try:
         # A busy machine may take a minute more, or one where processor time is not limited (Windows).
         done = subprocess.run(command, input=task, capture_output=True, timeout=seconds + 60.0, check=False)
-        was_killed = done.returncode < 0
     except subprocess.TimeoutExpired:
-        done, was_killed = None, True
-    if was_killed:
+        done = None
+    if done is None or done.returncode < 0:
         raise FileUnavailable(f"{path} takes too long to read.", hint="Ask for the file again.")
-    if done is None or done.returncode or not done.stdout:
+    if done.returncode or not done.stdout:
         raise FileUnavailable(f"{path} cannot be read.")
     outcome: Any = pickle.loads(done.stdout)
     if isinstance(outcome, LocalMCPError):

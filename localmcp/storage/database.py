@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+import uuid
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext, suppress
 from contextvars import ContextVar, Token
@@ -279,7 +280,8 @@ class Database:
         if self.read_only or not self.may_create:
             state = "is empty" if self.path.exists() else "does not exist yet"
             raise FileUnavailable(f"{self.path} {state}.", hint=None if self._foreign else HOW_TO_BEGIN)
-        schema.adoption_folder()  # Where that fails, no blank file may stay behind.
+        # Before there is a file: where this fails, no blank one may stay behind.
+        schema.adopt_file(file_id := uuid.uuid4().hex)
         try:
             make_private_folder(self.path.parent)
             make_private_file(self.path)
@@ -292,8 +294,7 @@ class Database:
             connection.execute("begin exclusive")
             # Another process may have created the file while this one waited.
             if schema.is_blank(connection):
-                schema.create_schema(connection)
-                schema.adopt_file(fetch_one(connection, "select id from file"))
+                schema.create_schema(connection, file_id)
             connection.execute("commit")
 
     def _inspect(self) -> bool:

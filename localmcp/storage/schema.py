@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import os
 import re
 import uuid
 from collections.abc import Mapping
@@ -19,8 +17,6 @@ from localmcp.errors import AlteredSchema, FileTooNew, FileTooOld, FileUnavailab
 from localmcp.files import make_private_folder
 from localmcp.humanize import command_line
 
-_FILE_ID = re.compile("[0-9a-f]{32}")
-"""A file in the state directory is named by it."""
 APPLICATION_ID = 0x6C6F6D63
 """`lomc`: the four bytes at offset 68 of the file by which `file(1)` and we know it."""
 SCHEMA_VERSION = 1
@@ -367,11 +363,11 @@ SCHEMA = """
 """
 
 
-def create_schema(connection: apsw.Connection) -> None:
-    """Make every table of ours in an empty file; the caller holds the transaction."""
+def create_schema(connection: apsw.Connection, file_id: str = "") -> None:
+    """Make every table of ours in an empty file, whose id is random unless given; the caller holds the transaction."""
     connection.pragma("application_id", APPLICATION_ID)
     connection.execute(SCHEMA)
-    connection.execute("insert into file (id, created_at) values (?, ?)", (uuid.uuid4().hex, utc_now()))
+    connection.execute("insert into file (id, created_at) values (?, ?)", (file_id or uuid.uuid4().hex, utc_now()))
     connection.execute("insert into state (one) values (1)")
     connection.pragma("user_version", SCHEMA_VERSION)
 
@@ -453,7 +449,8 @@ def foreign_objects(connection: apsw.Connection) -> list[str]:
 def read_file_id(connection: apsw.Connection, path: Path) -> str:
     """Return the random id that the file was born with; NotOurFile if it has none, or one that we never give."""
     file_id = connection.execute("select id from file").get
-    if not isinstance(file_id, str) or not _FILE_ID.fullmatch(file_id):
+    # A file in the state directory is named by it.
+    if not isinstance(file_id, str) or not re.fullmatch("[0-9a-f]{32}", file_id):
         raise NotOurFile(f"{path} has no valid id.")
     return file_id
 
@@ -465,22 +462,13 @@ def is_adopted(file_id: str) -> bool:
 
 def adopt_file(file_id: str) -> None:
     """Remember the file's id in the state directory; FileUnavailable if that cannot be written."""
-    if not _FILE_ID.fullmatch(file_id):
-        raise NotOurFile("The file has no valid id.")
-    (adoption_folder() / file_id).touch()
-
-
-def adoption_folder() -> Path:
-    """Return the folder with the ids of adopted files, made if it is missing; FileUnavailable if it is not writable."""
     folder = config.state_directory() / "files"
     try:
         make_private_folder(folder)
-        if not os.access(folder, os.W_OK):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        (folder / file_id).touch()
     except OSError as error:
         message = f"{folder} cannot be written: {error.strerror}."
         raise FileUnavailable(message, hint="Name another folder with LOCALMCP_STATE_DIR.") from error
-    return folder
 
 
 # ---------------------------------------------------------------- times

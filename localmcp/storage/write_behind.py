@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Generic, TypeVar
 
 import apsw
@@ -48,8 +48,11 @@ class WriteBehind(Generic[Item]):
         if not (self._refused or self._ended):
             self._wait([item])
 
-    def _wait(self, items: Iterable[Item]) -> None:
+    def _wait(self, items: list[Item], *, again: bool = False) -> None:
         with self._lock:
+            if again:
+                items = [*items, *self._waiting]
+                self._waiting.clear()
             self._waiting.extend(items)
             if self._timer is None and not self._ended:
                 self._timer = threading.Timer(GATHERING_SECONDS, self.flush)
@@ -62,19 +65,24 @@ class WriteBehind(Generic[Item]):
             with self._lock:
                 batch, self._timer = list(self._waiting), None
                 self._waiting.clear()
+            if not batch:
+                return
             try:
-                is_kept_waiting = bool(batch) and not self._store(batch)
+                if not is_filled(self._database.path):
+                    self._wait(batch, again=True)
+                elif self._database.is_writable:
+                    with self._database.write(BUSY_MILLISECONDS) as connection:
+                        self._write(connection, batch)
+                else:
+                    self._refused = True
             except FileUnavailable as error:
-                self._trouble, is_kept_waiting = error.message, True
-            except Exception as error:
+                self._trouble = error.message
+                self._wait(batch, again=True)
+            except ConfigurationError:
+                self._refused = True
+            except Exception:
                 # One odd item must not end all later writing.
-                is_kept_waiting, self._refused = False, isinstance(error, ConfigurationError)
-                if not self._refused:
-                    log.exception("a batch of the %s could not be written", self._items)
-            if is_kept_waiting:
-                with self._lock:
-                    self._waiting = deque((*batch, *self._waiting), MOST_WAITING)
-                self._wait(())
+                log.exception("a batch of the %s could not be written", self._items)
 
     def close(self) -> None:
         """Write what waits, and end; what cannot be written is given up."""
@@ -86,13 +94,3 @@ class WriteBehind(Generic[Item]):
         if self._waiting and is_filled(self._database.path):
             log.warning("part of the %s is lost: %s", self._items, self._trouble)
         self._waiting.clear()
-
-    def _store(self, items: list[Item]) -> bool:
-        """Write items; return False where there is no file yet. One that may not be changed keeps no record."""
-        if not is_filled(self._database.path):
-            return False
-        self._refused = not self._database.is_writable
-        if not self._refused:
-            with self._database.write(BUSY_MILLISECONDS) as connection:
-                self._write(connection, items)
-        return True
