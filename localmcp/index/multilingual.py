@@ -51,17 +51,15 @@ def sentence_codes(embedder: Embedder, texts: Sequence[str]) -> list[bytes]:
     """Return the codes of each text's sentences, one after the other; empty if the model reads no sentences."""
     if embedder.identity.name != MULTILINGUAL_NAME:
         return [b""] * len(texts)
-    passages = [_split(text) for text in texts]
+    passages: list[list[str]] = []
+    for text in texts:
+        parts = (text[start : min(stop, start + LONGEST)] for start, stop in sentences(text))
+        long_enough = list(islice((part for part in parts if len(part.split()) >= LEAST_WORDS), MOST_SENTENCES))
+        # One sentence says what the passage says.
+        passages.append(long_enough if len(long_enough) > 1 else [])
     fresh = list(dict.fromkeys(sentence for passage in passages for sentence in passage))
     codes = dict(zip(fresh, pack_signs(embedder.embed_passages(fresh)), strict=True)) if fresh else {}
     return [b"".join(codes[sentence].tobytes() for sentence in passage) for passage in passages]
-
-
-def _split(text: str) -> list[str]:
-    """Return the sentences of a passage that are embedded; none where there are not several."""
-    parts = (text[start : min(stop, start + LONGEST)] for start, stop in sentences(text))
-    long_enough = list(islice((part for part in parts if len(part.split()) >= LEAST_WORDS), MOST_SENTENCES))
-    return long_enough if len(long_enough) > 1 else []
 
 
 def read_sentences(
@@ -107,18 +105,18 @@ class WordReader(Protocol):
         ...
 
 
-def words_of(embedder: Embedder, texts: Sequence[str]) -> list[list[WordCode]]:
-    """Return the words of passages, if the model knows them."""
-    return embedder.read_words(texts) if isinstance(embedder, WordReader) else [[] for _ in texts]
-
-
-def index_words(language: str, words: Sequence[WordCode]) -> list[WordCode]:
-    """Return the codes of a text's words by the stems under which the keyword index has them."""
-    codes: dict[str, bytes] = {}
-    for word, code in words:
-        if stemmed := indexed_word(word, language):
-            codes.setdefault(stemmed, code)
-    return list(codes.items())
+def index_words(embedder: Embedder, texts: Sequence[str], languages: Iterable[str]) -> list[list[WordCode]]:
+    """Return the words of passages, by the stems under which the keyword index has them, if the model knows words."""
+    if not isinstance(embedder, WordReader):
+        return [[] for _ in texts]
+    indexed: list[list[WordCode]] = []
+    for language, words in zip(languages, embedder.read_words(texts), strict=True):
+        codes: dict[str, bytes] = {}
+        for word, code in words:
+            if stemmed := indexed_word(word, language):
+                codes.setdefault(stemmed, code)
+        indexed.append(list(codes.items()))
+    return indexed
 
 
 def indexed_word(word: str, language: str | None) -> str | None:

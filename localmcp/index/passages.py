@@ -73,7 +73,7 @@ class Passage:
 
     @property
     def metadata(self) -> dict[str, Any]:
-        return mapping_of(_read_json(self.metadata_json))
+        return read_metadata(self.metadata_json)
 
 
 def read_texts(text: str) -> list[str]:
@@ -213,8 +213,7 @@ def chunks_fulfilling(connection: apsw.Connection, collection_id: int, condition
 def whole_sources(connection: apsw.Connection, collection: Collection, ids: Sequence[int]) -> list[int]:
     """Return ids of the sources that consist of those chunks; ids of other collections are ignored.
 
-    Raises:
-        InvalidInput: only some of a source's chunks are named.
+    InvalidInput if only some of a source's chunks are named.
     """
     sql = """
         select sources.id, title, chunk_count, count(*) from chunks join sources on sources.id = source_id

@@ -6,7 +6,7 @@ import threading
 import time
 from array import array
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import Any
@@ -15,45 +15,15 @@ import apsw
 
 from localmcp.arrays import Vector
 from localmcp.errors import ConfigurationError, ModelUnavailable
+from localmcp.index import fusion, keyword
 from localmcp.index.collections import Collection, choose_collections, read_calibration, visible_ids
 from localmcp.index.drafts import WORD_ONLY, heading_of
 from localmcp.index.filters import Dated, Filters, Sort, allowed_sources, asks_for_latest, order_by_date
-from localmcp.index.fusion import (
-    ARM_DEPTH,
-    DEEP,
-    LEAST,
-    LOOKED_AT,
-    READ_LANGUAGE,
-    Arms,
-    Candidate,
-    Judge,
-    Mode,
-    Weights,
-    judge,
-    load_groups,
-    rank,
-    weight_for,
-)
-from localmcp.index.keyword import (
-    ABSENT,
-    KeywordQuery,
-    Term,
-    Vocabulary,
-    build_query,
-    file_name,
-    find_highlight,
-    match_expression,
-    matched_words,
-    mix_neighbors,
-    named_sources,
-    search_words,
-    sentences,
-    words_of,
-)
+from localmcp.index.fusion import ARM_DEPTH, LEAST, LOOKED_AT, Arms, Candidate, Judge, Mode, Weights
+from localmcp.index.keyword import KeywordQuery, Vocabulary
 from localmcp.index.multilingual import WordReader, alike_passages, nearest_sentences, word_codes
 from localmcp.index.passages import Passage, load_passages
 from localmcp.index.vector import Block, SignIndex, exact_cosines, nearest_chunks
-from localmcp.index.vector_queue import waiting
 from localmcp.models import LazyEmbedder
 from localmcp.models.embedder import Calibration
 from localmcp.storage.database import Database, Generations, fetch_all, fetch_column, fetch_one, read_generations
@@ -125,7 +95,7 @@ class Hit:
         """Start and stop of the sentence that answers in `passage.text.strip()`; None if no word is in it."""
         if self.query is None:
             return None
-        return find_highlight(self.query, self.passage.text.strip(), self.passage.language)
+        return keyword.find_highlight(self.query, self.passage.text.strip(), self.passage.language)
 
 
 @dataclass(slots=True)
@@ -196,7 +166,7 @@ class Search:
         self.collections = collections
         self.ids = [collection.id for collection in collections]
         self.generations = read_generations(connection)
-        self.groups = load_groups(connection, self.ids)
+        self.groups = fusion.load_groups(connection, self.ids)
         self.chunks = sum(group.chunks for group in self.groups.values())
         self.allowed = index.restriction(connection, collections, request.filters, self.generations.content)
         """Sorted ids of the sources that may answer; None = all."""
@@ -237,18 +207,18 @@ class Search:
         if self.mode == "hybrid" and self.reader:
             self._mix_cosines(nearest_sentences(self.connection, self.model_id, arms.cosines, vectors[0]))
         demanded = DEMANDED_SHARE * outcome.query.attainable if arms.reads_all and outcome.query else 0.0
-        self._page(rank(arms, self.mode, outcome.weights, demanded))
+        self._page(fusion.rank(arms, self.mode, outcome.weights, demanded))
         outcome.lap("rows")
 
     # ------------------------------------------------------------ words
 
     def _search_words(self) -> None:
         arms, text = self.arms, self.request.text
-        query = build_query(self.connection, text, self.ids, self.index.vocabulary, self.generations.content)
+        query = keyword.build_query(self.connection, text, self.ids, self.index.vocabulary, self.generations.content)
         self.outcome.query = query
-        arms.bm25 = search_words(self.connection, query, DEEPEST, self.allowed)
+        arms.bm25 = keyword.search_words(self.connection, query, DEEPEST, self.allowed)
         found = [*islice(arms.bm25, self.depth)]
-        self.named, arms.only_names = named_sources(self.connection, text, self.ids, self.allowed)
+        self.named, arms.only_names = keyword.named_sources(self.connection, text, self.ids, self.allowed)
         if self.named:
             # A document that is named is found by word, whatever is in it.
             sql = "select id from chunks where position = 0 and source_id in (select value from carray(?))"
@@ -294,7 +264,6 @@ class Search:
             self._mix_cosines({row: max(cosines[row] for cosines in near) for row in arms.cosines})
 
     def _search_meanings(self, vector: Vector, reader: WordReader, language: str) -> None:
-        """Find passages by words that mean what those of the question do."""
         arms = self.arms
         groups = [group for group in self.groups.values() if group.collection_id in self.embedded and group.chunks]
         # In a file of the question's own language technical abstracts lose by it.
@@ -321,8 +290,14 @@ class Search:
     def _complete(self, language: str | None) -> None:
         """Let neighbors count, weigh the kinds of text that were found, and say what has no vectors yet."""
         arms, outcome = self.arms, self.outcome
-        if outcome.query and outcome.query.left_out:
-            self._leave_out(outcome.query.left_out)
+        if outcome.query and (left_out := outcome.query.left_out):
+            outcome.notices.append(f"Left out: passages with {', '.join(term.word for term in left_out)}.")
+            match = keyword.match_expression(left_out)
+            sql = "select rowid from chunks_fts where chunks_fts match ?"
+            holding = set(fetch_column(self.connection, sql, (match,))) if match else set[int]()
+            for by_id in (arms.cosines, arms.bm25, arms.keyword_ranks, arms.semantic_ranks, arms.alike):
+                for chunk_id in holding & by_id.keys():
+                    del by_id[chunk_id]
         ids = dict.fromkeys((*arms.keyword_ranks, *arms.cosines))
         # Of the candidates, and of the passages before and after each.
         sql = """
@@ -333,10 +308,11 @@ class Search:
         sources = {chunk_id: source_id for chunk_id, source_id, _ in rows}
         # A damaged file may name groups that are not there.
         group_of = {row: group for row, _, group_id in rows if (group := self.groups.get(group_id))}
-        arms.bm25 = mix_neighbors(arms.bm25, ids, sources)
+        arms.bm25 = keyword.mix_neighbors(arms.bm25, ids, sources)
         arms.keyword_ranks = _ranked(arms.keyword_ranks, arms.bm25)
         arms.named = {row: (source, self.named[source]) for row in ids if (source := sources.get(row)) in self.named}
-        queued = waiting(self.connection, self.ids).passages if self.request.mode != "keyword" else 0
+        sql = f"select count(*) from vector_queue where collection_id in ({','.join(map(str, self.ids))})"
+        queued = fetch_one(self.connection, sql) if self.request.mode != "keyword" else 0
         if queued and self.chunks:
             outcome.coverage = round(max(1 - queued / self.chunks, 0.0), 4)
             still = "passages still wait for their meaning to be read; they are found by word."
@@ -349,28 +325,16 @@ class Search:
             foreign = {row for row, group in group_of.items() if group.language != language}
             arms.other_language = frozenset(arms.cosines.keys() & foreign)
         if self.index.adaptive and self.mode == "hybrid":
-            first = chain(islice(arms.keyword_ranks, DEEP), islice(arms.semantic_ranks, DEEP))
+            first = chain(islice(arms.keyword_ranks, fusion.DEEP), islice(arms.semantic_ranks, fusion.DEEP))
             found = [group_of[row] for row in first if row in group_of]
             # Short questions about code look foreign now and then: a language counts that some passage is in.
-            is_foreign = outcome.query is not None and READ_LANGUAGE not in outcome.query.languages
-            weight = weight_for(found, self.index.weights.semantic, self.outcome.calibration, is_foreign=is_foreign)
-            outcome.weights = Weights(weight)
-
-    def _leave_out(self, terms: Sequence[Term]) -> None:
-        """Take away the candidates that hold a word which the query has with a minus sign."""
-        arms = self.arms
-        self.outcome.notices.append(f"Left out: passages with {', '.join(term.word for term in terms)}.")
-        if match := match_expression(terms):
-            sql = "select rowid from chunks_fts where chunks_fts match ?"
-            holding = set(fetch_column(self.connection, sql, (match,)))
-            for by_id in (arms.cosines, arms.bm25, arms.keyword_ranks, arms.semantic_ranks, arms.alike):
-                for chunk_id in holding & by_id.keys():
-                    del by_id[chunk_id]
+            is_foreign = outcome.query is not None and fusion.READ_LANGUAGE not in outcome.query.languages
+            default, calibration = self.index.weights.semantic, outcome.calibration
+            outcome.weights = Weights(fusion.weight_for(found, default, calibration, is_foreign=is_foreign))
 
     # ------------------------------------------------------------ the page
 
     def _page(self, ranked: list[Candidate]) -> None:
-        """Put the page that was asked for into the outcome, each passage of identical documents once."""
         request, outcome = self.request, self.outcome
         start, stop = request.offset, request.offset + request.limit
         by_date = request.by_date
@@ -400,7 +364,7 @@ class Search:
             near = ordered[:SPREAD_OVER]
             documents = [passages[candidate.id].source_uuid for candidate in near]
             ordered[:SPREAD_OVER] = [near[place] for place in varied_order(documents)]
-        judged = judge(None if self.mode == "semantic" else outcome.query)
+        judged = fusion.judge(None if self.mode == "semantic" else outcome.query)
         shown = {candidate.id: candidate for candidate in (*ordered[start:stop], *first)}
         hits = {
             row: self._hit(judged, candidate, [passages[row], *(passages[copy] for copy in copies[row])])
@@ -410,16 +374,15 @@ class Search:
         outcome.hits = [hits[candidate.id] for candidate in ordered[start:stop]]
 
     def _hit(self, judged: Judge, candidate: Candidate, passages: Sequence[Passage]) -> Hit:
-        """Return a candidate with its passage, and the same passage in copies of the document."""
         arms, query, (passage, *copies) = self.arms, self.outcome.query, passages
         matched: list[str] = []
         if query is not None:
-            name = file_name(passage.uri or "")
-            in_name = [*words_of(name)]
+            name = keyword.file_name(passage.uri or "")
+            in_name = [*keyword.words_of(name)]
             text = f"{heading_of(passage.title, passage.headings)}\n{name} {' '.join(in_name)}\n{passage.text}"
             # A word that no passage holds may still be in the name of a file.
-            absent = [word for word, reason in query.dropped if reason == ABSENT and word in in_name]
-            matched = matched_words(query, text, passage.language) + absent
+            matched = keyword.matched_words(query, text, passage.language)
+            matched += [word for word in query.absent if word in in_name]
         cosine, is_foreign = arms.cosines.get(candidate.id), candidate.id in arms.other_language
         relevance = judged.relevance(cosine, matched, other_language=is_foreign)
         if candidate.named and arms.only_names:
@@ -470,17 +433,11 @@ class Index:
         self.vocabulary = Vocabulary()
         self._lock = threading.Lock()
         self._signs: dict[int, SignIndex] = {}
-        self._words: dict[tuple[int, int], tuple[Block, ...]] = {}
-        self._allowed: dict[tuple[Any, ...], Any] = {}
-        """Sources that fulfil the last filters: among 100,000 sources they take 25 ms to find."""
+        self._kept: dict[tuple[Any, ...], Any] = {}
+        """Codes of words, and sources that fulfil the last filters: among 100,000 sources they take 25 ms to find."""
 
     def search(self, request: SearchRequest) -> SearchOutcome:
-        """Return the best chunks for the request.
-
-        Raises:
-            NotFound: a collection that the caller cannot see.
-            FileUnavailable: the database cannot be read.
-        """
+        """Return the best chunks for the request; NotFound for a collection that the caller cannot see."""
         outcome = SearchOutcome([], 0, weights=self.weights)
         vectors = self._embed(request, outcome)
         outcome.lap("embedding")
@@ -491,7 +448,7 @@ class Index:
         return outcome
 
     def _embed(self, request: SearchRequest, outcome: SearchOutcome) -> Sequence[Vector]:
-        """Return the vectors of the question and of its sentences, if it is long; none where no model answers."""
+        # Of the question and of its sentences, if it is long; none where no model answers.
         if request.mode == "keyword" or not request.text.strip():
             return ()
         with self.database.read() as connection:
@@ -502,7 +459,7 @@ class Index:
                 return ()
         parts: list[str] = []
         if len(request.text.split()) >= LONG_QUESTION:
-            parts = [request.text[start:stop] for start, stop in sentences(request.text[:CHARACTERS_READ])]
+            parts = [request.text[start:stop] for start, stop in keyword.sentences(request.text[:CHARACTERS_READ])]
             parts = [part for part in parts if len(part.split()) >= SENTENCE_WORDS][:MOST_SENTENCES]
         try:
             vectors = [self.embedder.embed_query(request.text, wait=MODEL_WAIT_SECONDS)]
@@ -525,10 +482,12 @@ class Index:
             # Dates and ids of sources may change while the generation stays.
             return allowed_sources(connection, collections, filters)
         key = (generation, *(collection.id for collection in collections), repr(filters))
-        if key not in (kept := self._allowed):
+        return self._keep(key, lambda: allowed_sources(connection, collections, filters))
+
+    def _keep(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
+        if key not in (kept := self._kept):
             # The last eight are kept; of two threads, one is forgotten.
-            kept = dict([*kept.items()][-7:]) | {key: allowed_sources(connection, collections, filters)}
-            self._allowed = kept
+            self._kept = kept = dict([*kept.items()][-7:]) | {key: make()}
         return kept[key]
 
     def sign_blocks(
@@ -541,12 +500,9 @@ class Index:
 
     def word_codes(self, connection: apsw.Connection, model_id: int, generation: int) -> tuple[Block, ...]:
         """Return what that model says of the words of the file, from the cache."""
-        key = (model_id, generation)
-        if key not in (kept := self._words):
-            self._words = kept = {key: word_codes(connection, model_id)}
-        return kept[key]
+        return self._keep((model_id, generation), lambda: word_codes(connection, model_id))
 
     def close(self) -> None:
         """Forget what is cached."""
         with self._lock:
-            self._signs, self._words, self._allowed = {}, {}, {}
+            self._signs, self._kept = {}, {}

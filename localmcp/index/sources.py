@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import uuid
 from array import array
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
@@ -55,19 +54,17 @@ def prepare_for_many(connection: apsw.Connection) -> None:
 def add_to_index(connection: apsw.Connection, collection_id: int, chunk_ids: Iterable[int]) -> None:
     """Index stored chunks for keyword search and count their words. Part of the caller's write transaction."""
     rows = [(chunk_id, _stored_words(connection, chunk_id)) for chunk_id in chunk_ids]
-    write_words(connection, collection_id, rows)
+    _write_words(connection, collection_id, rows)
     connection.executemany("update chunks set words = ? where id = ?", ((words.length, row) for row, words in rows))
 
 
-def write_words(connection: apsw.Connection, collection_id: int, rows: Sequence[tuple[int, IndexedWords]]) -> None:
-    """Put the words of chunks into the keyword index, and count them. Part of the caller's write transaction."""
+def _write_words(connection: apsw.Connection, collection_id: int, rows: Sequence[tuple[int, IndexedWords]]) -> None:
     sql = "insert into chunks_fts (rowid, title, text) values (?, ?, ?)"
     connection.executemany(sql, [(chunk_id, words.title, words.text) for chunk_id, words in rows])
     _count_words(connection, collection_id, [words for _, words in rows], 1)
 
 
 def _stored_words(connection: apsw.Connection, chunk_id: int) -> IndexedWords:
-    """Return a stored chunk as the keyword index sees it."""
     sql = """
         select sources.title, chunks.headings, chunks.text, groups.language
         from chunks join sources on sources.id = chunks.source_id join groups on groups.id = chunks.group_id
@@ -128,7 +125,7 @@ class Pending:
     def write(self, connection: apsw.Connection) -> None:
         """Write it all. Part of the caller's write transaction."""
         for collection_id, rows in self.words.items():
-            write_words(connection, collection_id, rows)
+            _write_words(connection, collection_id, rows)
         sql = "update groups set chunks = chunks + ? where id = ?"
         connection.executemany(sql, ((chunks, group_id) for group_id, chunks in self.grouped.items()))
         requeue(connection, self.source_ids)
@@ -165,8 +162,9 @@ def put_source(
         shared.write(connection)
         removed, kept = _clear_changed(connection, draft, replaces)
     indexed = _put_row(connection, draft, replaces)
+    places = ", ".join(f"{name} = ?" for name in _PLACE)
     moved = ((*_place(draft.chunks[position], position), chunk_id) for position, chunk_id in kept.items())
-    connection.executemany(_MOVE_CHUNK, moved)
+    connection.executemany(f"update chunks set {places} where id = ?", moved)
     fresh = _insert_chunks(connection, indexed.source_id, draft, kept, shared)
     if model_id is not None:
         has_vector = "select 1 from vectors where id = ?"
@@ -188,13 +186,13 @@ def put_source(
 
 def _clear_changed(connection: apsw.Connection, draft: SourceDraft, source_id: int) -> tuple[int, dict[int, int]]:
     """Remove the chunks that are not in a draft; return how many, and position there -> id of those that stay."""
-    old: dict[bytes, list[int]] = {}
+    old = defaultdict[bytes, list[int]](list)
     # The title is indexed with every chunk, and words are counted back under the title they were counted with.
     if fetch_one(connection, "select title from sources where id = ?", (source_id,)) == draft.title:
         sql = "select digest, id from chunks where source_id = ? order by position desc"
         for digest, chunk_id in fetch_all(connection, sql, (source_id,)):
-            old.setdefault(digest, []).append(chunk_id)
-    kept = {place: old[chunk.digest].pop() for place, chunk in enumerate(draft.chunks) if old.get(chunk.digest)}
+            old[digest].append(chunk_id)
+    kept = {place: old[chunk.digest].pop() for place, chunk in enumerate(draft.chunks) if old[chunk.digest]}
     gone = sorted(set(_chunk_ids(connection, source_id)) - set(kept.values()))
     forget_words(connection, _hide_chunks(connection, draft.collection_id, gone))
     vector.remove_vectors(connection, gone)
@@ -233,28 +231,21 @@ def _insert_chunks(
     rows: list[tuple[Any, ...]] = []
     fresh: dict[int, bytes] = {}
     words = pending.words[draft.collection_id]
-    # Random UUIDs, version 4, made together, which takes a tenth of the time.
-    uuids = bytearray(os.urandom(16 * len(new)))
-    uuids[6::16] = bytes(byte & 0x0F | 0x40 for byte in uuids[6::16])
-    uuids[8::16] = bytes(byte & 0x3F | 0x80 for byte in uuids[8::16])
     for number, (position, chunk) in enumerate(new):
-        chunk_id, identity = chunk.identity or (None, bytes(uuids[16 * number : 16 * number + 16]))
+        chunk_id, identity = chunk.identity or (None, uuid.uuid4().bytes)
         chunk_id = following + number if chunk_id is None else chunk_id
         indexed = chunk.words or index_words(heading_of(draft.title, chunk.headings), chunk.text, chunk.language)
         words.append((chunk_id, indexed))
         fresh[chunk_id] = chunk.digest
         group_id = pending.group_id(connection, draft.collection_id, chunk.language, chunk.kind)
         rows.append((*_place(chunk, position), identity, source_id, group_id, indexed.length, chunk.digest, chunk_id))
-    connection.executemany(_INSERT_CHUNK, rows)
+    columns = (*_PLACE, "uuid", "source_id", "group_id", "words", "digest", "id")
+    sql = f"insert into chunks ({', '.join(columns)}) values ({', '.join('?' * len(columns))})"
+    connection.executemany(sql, rows)
     return fresh
 
 
 _PLACE = ("position", "start", "stop", "headings", "text", "first_line", "last_line", "first_page", "last_page")
-_INSERT_CHUNK = f"""
-    insert into chunks ({", ".join(_PLACE)}, uuid, source_id, group_id, words, digest, id)
-    values ({", ".join("?" * (len(_PLACE) + 6))})
-"""
-_MOVE_CHUNK = f"update chunks set {', '.join(f'{name} = ?' for name in _PLACE)} where id = ?"
 
 
 def _place(chunk: ChunkDraft, position: int) -> tuple[Any, ...]:
@@ -268,13 +259,13 @@ def _place(chunk: ChunkDraft, position: int) -> tuple[Any, ...]:
 
 def trash_sources(connection: apsw.Connection, source_ids: Iterable[int], now: str | None = None) -> int:
     """Put sources into the trash: out of every index, text and vectors kept. Returns how many were not there yet."""
-    chunks: dict[int, list[int]] = {}
+    chunks = defaultdict[int, list[int]](list)
     moved, now = list[int](), now or utc_now()
     for source_id in source_ids:
         sql = "update sources set trashed_at = ? where id = ? and trashed_at is null returning collection_id"
         collection_id = fetch_one(connection, sql, (now, source_id))
         if collection_id is not None:
-            chunks.setdefault(collection_id, []).extend(_chunk_ids(connection, source_id))
+            chunks[collection_id] += _chunk_ids(connection, source_id)
             moved.append(source_id)
     requeue(connection, moved)
     # Together, because each look for chunks reads every segment of the collection.
@@ -287,8 +278,7 @@ def trash_sources(connection: apsw.Connection, source_ids: Iterable[int], now: s
 def restore_source(connection: apsw.Connection, source_id: int) -> bool:
     """Bring a source back from the trash into every index; False if it is not there.
 
-    Raises:
-        InvalidInput: its file was added again meanwhile.
+    InvalidInput if its file was added again meanwhile.
     """
     sql = """
         select collection_id, model_id, uri from sources join collections on collections.id = collection_id
@@ -404,10 +394,8 @@ def keep_version(connection: apsw.Connection, source_id: int) -> None:
 def restore_version(connection: apsw.Connection, entry: TrashEntry) -> int:
     """Bring an overwritten document or record back under its id; what is there now goes into the trash.
 
-    Returns the id of the source, whose changed passages wait for their vectors. Part of the write transaction.
-
-    Raises:
-        InvalidInput: its collection is gone.
+    Returns the id of the source, whose changed passages wait for their vectors. InvalidInput if its collection is gone.
+    Part of the write transaction.
     """
     content = read_trashed(connection, entry)
     source, chunks = content["source"], content["chunks"]
@@ -421,25 +409,22 @@ def restore_version(connection: apsw.Connection, entry: TrashEntry) -> int:
         raise InvalidInput(f"{source['uri']} is in the library again.", hint="Remove that version first.")
     if current is not None and not restore_source(connection, current):
         keep_version(connection, current)
+    drafts: list[ChunkDraft] = []
+    for chunk in chunks:
+        *place, language, kind, digest, chunk_id, identity = chunk
+        place[3] = tuple(json.loads(place[3]))
+        # That of a record stays its passage.
+        same = (chunk_id, bytes.fromhex(identity)) if len(chunks) == 1 else None
+        drafts.append(ChunkDraft._make([*place, language, kind, bytes.fromhex(digest), same, None]))
     draft = SourceDraft(
         partition_id=ensure_partition(connection, Collection(*row[0]), source["partition"]),
         metadata=json.loads(source["metadata"]),
-        chunks=[_draft(chunk, is_record=len(chunks) == 1) for chunk in chunks],
+        chunks=drafts,
         **{name: source[name] for name in _SOURCE},
     )
     source_id = put_source(connection, draft, {}, None, replaces=current).source_id
     connection.execute("update sources set uuid = ? where id = ?", (source["uuid"], source_id))
     return source_id
-
-
-def _draft(chunk: list[Any], *, is_record: bool) -> ChunkDraft:
-    start, stop, text, headings, first_line, last_line, first_page, last_page = chunk[:8]
-    language, kind, digest, chunk_id, identity = chunk[8:]
-    return ChunkDraft(
-        start, stop, text, tuple(json.loads(headings)), first_line, last_line, first_page, last_page, language, kind,
-        bytes.fromhex(digest),
-        identity=(chunk_id, bytes.fromhex(identity)) if is_record else None,
-    )  # fmt: skip
 
 
 def drop_collection(connection: apsw.Connection, collection: Collection) -> None:
@@ -450,10 +435,9 @@ def drop_collection(connection: apsw.Connection, collection: Collection) -> None
 
 
 def restore_collection(connection: apsw.Connection, entry: TrashEntry) -> None:
-    """Bring a dropped collection back with everything in it. Part of the write transaction.
+    """Bring a dropped collection back with everything in it; InvalidInput if there is one of that name again.
 
-    Raises:
-        InvalidInput: there is a collection of that name again.
+    Part of the write transaction.
     """
     if fetch_one(connection, "select 1 from collections where name = ?", (entry.name,)):
         raise InvalidInput(f"There is a collection '{entry.name}' again.", hint="Drop that one first.")
@@ -470,8 +454,7 @@ def _move_collection(connection: apsw.Connection, collection_id: int, kind: str,
 def drop_partition(connection: apsw.Connection, collection: Collection, partition_id: int) -> None:
     """Put a partition into the trash with its documents. Part of the write transaction.
 
-    Raises:
-        InvalidInput: a folder or file was added into it, which the next refresh would bring back.
+    InvalidInput if a folder or file was added into it, which the next refresh would bring back.
     """
     sql = "select path from roots where partition_id = ? and kind not like 'removed %' limit 1"
     if path := fetch_one(connection, sql, (partition_id,)):
@@ -536,11 +519,7 @@ def disagreements(connection: apsw.Connection) -> list[str]:
     """
     counts = {text: fetch_one(connection, f"select count(*) from {rows}") for text, rows in _COUNTS.items()}
     counts["the queue of vectors is wrong about {} passages"] = misqueued(connection)
-    return [*(text.format(count) for text, count in counts.items() if count), *_sign_codes(connection)]
-
-
-def _sign_codes(connection: apsw.Connection) -> Iterator[str]:
-    """Yield how sign codes differ from vectors: each vector of its collection's model has one code, its signs."""
+    # Each vector of its collection's model has one code, its signs.
     coded: Counter[tuple[int, int]] = Counter()
     wrong = 0
     sql = f"select signs.model_id, ids, bits, dimension from {_SEGMENTS} and {SEGMENT_FITS}"
@@ -554,14 +533,13 @@ def _sign_codes(connection: apsw.Connection) -> Iterator[str]:
             vector = vectors.get(chunk_id, b"")
             if len(vector) == 4 * dimension:
                 wrong += bool((pack_signs(np.frombuffer(vector, "<f4")[None])[0] != code).any())
-    if wrong:
-        yield f"{wrong} sign codes are not those of their vectors"
+    counts["{} sign codes are not those of their vectors"] = wrong
     sql = f"""
         select collections.model_id, chunks.id from ({_LIVE}) as live join chunks on chunks.id = live.id
         join sources on sources.id = source_id join collections on collections.id = collection_id
         join vectors on vectors.id = collections.model_id << 40 | chunks.id
     """
     expected = set(fetch_all(connection, sql))
-    if expected != set(coded) or max(coded.values(), default=1) > 1:
-        missing, spare = len(expected - set(coded)), coded.total() - len(expected & set(coded))
-        yield f"{missing} vectors have no sign code, and {spare} sign codes have no vector"
+    counts["{} vectors have no sign code"] = len(expected - set(coded))
+    counts["{} sign codes have no vector, or are there twice"] = coded.total() - len(expected & set(coded))
+    return [text.format(count) for text, count in counts.items() if count]

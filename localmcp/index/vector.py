@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from array import array
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -55,8 +56,7 @@ class Made(NamedTuple):
 def write_vectors(connection: apsw.Connection, model_id: int, made: Mapping[int, Made]) -> None:
     """Store chunk id -> what a model made of it, apart from words. Part of the caller's write transaction.
 
-    Raises:
-        ModelMismatch: a vector is not of the model's dimension.
+    ModelMismatch if a vector is not of the model's dimension.
     """
     dimension = fetch_one(connection, "select dimension from models where id = ?", (model_id,))
     for vector, *_ in made.values():
@@ -112,9 +112,8 @@ def remove_signs(connection: apsw.Connection, collection_id: int, chunk_ids: Ite
 
 def remove_vectors(connection: apsw.Connection, chunk_ids: Iterable[int]) -> None:
     """Delete the vectors of chunks, whatever model made them; their signs are gone already."""
-    models = [row[0] for row in fetch_all(connection, "select id from models")]
-    keys = ((vector_id(model, chunk),) for chunk in chunk_ids for model in models)
-    connection.executemany("delete from vectors where id = ?", keys)
+    sql = "delete from vectors where id in (select id << 40 | ? from models)"
+    connection.executemany(sql, ((chunk_id,) for chunk_id in chunk_ids))
 
 
 def _segment(ids: bytes, sources: bytes, bits: bytes) -> tuple[Ids, Ids, NDArray[np.uint64]]:
@@ -129,8 +128,8 @@ def _insert_segment(
 ) -> None:
     # A segment is never changed in place: a new row id is what tells other processes to read it.
     sql = "insert into signs (model_id, collection_id, count, ids, sources, bits) values (?, ?, ?, ?, ?, ?)"
-    blobs = (ids.tobytes(), sources.tobytes(), codes.tobytes())
-    connection.execute(sql, (model_id, collection_id, len(ids), *blobs))
+    row = (model_id, collection_id, len(ids), ids.tobytes(), sources.tobytes(), codes.tobytes())
+    connection.execute(sql, row)
 
 
 # ---------------------------------------------------------------- searching
@@ -153,34 +152,28 @@ class SignIndex:
         self.model_id = model_id
         self._lock = threading.Lock()
         self._generation = -1
-        self._blocks: dict[int, tuple[Block, ...]] = {}
+        self._blocks: dict[int, list[Block]] = {}
 
     def blocks(self, connection: apsw.Connection, generation: int, collection_ids: Sequence[int]) -> list[Block]:
         """Return the blocks of those collections in this snapshot; only new segments are read."""
         with self._lock:
             if generation != self._generation:
-                self._blocks = self._refreshed(connection)
-                self._generation = generation
+                known = {block.segments: block for blocks in self._blocks.values() for block in blocks}
+                sql = f"""
+                    select collection_id, signs.id from signs join models on models.id = model_id
+                    where model_id = ? and {SEGMENT_FITS} order by signs.id
+                """
+                segments = defaultdict[int, list[int]](list)
+                for collection_id, segment_id in fetch_all(connection, sql, (self.model_id,)):
+                    segments[collection_id].append(segment_id)
+                blocks = defaultdict[int, list[Block]](list)
+                for collection_id, ids in segments.items():
+                    for start in range(0, len(ids), SEGMENTS_IN_BLOCK):
+                        part = tuple(ids[start : start + SEGMENTS_IN_BLOCK])
+                        blocks[collection_id].append(known.get(part) or _read_block(connection, part))
+                self._blocks, self._generation = dict(blocks), generation
             blocks = self._blocks
         return [block for collection_id in collection_ids for block in blocks.get(collection_id, ())]
-
-    def _refreshed(self, connection: apsw.Connection) -> dict[int, tuple[Block, ...]]:
-        blocks_by_segments = {block.segments: block for blocks in self._blocks.values() for block in blocks}
-        segments: dict[int, list[int]] = {}
-        sql = f"""
-            select collection_id, signs.id from signs join models on models.id = model_id
-            where model_id = ? and {SEGMENT_FITS} order by signs.id
-        """
-        for collection_id, segment_id in fetch_all(connection, sql, (self.model_id,)):
-            segments.setdefault(collection_id, []).append(segment_id)
-        return {
-            collection_id: tuple(
-                blocks_by_segments.get(part := tuple(ids[start : start + SEGMENTS_IN_BLOCK]))
-                or _read_block(connection, part)
-                for start in range(0, len(ids), SEGMENTS_IN_BLOCK)
-            )
-            for collection_id, ids in segments.items()
-        }
 
 
 def _read_block(connection: apsw.Connection, segments: tuple[int, ...]) -> Block:

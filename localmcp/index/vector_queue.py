@@ -18,7 +18,6 @@ import time
 import uuid
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import starmap
 from typing import ClassVar, NamedTuple
@@ -34,7 +33,7 @@ from localmcp.index.collections import (
     visible_collections,
 )
 from localmcp.index.drafts import EMBEDDED_TITLE, WORD_ONLY
-from localmcp.index.multilingual import index_words, keep_words, sentence_codes, words_of
+from localmcp.index.multilingual import index_words, keep_words, sentence_codes
 from localmcp.index.vector import Made, add_signs, write_vectors
 from localmcp.models import Embedder
 from localmcp.readers.chunking import put_below, shorten_prefix, without_addresses
@@ -69,9 +68,8 @@ def waiting(connection: apsw.Connection, collection_ids: Iterable[int]) -> Waiti
 
 def word_only_passages(connection: apsw.Connection, collection_ids: Iterable[int]) -> int:
     """Count the passages of those collections that are indexed by word only."""
-    among = ",".join(map(str, collection_ids))
-    sql = f"select coalesce(sum(chunks), 0) from groups where kind = ? and collection_id in ({among})"
-    return fetch_one(connection, sql, (WORD_ONLY,))
+    sql = f"select sum(chunks) from groups where kind = ? and collection_id in ({','.join(map(str, collection_ids))})"
+    return fetch_one(connection, sql, (WORD_ONLY,)) or 0
 
 
 _WAITING = f"""
@@ -163,21 +161,12 @@ def next_passages(
     return list(starmap(Passage, fetch_all(connection, sql, {"model": model_id, "limit": limit, **values})))
 
 
-_LACKING = f"""
-    {_PASSAGE} where sources.collection_id = ? and trashed_at is null and groups.kind <> '{WORD_ONLY}'
-        and not exists (select 1 from vectors where vectors.id = (? << 40 | chunks.id))
-"""
-
-
 # ---------------------------------------------------------------- vectors
 
 
 def make_vectors(database: Database, embedder: Embedder, passages: Sequence[Passage]) -> dict[int, Made]:
-    """Return chunk id -> what the model makes of it; equal passages, and those of copies of a file, are read once.
-
-    Raises:
-        ModelUnavailable: the model failed.
-    """
+    """Return chunk id -> what the model makes of it (ModelUnavailable); equal passages, and those of copies of a file,
+    are read once."""
     # Of the same passage in another copy of its file, also of one in the trash.
     sql = """
         select chunks.digest, embedding, coalesce(codes, x'') from sources
@@ -198,8 +187,7 @@ def make_vectors(database: Database, embedder: Embedder, passages: Sequence[Pass
         texts = [passage.embedded for passage in fresh.values()]
         rows = (row.tobytes() for row in embedder.embed_passages(texts).astype("<f4", copy=False))
         codes = sentence_codes(embedder, [passage.prose for passage in fresh.values()])
-        words = words_of(embedder, texts)
-        stems = map(index_words, (passage.language for passage in fresh.values()), words)
+        stems = index_words(embedder, texts, [passage.language for passage in fresh.values()])
         made |= zip(fresh, map(Made, rows, codes, stems), strict=True)
     return {passage.chunk_id: made[passage.digest] for passage in passages}
 
@@ -277,11 +265,11 @@ def is_alive(holder: str, beat_at: str, seconds: float = LEASE_SECONDS) -> bool:
         return False
     process = process_of(holder)
     # Asking Windows for a process in this way would end it.
-    if not process or sys.platform == "win32":
-        return True
-    with suppress(PermissionError):
+    if process and sys.platform != "win32":
         try:
             os.kill(process, 0)
+        except PermissionError:
+            return True
         except (ProcessLookupError, OverflowError):
             return False
     return True
@@ -309,11 +297,8 @@ def work_off(
 
     Somebody waits in front: it waits for another worker, and keeps the lease to the end. `behind` leaves the work to
     whoever has the lease, and gives it back after each batch. `tell` is called after each batch with the passages that
-    got their vectors in it; with 0 while another worker has the lease.
-
-    Raises:
-        ModelUnavailable: the model failed; what was made is kept.
-        FileUnavailable: the file cannot be written.
+    got their vectors in it; with 0 while another worker has the lease. ModelUnavailable if the model fails; what was
+    made is kept.
     """
     lease, ours = Lease(), False
     size, most = FIRST_BATCH, MOST_BEHIND if behind else MOST_BATCH
@@ -377,15 +362,17 @@ def reembed(
 ) -> Reembedded:
     """Give every passage of a collection a vector of `embedder`, then let these answer. Goes on where a run was killed.
 
-    Raises:
-        ModelUnavailable: the model failed; what it made is kept.
-        FileUnavailable: the file cannot be written.
+    ModelUnavailable if the model fails; what it made is kept.
+    """
+    lacking = f"""
+        {_PASSAGE} where sources.collection_id = ? and trashed_at is null and groups.kind <> '{WORD_ONLY}'
+            and not exists (select 1 from vectors where vectors.id = (? << 40 | chunks.id))
     """
     sql = "select models.name, dimension from models join collections on models.id = model_id where collections.id = ?"
     with database.write() as connection:
         model_id = ensure_model(connection, embedder.identity)
         before = fetch_one(connection, sql, (collection.id,))
-        total = fetch_one(connection, f"select count(*) from ({_LACKING})", (collection.id, model_id))
+        total = fetch_one(connection, f"select count(*) from ({lacking})", (collection.id, model_id))
     calibrate(database, embedder)
     done = Reembedded(collection.name, embedder.identity.name, spec_of(*before) if before else None)
 
@@ -393,31 +380,28 @@ def reembed(
         done.embedded += passages
         tell(min(done.embedded, total), total)
 
-    def lacking(connection: apsw.Connection, model_id: int, limit: int) -> list[Passage]:
-        rows = fetch_all(connection, f"{_LACKING} order by chunks.id limit ?", (collection.id, model_id, limit))
+    def next_lacking(connection: apsw.Connection, model_id: int, limit: int) -> list[Passage]:
+        rows = fetch_all(connection, f"{lacking} order by chunks.id limit ?", (collection.id, model_id, limit))
         return list(starmap(Passage, rows))
 
-    while True:
-        work_off(database, embedder, lacking, tell=count)
+    while not done.switched:
+        work_off(database, embedder, next_lacking, tell=count)
         with database.write() as connection:
             model_id = ensure_model(connection, embedder.identity)
-            if not lacking(connection, model_id, 1):
-                done.switched = _switch(connection, collection, model_id)
-                return done
-
-
-def _switch(connection: apsw.Connection, collection: Collection, model_id: int) -> bool:
-    """Let the model's vectors answer; False if they do already. Part of the caller's write transaction."""
-    sql = "update collections set model_id = ?1 where id = ?2 and model_id is not ?1"
-    connection.execute(sql, (model_id, collection.id))
-    if not connection.changes():
-        return False
-    rebuild_signs(connection, collection.id, model_id)
-    requeue_collection(connection, collection.id)
-    # How much meaning counts was measured with the other model.
-    connection.execute("update groups set gap = null, measured_chunks = 0 where collection_id = ?", (collection.id,))
-    bump_generations(connection, "content")
-    return True
+            if next_lacking(connection, model_id, 1):
+                continue
+            sql = "update collections set model_id = ?1 where id = ?2 and model_id is not ?1"
+            connection.execute(sql, (model_id, collection.id))
+            if not connection.changes():
+                break
+            rebuild_signs(connection, collection.id, model_id)
+            requeue_collection(connection, collection.id)
+            # How much meaning counts was measured with the other model.
+            sql = "update groups set gap = null, measured_chunks = 0 where collection_id = ?"
+            connection.execute(sql, (collection.id,))
+            bump_generations(connection, "content")
+            done.switched = True
+    return done
 
 
 def clean(database: Database, collection: Collection) -> int:
