@@ -18,19 +18,8 @@ import apsw
 from localmcp.errors import AccessDenied, ConfigurationError, FileUnavailable, Interrupted, LocalMCPError, NotFound
 from localmcp.humanize import command_line
 from localmcp.index.collections import visible_collections
-from localmcp.index.filters import Dated
-from localmcp.index.fusion import ARM_DEPTH, LOOKED_AT
 from localmcp.index.keyword import KeywordQuery, Term
-from localmcp.index.search import (
-    SPREAD_OVER,
-    Hit,
-    Index,
-    SearchOutcome,
-    SearchRequest,
-    is_doubtful,
-    ordered_by_date,
-    varied_order,
-)
+from localmcp.index.search import Hit, Index, SearchOutcome, SearchRequest, is_doubtful, shown_order
 from localmcp.storage.database import Database
 from localmcp.tools import current_scope
 
@@ -179,11 +168,9 @@ class Federation:
                 is_own = not own_names.isdisjoint(map(str.casefold, request.collections))
             if is_own:
                 return self.own.search(request)
-        places = max(request.offset + request.limit, SPREAD_OVER if request.varies_documents else 0)
-        # Passages may be in several files; where dates decide the order, they decide it among all that they may move.
-        wide = ARM_DEPTH if request.by_date else places + min(places, MOST_COPIES)
-        # Documents are varied where the hits of all files stand together.
-        wider = replace(request, offset=0, limit=max(wide, places, LOOKED_AT), spread=False)
+        # Passages may be in several files. Documents are varied where the hits of all files stand together.
+        wide = request.reach + min(request.reach, MOST_COPIES)
+        wider = replace(request, offset=0, limit=wide, spread=False)
         parts, missing, notices = list[tuple[str | None, SearchOutcome]](), list[NotFound](), list[str]()
         # One after the other: side by side three packs took as long, and more of the processor.
         for file in files:
@@ -250,12 +237,7 @@ def _join(
         searched={"files": len(parts), "chunks": chunks} | searched,
         coverage=round(covered / chunks, 4) if chunks else 1.0,
     )
-    if request.by_date:
-        dated = [Dated(hit.relevance, hit.passage.date or "", hit.passage.title) for hit in hits[:ARM_DEPTH]]
-        hits = [hits[number] for number in ordered_by_date(request, dated, joined)] + hits[ARM_DEPTH:]
-    if request.varies_documents:
-        documents = [(hit.origin, hit.passage.source_uuid) for hit in hits[:SPREAD_OVER]]
-        hits = [hits[place] for place in varied_order(documents)] + hits[SPREAD_OVER:]
+    hits = shown_order(request, hits, lambda hit: (hit.relevance, hit.passage, hit.origin), joined)
     joined.hits = hits[request.offset : request.offset + request.limit]
     return joined
 

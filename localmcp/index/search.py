@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
-from typing import Any
+from typing import Any, TypeVar
 
 import apsw
 
@@ -18,7 +18,7 @@ from localmcp.errors import ConfigurationError, ModelUnavailable
 from localmcp.index import fusion, keyword
 from localmcp.index.collections import Collection, choose_collections, read_calibration, visible_ids
 from localmcp.index.drafts import WORD_ONLY, heading_of
-from localmcp.index.filters import Dated, Filters, Sort, allowed_sources, asks_for_latest, order_by_date
+from localmcp.index.filters import Dated, Filters, Latest, Sort, allowed_sources, asks_for_latest, order_by_date
 from localmcp.index.fusion import ARM_DEPTH, LEAST, LOOKED_AT, Arms, Candidate, Judge, Mode, Weights
 from localmcp.index.keyword import KeywordQuery, Vocabulary
 from localmcp.index.multilingual import WordReader, alike_passages, nearest_sentences, word_codes
@@ -41,6 +41,8 @@ MOST_COPIES = 20
 SPREAD_OVER = 20
 """Places whose order may differ from that of their scores where documents are to be varied."""
 
+Item = TypeVar("Item")
+
 
 @dataclass(frozen=True, slots=True)
 class SearchRequest:
@@ -57,14 +59,15 @@ class SearchRequest:
     """Let no document have more than two passages among the first five, where others are among the first twenty."""
 
     @property
-    def varies_documents(self) -> bool:
-        """Whether some of those first twenty are asked for."""
-        return self.spread and self.offset < SPREAD_OVER
+    def latest(self) -> Latest | None:
+        """What it asks the latest of; a long text does not."""
+        return asks_for_latest(self.text[:200])
 
     @property
-    def by_date(self) -> bool:
-        """Whether the order depends on dates; a long text does not ask for the latest of several documents."""
-        return self.sort == "newest" or asks_for_latest(self.text[:200]) is not None
+    def reach(self) -> int:
+        """How many of the best have to be known, for a page and for the order of what is on it."""
+        by_date = ARM_DEPTH if self.sort == "newest" or self.latest else 0
+        return max(self.offset + self.limit, LOOKED_AT, SPREAD_OVER if self.spread else 0, by_date)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,23 +139,33 @@ def is_doubtful(hits: Iterable[Hit]) -> bool:
     return all(hit.relevance < LEAST for hit in islice(hits, LOOKED_AT))
 
 
-def varied_order(documents: Sequence[Hashable]) -> list[int]:
-    """Return the places of hits, given the document of each: none has more than two of the first five, if others do."""
-    counts, first = Counter[Hashable](), list[int]()
-    for place, document in enumerate(documents):
-        if len(first) < 5 and counts[document] < 2:
-            counts[document] += 1
-            first.append(place)
-    return list(dict.fromkeys([*first, *range(len(documents))]))
+def shown_order(
+    request: SearchRequest, ranked: list[Item], look: Callable[[Item], tuple[float, Passage, str | None]],
+    outcome: SearchOutcome,
+) -> list[Item]:  # fmt: skip
+    """Return what is ranked as it is shown: newer documents first, and documents varied, where that is asked for.
 
-
-def ordered_by_date(request: SearchRequest, dated: Sequence[Dated], outcome: SearchOutcome) -> list[int]:
-    """Return the order by date of the first candidates; the outcome says for which word newer ones were preferred."""
-    latest = asks_for_latest(request.text[:200])
-    order = order_by_date(dated, request.sort, latest)
-    if latest and order != sorted(order):
-        outcome.recency = latest.word
-    return order
+    `look` returns the score of an item, its passage, and the mounted file that it is in. The outcome says for which
+    word newer ones were preferred.
+    """
+    if (latest := request.latest) or request.sort == "newest":
+        near = [look(item) for item in ranked[:ARM_DEPTH]]
+        dated = [Dated(score, passage.date or "", passage.title) for score, passage, _ in near]
+        order = order_by_date(dated, request.sort, latest)
+        if latest and order != sorted(order):
+            outcome.recency = latest.word
+        ranked = [ranked[place] for place in order] + ranked[ARM_DEPTH:]
+    if request.spread and request.offset < SPREAD_OVER:
+        counts, first = Counter[Hashable](), list[int]()
+        near = [look(item) for item in ranked[:SPREAD_OVER]]
+        for place, (_, passage, origin) in enumerate(near):
+            document = (origin, passage.source_uuid)
+            if len(first) < 5 and counts[document] < 2:
+                counts[document] += 1
+                first.append(place)
+        order = dict.fromkeys([*first, *range(len(near))])
+        ranked = [ranked[place] for place in order] + ranked[SPREAD_OVER:]
+    return ranked
 
 
 class Search:
@@ -336,9 +349,7 @@ class Search:
 
     def _page(self, ranked: list[Candidate]) -> None:
         request, outcome = self.request, self.outcome
-        start, stop = request.offset, request.offset + request.limit
-        by_date = request.by_date
-        places = max(stop, LOOKED_AT, SPREAD_OVER if request.varies_documents else 0, ARM_DEPTH if by_date else 0)
+        places = request.reach
         read, passages = 0, dict[int, Passage]()
         distinct: dict[Hashable, list[int]] = {}
         last: list[int] = []
@@ -355,23 +366,18 @@ class Search:
         ordered = [candidate for candidate in ranked[:read] if candidate.id in copies] + ranked[read:]
         outcome.total = len(ordered)
         first = ordered[:LOOKED_AT]
-        if by_date:
-            near = ordered[:ARM_DEPTH]
-            found = [(candidate.combined, passages[candidate.id]) for candidate in near]
-            dated = [Dated(combined, passage.date or "", passage.title) for combined, passage in found]
-            ordered[:ARM_DEPTH] = [near[place] for place in ordered_by_date(request, dated, outcome)]
-        if request.varies_documents:
-            near = ordered[:SPREAD_OVER]
-            documents = [passages[candidate.id].source_uuid for candidate in near]
-            ordered[:SPREAD_OVER] = [near[place] for place in varied_order(documents)]
+        ordered = shown_order(
+            request, ordered, lambda candidate: (candidate.combined, passages[candidate.id], None), outcome
+        )
+        page = ordered[request.offset : request.offset + request.limit]
         judged = fusion.judge(None if self.mode == "semantic" else outcome.query)
-        shown = {candidate.id: candidate for candidate in (*ordered[start:stop], *first)}
+        shown = {candidate.id: candidate for candidate in (*page, *first)}
         hits = {
             row: self._hit(judged, candidate, [passages[row], *(passages[copy] for copy in copies[row])])
             for row, candidate in shown.items()
         }
         outcome.doubtful = is_doubtful(hits[candidate.id] for candidate in first)
-        outcome.hits = [hits[candidate.id] for candidate in ordered[start:stop]]
+        outcome.hits = [hits[candidate.id] for candidate in page]
 
     def _hit(self, judged: Judge, candidate: Candidate, passages: Sequence[Passage]) -> Hit:
         arms, query, (passage, *copies) = self.arms, self.outcome.query, passages
