@@ -73,11 +73,7 @@ def hint_for(visible: list[Collection], name: str) -> str:
 
 
 def ensure_collection(connection: apsw.Connection, name: str, *, kind: str = "documents") -> Collection:
-    """Return the collection of that name, made if absent. Part of the caller's write transaction.
-
-    InvalidInput for a name that none can have, or a new one that could not be told from another; NotFound if the scope
-    may not see it.
-    """
+    """Return the collection of that name, made if absent (InvalidInput, NotFound). Part of the write transaction."""
     _check_name("collection", name)
     # Names are one when only their case differs; the one that is there decides what the scope may see.
     sql = "select name, kind, id, description, model_id from collections where name = ?"
@@ -217,10 +213,7 @@ def claim_collection(connection: apsw.Connection, collection: Collection, model_
 
 
 def unread_languages(connection: apsw.Connection) -> tuple[str, str] | None:
-    """Return which languages of a good part of the passages no model in use knows, and the command that helps.
-
-    None where they are few, or all are known.
-    """
+    """Return which languages of many passages no model in use knows, and the command that helps; None for few."""
     # A model that was tried and given up is still in the table, and answers nothing.
     sql = """
         select distinct models.name, iif(json_valid(calibration), calibration ->> '$.reads_all', 0)

@@ -106,20 +106,11 @@ def draft_chunk(
 ) -> ChunkDraft:
     """Return a chunk as it is stored; its words are split only `with_words`."""
     heading = heading_of(title, chunk.headings)
-    return ChunkDraft(
-        start=chunk.start,
-        stop=chunk.stop,
-        text=chunk.text,
-        headings=chunk.headings,
-        first_line=chunk.first_line,
-        last_line=chunk.last_line,
-        first_page=chunk.first_page,
-        last_page=chunk.last_page,
-        language=language,
-        kind=kind,
-        digest=digest_of(language, kind, heading, chunk.whole_text(embedded_title)),
-        words=index_words(heading, chunk.text, language) if with_words else None,
-    )
+    place = chunk.start, chunk.stop, chunk.text, chunk.headings
+    lines = chunk.first_line, chunk.last_line, chunk.first_page, chunk.last_page
+    digest = digest_of(language, kind, heading, chunk.whole_text(embedded_title))
+    words = index_words(heading, chunk.text, language) if with_words else None
+    return ChunkDraft(*place, *lines, language, kind, digest, words=words)
 
 
 def digest_of(*parts: str) -> bytes:
@@ -218,29 +209,23 @@ def clean_text(text: str, place: str = "text") -> str:
 
 
 def draft_record(record: RecordText, window: Window | None = None) -> tuple[SourceDraft, dict[bytes, str]]:
-    """Return the source of one chunk with the whole text, or of as many as fit a window, and digest -> embedded text.
-
-    Its collection is still to be set.
-    """
+    """Return a source, in no collection yet, of one chunk or as many as fit a window, and digest -> embedded text."""
     language = detect_language(record.text) or DEFAULT_LANGUAGE
     beginning = " ".join(record.text[: 4 * TITLE_CHARACTERS].split())
     if len(beginning) > TITLE_CHARACTERS:
         beginning = f"{beginning[: TITLE_CHARACTERS - 1].rstrip()}…"
     title = record.title or beginning
     if window is None:
-        digest = digest_of(language, title, record.embedded)
         lines = record.text.rstrip().count("\n") + 1
-        place = (0, len(record.text), record.text, (), 1, lines, None, None)
-        drafts, texts = [ChunkDraft(*place, language, "prose", digest)], {digest: record.embedded}
+        chunks = [Chunk(0, len(record.text), record.text, (), 1, lines, None, None, "prose")]
     else:
         document = Document(record.title, record.text, FORMAT, "plain", "text")
         chunks = split(document, window.count_tokens, limit=window.limit)
-        drafts = [
-            draft_chunk(chunk, title, record.title, detect_language(chunk.text) or language, chunk.kind)
-            for chunk in chunks
-        ]
-        embedded = (chunk.embedded_text(record.title) for chunk in chunks)
-        texts = {draft.digest: text for draft, text in zip(drafts, embedded, strict=True)}
+    drafts, texts = list[ChunkDraft](), dict[bytes, str]()
+    for chunk in chunks:
+        spoken = (window and detect_language(chunk.text)) or language
+        drafts.append(draft_chunk(chunk, title, record.title, spoken, chunk.kind))
+        texts[drafts[-1].digest] = chunk.embedded_text(record.title)
     data = record.text.encode()
     draft = SourceDraft(
         collection_id=0,

@@ -33,10 +33,7 @@ MOST_COPIES = 50
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a caller is about to read: of a file that is elsewhere, only that is brought here.
-
-    With neither, the list of its documents.
-    """
+    """What a caller is about to read of a file that is elsewhere; with neither, the list of its documents."""
 
     chunk: str = ""
     """Hex digits with which the id of a passage begins: it, and those around it."""
@@ -98,10 +95,8 @@ class Federation:
         self._beside = beside
 
     def mounted(self) -> tuple[Sequence[MountedFile], Mapping[str, str]]:
-        """Return the mounted files that the caller may see, and name -> a sentence about each that cannot be opened.
-
-        A caller that is bound to collections sees none: they are collections of your file.
-        """
+        """Return the mounted files that the caller may see, and name -> a sentence about each that cannot be opened."""
+        # Who is bound to collections is bound to those of your file.
         return ((), {}) if current_scope().collections is not None else self._beside()
 
     def look(
@@ -131,10 +126,7 @@ class Federation:
     def read_mounted(
         self, read: Callable[[MountedFile, apsw.Connection], Result | None], notices: list[str] | None = None
     ) -> list[Result]:
-        """Return what `read(file, connection)` gives for each mounted file, by name; None is left out.
-
-        A file that cannot be read, whatever its rows hold, is named in `notices`, or logged where there are none.
-        """
+        """Return what `read` gives for each mounted file, but None; `notices`, or the log, name those not read."""
         mounted, troubles = self.mounted()
         missed, results = list(troubles.values()), list[Result]()
         for file in mounted:

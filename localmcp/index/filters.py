@@ -319,10 +319,7 @@ Condition = Comparison | And | Or | Not
 
 
 def parse_condition(raw: Any, name: str = "filter") -> Condition | None:
-    """Return the condition that a JSON value states; None for null and for an empty object.
-
-    InvalidInput names the place, which begins with `name`, the value and what is accepted.
-    """
+    """Return the condition that a JSON value states; None for null and {}. InvalidInput names the place."""
     if raw is None or raw == {}:
         return None
     condition = _parse(raw, name, 1)

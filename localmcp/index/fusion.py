@@ -107,10 +107,7 @@ def keyword_score(bm25: float, full: float) -> float:
 
 
 def fuse(arms: Arms, full: float, weights: Weights) -> list[Candidate]:
-    """Return every candidate with both scores, best first; ties by id. `full` is the bm25 score that counts as 100.
-
-    Candidates with neither a term of the query nor a cosine of at least the floor are left out.
-    """
+    """Return the candidates with both scores, best first, ties by id; `full`: the bm25 score that counts as 100."""
     # The keyword score that a passage in another language has at least.
     best = max(arms.bm25.values(), default=0.0)
     least = OTHER_LANGUAGE_KEYWORD * (best / full if full else 1.0)
@@ -121,7 +118,7 @@ def fuse(arms: Arms, full: float, weights: Weights) -> list[Candidate]:
         bm25 = arms.bm25.get(chunk_id, 0.0)
         by_meaning = cosine >= floor
         if not by_meaning and bm25 <= 0:
-            continue
+            continue  # Neither near in meaning nor with a word of the query.
         match_type = "both" if by_meaning and bm25 > 0 else "keyword_only" if bm25 > 0 else "semantic_only"
         semantic, keyword = semantic_score(cosine), keyword_score(bm25, full)
         lifted = max(least - keyword, 0.0) if arms.reads_all and chunk_id in arms.other_language else 0.0
@@ -134,11 +131,7 @@ def fuse(arms: Arms, full: float, weights: Weights) -> list[Candidate]:
 
 
 def rank(arms: Arms, mode: Mode, weights: Weights, demanded: float = 0.0) -> list[Candidate]:
-    """Return every candidate, best first.
-
-    What only a look deeper than the first hundred found comes behind, so that pages do not overlap. `demanded`: the
-    bm25 score that counts as 100 in hybrid search, if the best is less.
-    """
+    """Return every candidate, best first; in hybrid search `demanded`, or the best bm25 score, counts as 100."""
     best = max(arms.bm25.values(), default=0.0)
     if mode == "semantic":
         # In the arm's own order, which scores at their ceiling do not undo.
@@ -150,29 +143,27 @@ def rank(arms: Arms, mode: Mode, weights: Weights, demanded: float = 0.0) -> lis
     else:
         ranked = fuse(arms, max(best, demanded), weights)
     if arms.named:
-        ranked = _with_named_first(ranked, arms, 1.0 if mode == "keyword" else weights.keyword)
+        # Before all others; if the query says nothing else, the best passage of each document that it names is enough,
+        # and the name is a full match of words.
+        named: dict[int, Candidate] = {}
+        keyword_weight = 1.0 if mode == "keyword" else weights.keyword
+        for candidate in ranked:
+            source_id, share = arms.named.get(candidate.id, (0, 0.0))
+            if share and not arms.only_names:
+                named[candidate.id] = replace(candidate, named=share)
+            elif share and source_id not in named:
+                combined = candidate.combined + keyword_weight * (100.0 - candidate.keyword - candidate.lifted)
+                named[source_id] = replace(candidate, named=share, keyword=100.0, combined=combined, lifted=0.0)
+        ids = {candidate.id for candidate in named.values()}
+        others = [candidate for candidate in ranked if candidate.id not in ids]
+        ranked = sorted(named.values(), key=lambda candidate: -candidate.named) + others
     if max(len(arms.semantic_ranks), len(arms.keyword_ranks)) <= ARM_DEPTH:
         return ranked
+    # What only a look deeper than the first hundred found comes behind, so that pages do not overlap.
     first = {*arms.most_alike, *arms.named}
     for ranks in (arms.semantic_ranks, arms.keyword_ranks):
         first.update(chunk_id for chunk_id, place in ranks.items() if place <= ARM_DEPTH)
     return sorted(ranked, key=lambda candidate: candidate.id not in first)
-
-
-def _with_named_first(ranked: list[Candidate], arms: Arms, keyword_weight: float) -> list[Candidate]:
-    # If the query says nothing else, the best passage of each document that it names is enough, and the name is a full
-    # match of words.
-    first: dict[int, Candidate] = {}
-    for candidate in ranked:
-        source_id, share = arms.named.get(candidate.id, (0, 0.0))
-        if share and not arms.only_names:
-            first[candidate.id] = replace(candidate, named=share)
-        elif share and source_id not in first:
-            combined = candidate.combined + keyword_weight * (100.0 - candidate.keyword - candidate.lifted)
-            first[source_id] = replace(candidate, named=share, keyword=100.0, combined=combined, lifted=0.0)
-    lifted_ids = {candidate.id for candidate in first.values()}
-    others = [candidate for candidate in ranked if candidate.id not in lifted_ids]
-    return sorted(first.values(), key=lambda candidate: -candidate.named) + others
 
 
 # ---------------------------------------------------------------- relevance
@@ -224,10 +215,7 @@ class Judge:
     by_words: bool = True
 
     def relevance(self, cosine: float | None, matched: Collection[str], *, other_language: bool = False) -> float:
-        """Return how likely a passage answers, 0..100.
-
-        `cosine` is None for a passage that was not compared by meaning; `matched`: the words of the question in it.
-        """
+        """Return how likely a passage with those words of the question answers, 0..100; by words without a cosine."""
         weights = KEYWORD if cosine is None else HYBRID if self.by_words else SEMANTIC
         total = sum(self.idf_by_word.values())
         coverage = sum(idf for word, idf in self.idf_by_word.items() if word in matched) / total if total else 0.0
@@ -328,10 +316,7 @@ class Group:
 
 
 def weight_of(gap: float, language: str, calibration: Calibration) -> float:
-    """Return the weight of meaning for a gap of cosines: 0.60 + 2 x (gap - 0.125), within 0.30..0.90.
-
-    The gap is on the scale of the default model. At most 0.45 in languages that the model does not read.
-    """
+    """Return the weight of meaning for a gap on the default model's scale: 0.60 + 2 x (gap - 0.125), in 0.30..0.90."""
     weight = min(max(NEUTRAL + SLOPE * (calibration.factor * gap - NEUTRAL_GAP), LEAST_WEIGHT), MOST_WEIGHT)
     return weight if calibration.reads_all or language == READ_LANGUAGE else min(weight, FOREIGN_WEIGHT)
 
@@ -347,11 +332,7 @@ def load_groups(connection: apsw.Connection, collection_ids: Sequence[int]) -> d
 
 
 def weight_for(groups: Sequence[Group], default: float, calibration: Calibration, *, is_foreign: bool) -> float:
-    """Return the mean weight of the groups of the first hits, one for each hit.
-
-    Unmeasured groups count `default`, but no more than a measured one may in their language. `is_foreign`: the question
-    is in another language than the model's.
-    """
+    """Return the mean weight of the first hits' groups; `is_foreign`: the question is not in the model's language."""
     most = 1.0 if calibration.reads_all else FOREIGN_WEIGHT
     weights: list[float] = []
     for group in groups:
@@ -362,10 +343,7 @@ def weight_for(groups: Sequence[Group], default: float, calibration: Calibration
 
 
 def adapt_weights(database: Database, embedder: Embedder) -> int:
-    """Measure the groups that were not measured yet, or have changed in size since; returns how many.
-
-    Costs 0.2 to 0.6 s a group: 32 to 96 short texts are embedded and looked up. Reading, then one short transaction.
-    """
+    """Measure the groups that were not yet, or have changed in size since; returns how many. 0.2 to 0.6 s a group."""
     calibrate(database, embedder)
     sql = f"""
         select groups.id, groups.collection_id, language, groups.kind, chunks, measured_chunks,

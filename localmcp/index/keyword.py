@@ -123,10 +123,7 @@ class KeywordQuery:
 
 
 class Vocabulary:
-    """The surface words of each collection, in memory from the first correction on, and how long passages are.
-
-    Thread-safe.
-    """
+    """The surface words of each collection, from the first correction on, and how long passages are. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -145,10 +142,7 @@ class Vocabulary:
             return [self._words[collection_id] for collection_id in collection_ids]
 
     def mean_length(self, connection: apsw.Connection, chunks: int) -> float:
-        """Return the mean number of indexed words of a passage, measured again when a tenth of the passages is new.
-
-        Reading every length takes 5 ms for 100,000 passages.
-        """
+        """Return the mean of indexed words a passage; measured again (5 ms for 100,000) when a tenth of them is new."""
         with self._lock:
             if 10 * abs(chunks - self._measured) >= chunks:
                 sql = "select coalesce(avg(words), 0.0) from chunks indexed by chunk_sources"
@@ -367,11 +361,7 @@ def search_words(connection: apsw.Connection, query: KeywordQuery, depth: int, s
 def mix_neighbors(
     scores: Mapping[int, float], chunk_ids: Iterable[int], sources: Mapping[int, int]
 ) -> dict[int, float]:
-    """Return the scores of those chunks that have one, with a share of their neighbors' scores.
-
-    Neighbors are the chunks of the same source (`sources`: chunk id -> source id) with the ids before and after, as
-    they were written.
-    """
+    """Return the scores of chunks with a share of those that are before and after them in their source."""
     mixed: dict[int, float] = {}
     for chunk_id in chunk_ids:
         if (score := scores.get(chunk_id)) is None:
@@ -395,10 +385,7 @@ def matched_words(query: KeywordQuery, text: str, language: str) -> list[str]:
 
 
 def holds(stems: str, term: Term) -> bool:
-    """Return whether a text holds the term; `stems`: those of its words in order, a space before and after each.
-
-    The parts of a code have to be adjacent, as FTS5 has it: "4.1.2" is not in "4.2.0 and 4.1.3".
-    """
+    """Return whether the stems of a text, with a space around each, hold the term; parts of a code are adjacent."""
     phrases = map(" ".join, term.alternatives)
     return any((f" {phrase[:-1]}" if phrase.endswith("*") else f" {phrase} ") in stems for phrase in phrases)
 

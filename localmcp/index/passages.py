@@ -63,10 +63,7 @@ class Passage:
 
     @property
     def identity(self) -> Hashable:
-        """What is the same for copies of a file: where they are kept, title, bytes, and place in them.
-
-        Texts that come from no file have no copies: each was put in on purpose.
-        """
+        """What is the same for copies of a file. Each text that comes from no file was put in on purpose."""
         if self.uri is None:
             return self.chunk_id
         return self.sha256, self.start, self.stop, self.title, self.collection_id, self.partition
@@ -211,10 +208,7 @@ def chunks_fulfilling(connection: apsw.Connection, collection_id: int, condition
 
 
 def whole_sources(connection: apsw.Connection, collection: Collection, ids: Sequence[int]) -> list[int]:
-    """Return ids of the sources that consist of those chunks; ids of other collections are ignored.
-
-    InvalidInput if only some of a source's chunks are named.
-    """
+    """Return ids of the sources that consist of those chunks; InvalidInput if only some of a source's are named."""
     sql = """
         select sources.id, title, chunk_count, count(*) from chunks join sources on sources.id = source_id
         where chunks.id in (select value from carray(:ids)) and collection_id = :collection and trashed_at is null

@@ -96,9 +96,8 @@ class Hit:
     @property
     def highlight(self) -> tuple[int, int] | None:
         """Start and stop of the sentence that answers in `passage.text.strip()`; None if no word is in it."""
-        if self.query is None:
-            return None
-        return keyword.find_highlight(self.query, self.passage.text.strip(), self.passage.language)
+        text, language = self.passage.text.strip(), self.passage.language
+        return keyword.find_highlight(self.query, text, language) if self.query else None
 
 
 @dataclass(slots=True)
@@ -394,19 +393,10 @@ class Search:
         if candidate.named and arms.only_names:
             # The query says nothing but which document it wants.
             relevance = max(relevance, 90.0)
-        return Hit(
-            passage=passage,
-            scores=candidate,
-            cosine=cosine or 0.0,
-            bm25=arms.bm25.get(candidate.id, 0.0),
-            semantic_rank=arms.semantic_ranks.get(candidate.id),
-            keyword_rank=arms.keyword_ranks.get(candidate.id),
-            query=query,
-            matched=matched,
-            weights=self.outcome.weights,
-            relevance=relevance,
-            copies=tuple(copies),
-        )
+        ranks = arms.semantic_ranks.get(candidate.id), arms.keyword_ranks.get(candidate.id)
+        scores = candidate, cosine or 0.0, arms.bm25.get(candidate.id, 0.0), *ranks
+        weights, others = self.outcome.weights, tuple(copies)
+        return Hit(passage, *scores, query, matched, weights, relevance=relevance, copies=others)
 
 
 def _ranked(ranks: Mapping[int, int], scores: Mapping[int, float]) -> dict[int, int]:

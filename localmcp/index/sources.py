@@ -42,10 +42,7 @@ WORDS_IN_MEMORY = 32_000_000
 
 
 def prepare_for_many(connection: apsw.Connection) -> None:
-    """Let a transaction keep its words in memory and write them as one piece: a third less work than a piece a MB.
-
-    Part of the caller's write transaction; the file remembers it.
-    """
+    """Let a transaction write its words as one piece, a third less work than a piece a MB; the file remembers it."""
     if fetch_one(connection, "select v from chunks_fts_config where k = 'hashsize'") != WORDS_IN_MEMORY:
         sql = "insert into chunks_fts (chunks_fts, rank) values ('hashsize', ?)"
         connection.execute(sql, (WORDS_IN_MEMORY,))
@@ -276,10 +273,7 @@ def trash_sources(connection: apsw.Connection, source_ids: Iterable[int], now: s
 
 
 def restore_source(connection: apsw.Connection, source_id: int) -> bool:
-    """Bring a source back from the trash into every index; False if it is not there.
-
-    InvalidInput if its file was added again meanwhile.
-    """
+    """Bring a source back from the trash; False if it is not there, InvalidInput if its file was added again."""
     sql = """
         select collection_id, model_id, uri from sources join collections on collections.id = collection_id
         where sources.id = ? and trashed_at is not null
@@ -435,10 +429,7 @@ def drop_collection(connection: apsw.Connection, collection: Collection) -> None
 
 
 def restore_collection(connection: apsw.Connection, entry: TrashEntry) -> None:
-    """Bring a dropped collection back with everything in it; InvalidInput if there is one of that name again.
-
-    Part of the write transaction.
-    """
+    """Bring a dropped collection back with everything in it; InvalidInput if there is one of that name again."""
     if fetch_one(connection, "select 1 from collections where name = ?", (entry.name,)):
         raise InvalidInput(f"There is a collection '{entry.name}' again.", hint="Drop that one first.")
     collection_id = read_trashed(connection, entry)["id"]
@@ -452,10 +443,7 @@ def _move_collection(connection: apsw.Connection, collection_id: int, kind: str,
 
 
 def drop_partition(connection: apsw.Connection, collection: Collection, partition_id: int) -> None:
-    """Put a partition into the trash with its documents. Part of the write transaction.
-
-    InvalidInput if a folder or file was added into it, which the next refresh would bring back.
-    """
+    """Put a partition into the trash with its documents; InvalidInput if the next refresh would bring them back."""
     sql = "select path from roots where partition_id = ? and kind not like 'removed %' limit 1"
     if path := fetch_one(connection, sql, (partition_id,)):
         raise InvalidInput(
@@ -512,11 +500,7 @@ _COUNTS = {
 
 
 def disagreements(connection: apsw.Connection) -> list[str]:
-    """Return what does not hold, a sentence each; empty for a sound file. 1 s for 100,000 passages.
-
-    Checked: live passages are those of the keyword index; passages continue each other and are counted by their
-    document; vectors have the model's length and belong to a passage or a rule; sign codes are those of the vectors.
-    """
+    """Return what does not hold, a sentence each; empty for a sound file. 1 s for 100,000 passages."""
     counts = {text: fetch_one(connection, f"select count(*) from {rows}") for text, rows in _COUNTS.items()}
     counts["the queue of vectors is wrong about {} passages"] = misqueued(connection)
     # Each vector of its collection's model has one code, its signs.

@@ -54,10 +54,7 @@ class Made(NamedTuple):
 
 
 def write_vectors(connection: apsw.Connection, model_id: int, made: Mapping[int, Made]) -> None:
-    """Store chunk id -> what a model made of it, apart from words. Part of the caller's write transaction.
-
-    ModelMismatch if a vector is not of the model's dimension.
-    """
+    """Store chunk id -> what a model made of it, apart from words; ModelMismatch if not of the model's dimension."""
     dimension = fetch_one(connection, "select dimension from models where id = ?", (model_id,))
     for vector, *_ in made.values():
         if len(vector) != 4 * dimension:
@@ -177,9 +174,8 @@ class SignIndex:
 
 
 def _read_block(connection: apsw.Connection, segments: tuple[int, ...]) -> Block:
-    marks = ",".join("?" * len(segments))
-    rows = fetch_all(connection, f"select ids, sources, bits from signs where id in ({marks}) order by id", segments)
-    ids, sources, codes = _segment(*map(b"".join, zip(*rows, strict=True)))
+    sql = f"select ids, sources, bits from signs where id in ({','.join(map(str, segments))}) order by id"
+    ids, sources, codes = _segment(*map(b"".join, zip(*fetch_all(connection, sql), strict=True)))
     return Block(segments, ids, sources, np.ascontiguousarray(codes.T))
 
 
@@ -187,10 +183,7 @@ def nearest_chunks(
     connection: apsw.Connection, model_id: int, blocks: Sequence[Block], query: Vector, k: int,
     allowed: Ids | None = None,
 ) -> list[tuple[int, float]]:  # fmt: skip
-    """Return the k chunks nearest to `query` and their cosines, best first, ties by id.
-
-    `allowed` (sorted source ids) restricts them.
-    """
+    """Return the k nearest chunks and their cosines, best first, ties by id; `allowed`: sorted source ids."""
     share = sum(len(block.ids) for block in blocks) // RESCORED_SHARE
     rescored = nearest_codes(blocks, query, max(RESCORED, k, min(share, MOST_RESCORED)), allowed)[0]
     cosines = exact_cosines(connection, model_id, rescored, query)
@@ -200,10 +193,7 @@ def nearest_chunks(
 def nearest_codes(
     blocks: Sequence[Block], query: Vector, most: int, allowed: Ids | None = None
 ) -> tuple[Ids, NDArray[np.float32]]:
-    """Return the ids of the codes nearest to the query, best estimate first, and the estimates: both (most,) or less.
-
-    `allowed` (sorted source ids) restricts them.
-    """
+    """Return the ids of the nearest codes, best first, and their estimates; `allowed`: sorted source ids."""
     if not blocks:
         return np.empty(0, np.int64), np.empty(0, np.float32)
     codes = [(block.ids, block.bits) for block in blocks]

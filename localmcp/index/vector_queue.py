@@ -268,10 +268,8 @@ def is_alive(holder: str, beat_at: str, seconds: float = LEASE_SECONDS) -> bool:
     if process and sys.platform != "win32":
         try:
             os.kill(process, 0)
-        except PermissionError:
-            return True
-        except (ProcessLookupError, OverflowError):
-            return False
+        except (OSError, OverflowError) as error:
+            return isinstance(error, PermissionError)
     return True
 
 
@@ -360,10 +358,7 @@ class Reembedded:
 def reembed(
     database: Database, collection: Collection, embedder: Embedder, tell: Tell = lambda done, total: None
 ) -> Reembedded:
-    """Give every passage of a collection a vector of `embedder`, then let these answer. Goes on where a run was killed.
-
-    ModelUnavailable if the model fails; what it made is kept.
-    """
+    """Give every passage of a collection a vector, then let these answer; goes on where a run was killed."""
     lacking = f"""
         {_PASSAGE} where sources.collection_id = ? and trashed_at is null and groups.kind <> '{WORD_ONLY}'
             and not exists (select 1 from vectors where vectors.id = (? << 40 | chunks.id))

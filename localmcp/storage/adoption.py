@@ -195,10 +195,7 @@ def _copy(given: Path, bytes_: Path, target: Path, keep: KeptPowers) -> Dropped 
 def copy_table(
     connection: apsw.Connection, table: str, given: str, which: str, bindings: dict[str, Any] | None = None
 ) -> None:
-    """Copy the rows for which the SQL `which` holds from a table of an attached file, column by column.
-
-    Generated columns of the other file are left behind: reading one evaluates it.
-    """
+    """Copy rows for which `which` holds from an attached file, but no generated columns: reading one evaluates it."""
     columns = "select name from pragma_table_xinfo(?, ?) where hidden = 0"
     theirs = set(fetch_column(connection, columns, (table, given)))
     ours = fetch_column(connection, columns, (table, "main"))

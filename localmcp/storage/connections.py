@@ -51,10 +51,7 @@ def connect(name: str | Path, flags: int = READ_WRITE) -> apsw.Connection:
 
 
 def refuse_odd_companions(path: Path) -> None:
-    """Refuse a file beside which somebody put what SQLite would wait for, follow or load whole (FileUnavailable).
-
-    That is a log or journal that is no regular file, or a journal larger than any change of the file can be.
-    """
+    """Refuse a log or journal that is no regular file, or larger than one of SQLite's can be (FileUnavailable)."""
     for ending in ("-wal", "-shm", "-journal"):
         with suppress(OSError):
             status, length = os.lstat(f"{path}{ending}"), path.stat().st_size
@@ -178,10 +175,7 @@ class Rows(NamedTuple):
 def reading_only(
     connection: apsw.Connection, seconds: float, may_read: Callable[[str], bool] = lambda _: True
 ) -> Generator[None]:
-    """Let a connection only read, for so long, tables for whose name in small letters `may_read` is true.
-
-    Anything else ends with apsw.AuthError; when the time is over, apsw.InterruptError.
-    """
+    """Let a connection only read, for so long, tables that it `may_read` by their names in small letters."""
 
     def authorize(action: int, first: str | None, second: str | None, *_: Any) -> int:
         table = (first or "").lower()

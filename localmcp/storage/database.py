@@ -129,10 +129,7 @@ class Database:
 
     @contextmanager
     def read(self) -> Generator[apsw.Connection]:
-        """Yield a connection for one call, inside one snapshot of the file.
-
-        FileUnavailable if it cannot be opened or is locked; NotOurFile, FileTooNew if it is not this program's.
-        """
+        """Yield a connection for one call, in one snapshot of the file (FileUnavailable, NotOurFile, FileTooNew)."""
         with self._translated():
             with self._lock:
                 self._ensure_open()
@@ -208,10 +205,7 @@ class Database:
             self._idle, self._writer, self._open, self._immutable = [], None, False, False
 
     def copy_to(self, target: Path) -> None:
-        """Write one snapshot of the file to `target`, which must not exist: whole, without free pages, not in WAL mode.
-
-        FileUnavailable if the disk is full, or the target cannot be written.
-        """
+        """Write one snapshot to `target`, which must not exist: whole, without free pages, not in WAL mode."""
         with self._translated():
             self._ensure_open()
             with closing(self._connect(READ)) as reader:
@@ -220,10 +214,7 @@ class Database:
                 reader.execute("vacuum into ?", (str(target),))
 
     def attached(self) -> apsw.Connection:
-        """Return a connection to a new temporary file without a name, with this file read-only beside it as `live`.
-
-        The temporary file is gone with the connection, or the process.
-        """
+        """Return a connection to a temporary file, gone with it, and this file read-only beside it as `live`."""
         with self._translated():
             self._ensure_open()
             connection = connect("")
@@ -298,10 +289,7 @@ class Database:
             connection.execute("commit")
 
     def _inspect(self) -> bool:
-        """Refuse a foreign file or one of another version, and find out whether we may write.
-
-        False for a file without any content, as another process leaves it for a moment while it makes one.
-        """
+        """Refuse what is not ours, and find out whether we may write; False for a file without any content yet."""
         with closing(self._first_connection()) as connection:
             if schema.is_blank(connection):
                 return False

@@ -418,10 +418,7 @@ def check_version(connection: apsw.Connection, path: Path) -> None:
 
 
 def check_schema(connection: apsw.Connection, path: Path, *, adopted: bool) -> None:
-    """Refuse a file with another schema than ours (AlteredSchema): SQLite would run the code in it.
-
-    One that is adopted may have tables and indexes that a person added.
-    """
+    """Refuse a file with another schema (AlteredSchema): SQLite would run the code in it."""
     actual, expected = schema_of(connection), expected_schema()
     problem = next((f"'{key[1]}' differs" for key, sql in expected.items() if actual.get(key) != sql), "")
     for (kind, name), sql in actual.items():
@@ -430,6 +427,7 @@ def check_schema(connection: apsw.Connection, path: Path, *, adopted: bool) -> N
         is_plain = kind in ("table", "index") and not re.match(r"\s*create\s+virtual\b", bare, re.IGNORECASE)
         if not problem and (kind, name) not in expected and not is_plain:
             problem = f"it holds a {kind} that is not ours: '{name}'"
+    # One that is adopted may have tables and indexes that a person added.
     if not problem and not adopted and (foreign := foreign_objects(connection)):
         problem = f"it holds what is not ours: {foreign[0]}"
     if problem:
