@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 
 from localmcp.errors import LocalMCPError, ModelUnavailable, NotFound
 from localmcp.humanize import cut_to
-from localmcp.schemas import Json
+from localmcp.schemas import Json, without_none
 from localmcp.tools import Scope
 from localmcp.visible_text import visible
 from localmcp.workspace import Workspace, open_workspace
@@ -142,7 +142,6 @@ class Results(list[Item], Generic[Item]):
         return visible(text, newlines=True)
 
     def _repr_html_(self) -> str:
-        """Return the table that notebooks show."""
         if not self:
             return f"<p>{html.escape(repr(self))}</p>"
         rows = [[f"<th>{column}</th>" for column in self[0].columns]]
@@ -186,10 +185,7 @@ class KnowledgeFile:
         metadata: Mapping[str, Any] | None = None,
         replace: bool = False,
     ) -> str:
-        """Add a text that comes from no file; return the id of its source.
-
-        Raises InvalidInput if the title represents another text already, and `replace` is false.
-        """
+        """Add a text that comes from no file; return the id of its source. Without `replace`, its title must be new."""
         library = self.workspace.library
         return library.add_text(text, title, collection=collection, metadata=metadata, replace=replace).uuid
 
@@ -201,10 +197,7 @@ class KnowledgeFile:
         return self.workspace.library.refresh()
 
     def remove(self, *targets: str) -> int:
-        """Put documents into the trash, by id, path or title; return how many.
-
-        Raises NotFound if there is no such document; nothing is removed then.
-        """
+        """Put documents into the trash, by id, path or title, all or (NotFound) none; return how many."""
         return self.workspace.library.remove(targets).removed
 
     def search(
@@ -222,13 +215,9 @@ class KnowledgeFile:
     ) -> Results[Hit]:
         """Return the best passages, by meaning and by word. The first search waits until the model is loaded.
 
-        Args:
-            limit: 1..100.
-            path: only files below this folder.
-            metadata: keys and the values that documents must have.
-            explain: `raw` says why each ranks where it does.
-
-        Raises InvalidInput for an empty query, or a limit out of range.
+        `path` is a folder that the files are below, `metadata` keys and the values that documents must have; with
+        `explain`, `raw` says why each ranks where it does. Raises InvalidInput for an empty query, or a limit that is
+        not 1..100.
         """
         if mode != "keyword":
             # Without a model the search answers by words, and says so.
@@ -276,10 +265,7 @@ class KnowledgeFile:
                 return Results(listed, raw={"total": answer["total"]})
 
     def rules(self, task: str, *, limit: int | None = None, files: Sequence[str] | None = None) -> Results[Rule]:
-        """Return the rules that a task needs, those that hold for every task at the end.
-
-        Raises LocalMCPError if the task is empty, or the model cannot be loaded.
-        """
+        """Return the rules that a task needs, those that hold for every task at the end; raises LocalMCPError."""
         paths = list(files) if files else None
         answer = self.call("getRelevantRules", taskDescription=task, maxResults=limit, files=paths)
         always = [{**rule, "category": "always", "relevance_score": 1.0} for rule in answer.get("always", [])]
@@ -300,8 +286,7 @@ class KnowledgeFile:
         Arguments that are None are left out. Raises UnknownTool (names the nearest), InvalidInput if the arguments do
         not fit, and what the tool itself raises or reports.
         """
-        filled_in = {name: value for name, value in arguments.items() if value is not None}
-        answer = self.workspace.registry.call(tool, filled_in, Scope(caller="python"))
+        answer = self.workspace.registry.call(tool, without_none(arguments), Scope(caller="python"))
         if not answer.is_error:
             return answer.value or {"content": list(answer.content or ())}
         value = answer.value
@@ -333,10 +318,7 @@ class KnowledgeFile:
 
 
 def open_file(path: str | os.PathLike[str] | None = None, **settings: Any) -> KnowledgeFile:
-    """Open a localmcp file, which is made if it is not there; the default one for None.
-
-    `settings` are those of `config.toml`, such as `model="hash"`; raises ConfigurationError for a wrong one.
-    """
+    """Open a file, made if it is not there (None: the default one), with settings such as `model="hash"`."""
     return KnowledgeFile(open_workspace(path, **settings))
 
 

@@ -19,12 +19,10 @@ from localmcp.connect.configuration import (
     make_entry,
     plan_change,
     present_clients,
-    read_present_clients,
     write_changes,
 )
-from localmcp.errors import InvalidInput, NotFound
-from localmcp.files import expand_home
-from localmcp.hub.client_configuration import ClientFile, client_names, read_client, read_document, servers_in
+from localmcp.errors import InvalidInput
+from localmcp.hub.client_configuration import ClientFile, client_names, read_servers
 from localmcp.hub.entries import entry_of, parse_entry, take_over, write_entries
 from localmcp.hub.server import McpServer
 from localmcp.hub.servers import McpServers
@@ -150,16 +148,7 @@ def import_servers(session: Session, source: str | None, names: tuple[str, ...],
     this machine. A client's file is only read. localmcp itself is left out. Variables such as ${TOKEN} stay as they are
     and are filled in at the start.
     """
-    problems: list[str] = []
-    if source is None:
-        theirs, problems = read_present_clients()
-    elif source in client_names():
-        theirs = read_client(source)
-    elif (path := expand_home(source)).is_file():
-        theirs = {path: servers_in(read_document(path), path)}
-    else:
-        clients = ", ".join(client_names())
-        raise NotFound(f"'{source}' is neither a file nor a client that is known.", hint=f"Clients: {clients}.")
+    theirs, problems = read_servers(source)
     session.warn(*problems)
     session.answer({**take_over(theirs, names, replace=replace, dry_run=dry_run), "problems": problems}, session.show)
 

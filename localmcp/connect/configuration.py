@@ -29,7 +29,6 @@ from localmcp.hub.client_configuration import (
     client_names,
     is_localmcp,
     read_document,
-    servers_in,
 )
 from localmcp.schemas import Json, did_you_mean, json_kind, mapping_of
 from localmcp.tools.base import read_profile
@@ -78,18 +77,6 @@ def is_present(target: ClientFile) -> bool:
 def present_clients() -> list[ClientFile]:
     """Return the files of every client that seems to be installed here."""
     return [client_file for client_file in client_files() if is_present(client_file)]
-
-
-def read_present_clients() -> tuple[dict[Path, Json], list[str]]:
-    """Return file -> servers of every client on this machine, and the errors of unreadable files."""
-    theirs: dict[Path, Json] = {}
-    problems: list[str] = []
-    for path in (client.path for client in present_clients() if client.path.is_file()):
-        try:
-            theirs[path] = servers_in(read_document(path), path)
-        except LocalMCPError as error:
-            problems.append(error.message)
-    return theirs, problems
 
 
 # ---------------------------------------------------------------- planning and writing a change
@@ -154,7 +141,6 @@ def _read(target: ClientFile) -> tuple[bytes | None, Json]:
 
 
 def _edited(target: ClientFile, before: bytes | None, name: str, entry: Json | None, by_hand: str) -> bytes:
-    """Return the file with that entry, or without it for None."""
     text = (before or b"").decode()
     mark = "\ufeff" if text.startswith("\ufeff") else ""
     bare = text.removeprefix(mark)
@@ -186,36 +172,34 @@ def _set_entry(table: Any, name: str, entry: Json | None) -> None:
 def write_changes(changes: Iterable[Change], *, dry_run: bool) -> list[Json]:
     """Write the changes that are needed, none in a dry run; return of each file its path, the action and the copy.
 
-    Raises ConfigurationError if a file is write-protected, or another program changed it meanwhile.
+    Each is written whole or not at all; a link is followed to its file. Raises ConfigurationError if a file is
+    write-protected, or another program changed it meanwhile.
     """
     written: list[Json] = []
     for change in changes:
-        is_needed = change.action not in ("unchanged", "absent")
-        backup = _write(change) if is_needed and not dry_run else None
-        path = str(change.target.path)
-        written.append({"path": path, "action": change.action, "backup": str(backup) if backup else None})
+        outcome: Json = {"path": str(change.target.path), "action": change.action, "backup": None}
+        written.append(outcome)
+        if dry_run or change.action in ("unchanged", "absent"):
+            continue
+        path = change.target.path.resolve()
+        try:
+            current = path.read_bytes() if path.exists() else None
+            if current is not None and not path.stat().st_mode & 0o222:
+                message = f"{path} is write-protected; it was left untouched."
+                raise ConfigurationError(message, hint="Allow writing it.")
+            if current != change.before:
+                message = f"{path} was changed by another program meanwhile."
+                raise ConfigurationError(message, hint="Run the command again.")
+            if current is not None:
+                backup = path.with_name(f"{path.name}.backup-{datetime.now(UTC):%Y%m%d-%H%M%S-%f}")
+                shutil.copy2(path, backup)
+                outcome["backup"] = str(backup)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, change.after)
+        except OSError as error:
+            message = f"{path} cannot be written: {error.strerror or error}."
+            raise ConfigurationError(message, hint="Show the block with --print.") from error
     return written
-
-
-def _write(change: Change) -> Path | None:
-    """Write the file whole or not at all; return the copy of the file before. A link is followed to its file."""
-    path = change.target.path.resolve()
-    backup = None
-    try:
-        current = path.read_bytes() if path.exists() else None
-        if current is not None and not path.stat().st_mode & 0o222:
-            raise ConfigurationError(f"{path} is write-protected; it was left untouched.", hint="Allow writing it.")
-        if current != change.before:
-            raise ConfigurationError(f"{path} was changed by another program meanwhile.", hint="Run the command again.")
-        if current is not None:
-            backup = path.with_name(f"{path.name}.backup-{datetime.now(UTC):%Y%m%d-%H%M%S-%f}")
-            shutil.copy2(path, backup)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, change.after)
-    except OSError as error:
-        message = f"{path} cannot be written: {error.strerror or error}."
-        raise ConfigurationError(message, hint="Show the block with --print.") from error
-    return backup
 
 
 # ---------------------------------------------------------------- the entry
@@ -257,12 +241,9 @@ def make_entry(database: str | None = None, profile: str | None = None) -> tuple
 
 
 def entry_for(target: ClientFile, entry: Mapping[str, Any]) -> Json:
-    """Return the entry with the keys that this client needs besides.
-
-    Claude Code (2.1.121 and later) defers the tools of every server behind its own search; the ten that are
-    listed here find all others, so they are worth loading at once.
-    """
+    """Return the entry with the keys that this client needs besides."""
     if target.client == "claude-code":
+        # Since 2.1.121 it defers the tools of every server behind its own search; our ten find all others.
         return {"type": "stdio", **entry, "alwaysLoad": True}
     if target.table == SERVERS:
         return {"type": "stdio", **entry}
@@ -289,10 +270,7 @@ def ask_for_tools(name: str, entry: Mapping[str, Any]) -> list[str]:
 
 
 def ask_server(name: str, entry: Mapping[str, Any], ask: Callable[[Connection], Awaitable[Reply]]) -> Reply:
-    """Return what `ask` gets from a server that is started for it; raises Unavailable if it does not answer.
-
-    It is started in an empty folder and without the variables of this shell, as a desktop program does.
-    """
+    """Return what `ask` gets from a server that is started for it; raises Unavailable if it does not answer."""
     # The MCP SDK takes most of a second to import.
     from localmcp.hub.client import Connection
     from localmcp.hub.entries import parse_entry
@@ -306,7 +284,8 @@ def ask_server(name: str, entry: Mapping[str, Any], ask: Callable[[Connection], 
         finally:
             await connection.close()
 
-    # Windows may hold the folder for a moment after the server has ended.
+    # In an empty folder and without the variables of this shell, as a desktop program starts it. Windows may hold the
+    # folder for a moment after the server has ended.
     with tempfile.TemporaryDirectory(prefix="localmcp-", ignore_cleanup_errors=True) as folder:
         try:
             return asyncio.run(connect_and_ask(folder))

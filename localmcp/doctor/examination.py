@@ -29,7 +29,7 @@ from localmcp.humanize import command_line, counted, size
 from localmcp.index.collections import sound_calibration, spec_of, unread_languages
 from localmcp.index.sources import disagreements
 from localmcp.index.vector_queue import REFRESH, waiting, word_only_passages
-from localmcp.own_tools import line_of
+from localmcp.own_tools.folder import line_of
 from localmcp.schemas import list_of, mapping_of
 from localmcp.storage.adoption import run_killable
 from localmcp.storage.connections import check_levenshtein, connect

@@ -6,9 +6,8 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NoReturn
 from urllib.parse import parse_qs, urlsplit
 
 import httpx2
@@ -111,18 +110,15 @@ def kept_login(entry: ServerEntry, url: str, on_refused: Callable[[Unavailable],
     if "tokens" not in stored:
         return None
 
-    async def refuse(_url: str) -> None:
+    async def refuse(_url: str = "") -> NoReturn:
         tokens = storage.read().get("tokens")
         lost = SessionLost(f"The MCP server '{entry.name}' refused the tokens; newer ones are used.")
         error = LoginNeeded(entry.name) if tokens in (None, storage.last) else lost
         on_refused(error)
         raise error
 
-    async def never() -> AuthorizationCodeResult:
-        raise LoginNeeded(entry.name)
-
     metadata = OAuthClientMetadata(client_name="localmcp", redirect_uris=[AnyUrl("http://127.0.0.1/")])
-    provider = storage.provider = OAuthClientProvider(url, metadata, storage, refuse, never)
+    provider = storage.provider = OAuthClientProvider(url, metadata, storage, refuse, refuse)
     context = provider.context
     try:
         # The SDK does not keep these, and without them it would ask the person instead of refreshing.
@@ -151,10 +147,8 @@ async def sign_in(entry: ServerEntry, show: Callable[[str], None], seconds: floa
 
     `show` is called with the address that the person has to open.
 
-    Raises:
-        InvalidInput: the server is a program, has a key in its headers already, or is reached without TLS.
-        ConfigurationError: a variable of the entry is not set.
-        Unavailable: the server is not reached, refuses, or nobody signs in within `seconds`.
+    Raises InvalidInput for a program, a server with a key in its headers or without TLS, ConfigurationError for a
+    variable that is not set, Unavailable if the server is not reached or refuses, or nobody signs in in time.
     """
     launch = prepare(entry)
     is_local = urlsplit(launch.url).hostname in LOOPBACK
@@ -168,10 +162,13 @@ async def sign_in(entry: ServerEntry, show: Callable[[str], None], seconds: floa
         raise InvalidInput(f"'{entry.name}' is reached without TLS, which would show the tokens to others.")
     storage, browser = TokenFile(entry, is_new=True), _Browser(show)
     try:
-        async with asyncio.timeout(seconds), browser.listening(entry.oauth.callbackPort) as address:
+        async with asyncio.timeout(seconds):
+            server = await asyncio.start_server(browser.answer, "127.0.0.1", entry.oauth.callbackPort)
+            address = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}{CALLBACK}"
             metadata = OAuthClientMetadata(client_name="localmcp", redirect_uris=[AnyUrl(address)])
-            storage.provider = OAuthClientProvider(launch.url, metadata, storage, browser.show, browser.wait)
+            storage.provider = OAuthClientProvider(launch.url, metadata, storage, browser.show, lambda: browser.result)
             async with (
+                server,
                 httpx2.AsyncClient(
                     headers={**launch.headers, **_ACCEPT},
                     timeout=httpx2.Timeout(30.0),
@@ -198,25 +195,13 @@ class _Browser:
     def __init__(self, show: Callable[[str], None]) -> None:
         self._show = show
         self._state = ""
-        self._result: asyncio.Future[AuthorizationCodeResult] = asyncio.get_running_loop().create_future()
-
-    @asynccontextmanager
-    async def listening(self, port: int) -> AsyncGenerator[str]:
-        """Yield the address to which the browser comes back."""
-        server = await asyncio.start_server(self._answer, "127.0.0.1", port)
-        async with server:
-            yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}{CALLBACK}"
+        self.result: asyncio.Future[AuthorizationCodeResult] = asyncio.get_running_loop().create_future()
 
     async def show(self, url: str) -> None:
-        """Show the person the address to sign in at."""
         self._state = parse_qs(urlsplit(url).query).get("state", [""])[0]
         await asyncio.to_thread(self._show, url)
 
-    async def wait(self) -> AuthorizationCodeResult:
-        """Return the code, once the browser has brought it."""
-        return await self._result
-
-    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Take one request. Any page in the browser can send some here; only the login that localmcp began counts."""
         try:
             async with asyncio.timeout(10):
@@ -228,14 +213,14 @@ class _Browser:
             if is_ours:
                 done = "The sign-in was refused." if "error" in values else "You are signed in."
                 status, text = "200 OK", f"{done} You can close this window."
-                if self._result.done():
+                if self.result.done():
                     pass
                 elif "error" in values:
                     why = values.get("error_description") or values["error"]
-                    self._result.set_exception(OAuthFlowError(f"{values['error']}: {why}"))
+                    self.result.set_exception(OAuthFlowError(f"{values['error']}: {why}"))
                 else:
                     code, issuer = values.get("code", ""), values.get("iss")
-                    self._result.set_result(AuthorizationCodeResult(code=code, state=self._state, iss=issuer))
+                    self.result.set_result(AuthorizationCodeResult(code=code, state=self._state, iss=issuer))
             lines = f"HTTP/1.1 {status}\r\ncontent-type: text/plain\r\ncontent-length: {len(text)}\r\n"
             writer.write(f"{lines}connection: close\r\n\r\n{text}".encode())
             await writer.drain()

@@ -85,13 +85,9 @@ class ServerLog:
         """Yield what a program gets as its stderr; what comes is kept until the last program that has it ends."""
 
         def keep(reading: int) -> None:
-            begun = b""
-            with open(reading, "rb", buffering=0) as pipe:
-                while piece := pipe.read(65536):
-                    whole, _, begun = (begun + piece).rpartition(b"\n")
-                    self.add(whole)
-                    begun = begun[:MAX_LOG]
-            self.add(begun)
+            with open(reading, "rb") as pipe:
+                while line := pipe.readline(MAX_LOG):
+                    self.add(line)
             self.ended.set()
 
         reading, writing = os.pipe()
@@ -124,10 +120,7 @@ class ServerLog:
 
 
 def child_environment(added: Mapping[str, str]) -> dict[str, str]:
-    """Return what a server sees besides what the SDK passes on: the machine's settings and those of its entry.
-
-    Keys and tokens in localmcp's own environment are not passed on.
-    """
+    """Return what a server sees besides what the SDK passes on: settings of the machine, not keys, and its entry's."""
     inherited = (
         "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS",
         "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy", "no_proxy",
@@ -149,10 +142,7 @@ class _Whole(BaseModel):
 
 
 class _Dispatcher(JSONRPCDispatcher[Any]):
-    """Says when no answer can come any more, and keeps lists of tools from the SDK's check.
-
-    One wrong tool would cost all others of its server.
-    """
+    """Says when no answer can come any more; keeps tools from the SDK's check, where a wrong one costs all others."""
 
     on_end: Callable[[], None]
 
@@ -204,9 +194,7 @@ class Connection:
     async def open(self) -> None:
         """Start or reach the server and shake hands.
 
-        Raises:
-            ConfigurationError: a variable of the entry is not set.
-            Unavailable: it does not start, is not reached, or does not answer within `startTimeout`.
+        Raises ConfigurationError for a variable that is not set, Unavailable for no answer within `startTimeout`.
         """
         launch = prepare(self.entry)
         self._log = ServerLog(self._log_path, launch.secrets, self.entry.where)
@@ -355,13 +343,11 @@ class Connection:
         An unfinished one, in which a server of 2026-07-28 asks the person, is returned where the client answers such
         results itself (`ClientCall.input`); otherwise the person is asked, and the request repeated with the answers.
 
-        Raises:
-            InvalidInput: the server refuses its form.
-            Unavailable: no answer in time, an end in the middle, an answer that is no result or larger than MAX_ANSWER.
+        Raises InvalidInput if the server refuses its form, Unavailable for no answer in time, an end in the middle, an
+        answer that is no result or larger than MAX_ANSWER.
         """
-        what, params = method, without_surrogates(params)
-        if method == "tools/call":
-            what = f"the call of {params['name']}"
+        params = without_surrogates(params)
+        what = f"the call of {params['name']}" if method == "tools/call" else method
         seconds = self.entry.timeout if seconds is None else seconds
         answers = client_call().input
         if answers and self._is_modern:
@@ -412,10 +398,8 @@ class Connection:
     async def _ask_for_server(
         self, context: ClientRequestContext, params: types.ElicitRequestParams
     ) -> types.ElicitResult | types.ErrorData:
-        """Ask the client whose call it is, while the clocks of all calls stand still.
-
-        The question does not say which call it belongs to, so all running calls must be of one caller.
-        """
+        """Ask the client whose call it is, while the clocks of all calls stand still."""
+        # The question does not say which call it belongs to, so all running calls must be of one caller.
         ask = self._calls[-1][2] if len({caller for *_, caller in self._calls}) == 1 else None
         if ask is None:
             return types.ErrorData(code=types.INVALID_REQUEST, message="There is no client that could ask the person.")
@@ -434,7 +418,6 @@ class Connection:
     # ------------------------------------------------------------ failures in words
 
     async def _explain(self, what: str, error: BaseException, seconds: float = 0.0) -> LocalMCPError:
-        """Return why a request, or the start, failed."""
         while isinstance(error, BaseExceptionGroup):
             error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
         if self._refusal is not None or self._status == 401 and not self.entry.headers:

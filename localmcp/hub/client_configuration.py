@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any, cast
 
-from localmcp.errors import ConfigurationError, InvalidInput, NotFound
+from localmcp.errors import ConfigurationError, NotFound
 from localmcp.files import expand_home, reason_of
 from localmcp.schemas import Json, json_kind, list_of, mapping_of
 
@@ -57,16 +57,21 @@ def client_names() -> list[str]:
 
 
 def client_files(client: str | None = None) -> list[ClientFile]:
-    """Return where a client (every client for None) may keep its servers on this system, the likeliest place first.
-
-    Raises InvalidInput if no client is called so.
-    """
-    if client is not None and client not in _TITLES:
-        raise InvalidInput(f"No client is called '{client}'.", hint=f"Known clients: {', '.join(_TITLES)}.")
-    home, applications = Path.home(), _applications()
+    """Return where a client (every client for None) may keep its servers on this system, the likeliest place first."""
+    home = Path.home()
+    # Where desktop applications keep their settings.
+    applications, stores = _folder("XDG_CONFIG_HOME", home / ".config"), list[Path]()
+    if sys.platform == "win32":
+        applications = _folder("APPDATA", home / "AppData" / "Roaming")
+        # Builds from Microsoft's store read a folder of the package, and ignore the classic one.
+        packages = _folder("LOCALAPPDATA", home / "AppData" / "Local") / "Packages"
+        stores = [path / "LocalCache" / "Roaming" for path in sorted(packages.glob("Claude_*"))]
+    elif sys.platform == "darwin":
+        applications = home / "Library" / "Application Support"
     zed = home / ".config" / "zed" if sys.platform == "darwin" else applications / "zed"
+    claude = [folder / "Claude" / "claude_desktop_config.json" for folder in (*stores, applications)]
     files = [
-        *(ClientFile("claude-desktop", folder / "claude_desktop_config.json", MCP_SERVERS) for folder in _claude()),
+        *(ClientFile("claude-desktop", path, MCP_SERVERS) for path in claude),
         ClientFile("claude-code", _folder("CLAUDE_CONFIG_DIR", home) / ".claude.json", MCP_SERVERS),
         ClientFile("cursor", home / ".cursor" / "mcp.json", MCP_SERVERS),
         ClientFile("vscode", applications / "Code" / "User" / "mcp.json", SERVERS),
@@ -79,47 +84,41 @@ def client_files(client: str | None = None) -> list[ClientFile]:
     return [file for file in files if client in (None, file.client)]
 
 
-def _claude() -> list[Path]:
-    """Builds from Microsoft's store read a folder of the package, and ignore the classic one."""
-    classic = _applications() / "Claude"
-    if sys.platform != "win32":
-        return [classic]
-    packages = _folder("LOCALAPPDATA", Path.home() / "AppData" / "Local") / "Packages"
-    return [*(path / "LocalCache" / "Roaming" / "Claude" for path in sorted(packages.glob("Claude_*"))), classic]
-
-
-def _applications() -> Path:
-    """Return where desktop applications keep their settings."""
-    if sys.platform == "win32":
-        return _folder("APPDATA", Path.home() / "AppData" / "Roaming")
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Application Support"
-    return _folder("XDG_CONFIG_HOME", Path.home() / ".config")
-
-
 def _folder(variable: str, otherwise: Path) -> Path:
     value = os.environ.get(variable, "").strip()
     return expand_home(value) if value else otherwise
 
 
-def read_client(client: str) -> dict[Path, dict[str, Any]]:
-    """Return the servers of a client: file -> name -> entry.
+def read_servers(source: str | None) -> tuple[dict[Path, Json], list[str]]:
+    """Return file -> its servers of a client or of a file, for None of every client here; and why some cannot be read.
 
-    Raises as `client_files` and `read_document`; NotFound if none of its files exists, naming the places.
+    Raises NotFound if it is neither or the client has no file here, as `read_document` for what is named.
     """
-    files = client_files(client)
-    existing = [file.path for file in files if file.path.is_file()]
-    if not existing:
-        places = "\n".join(f"  {file.path}" for file in files)
-        raise NotFound(f"{files[0].title} has no configuration here; looked for:\n{places}")
-    return {path: servers_in(read_document(path), path) for path in existing}
+    if source is None or source in _TITLES:
+        files = client_files(source)
+        paths = [file.path for file in files if file.path.is_file()]
+        if source and not paths:
+            places = "\n".join(f"  {file.path}" for file in files)
+            raise NotFound(f"{_TITLES[source]} has no configuration here; looked for:\n{places}")
+    elif (path := expand_home(source)).is_file():
+        paths = [path]
+    else:
+        hint = f"Clients: {', '.join(_TITLES)}."
+        raise NotFound(f"'{source}' is neither a file nor a client that is known.", hint=hint)
+    servers: dict[Path, Json] = {}
+    problems: list[str] = []
+    for path in paths:
+        try:
+            servers[path] = servers_in(read_document(path), path)
+        except ConfigurationError as error:
+            if source is not None:
+                raise
+            problems.append(error.message)
+    return servers, problems
 
 
 def servers_in(document: Json, path: Path) -> dict[str, Any]:
-    """Return the servers of a file in any known form: name -> entry, with keys named as in `mcpServers`.
-
-    Raises ConfigurationError if the table of servers is not an object.
-    """
+    """Return the servers of a file in any known form: name -> entry, with keys named as in `mcpServers`."""
     servers_by_name: dict[str, Any] = {}
     for table in (document.get(key) for key in TABLES):
         if not isinstance(table, dict | None):
@@ -144,10 +143,7 @@ def servers_in(document: Json, path: Path) -> dict[str, Any]:
 
 
 def read_document(path: Path) -> Json:
-    """Return the file as a table; JSON may have comments and last commas, as several clients allow.
-
-    Raises ConfigurationError, naming the line, if it cannot be read or is no table.
-    """
+    """Return the file as a table, JSON also with comments and last commas; raises ConfigurationError, with the line."""
     try:
         text = path.read_text(encoding="utf-8-sig")
         value: Any = tomllib.loads(text) if path.suffix == ".toml" else _load_patiently(text)

@@ -187,14 +187,12 @@ def short_digest(name: str) -> str:
 
 
 def entry_of(command: Sequence[str]) -> Json:
-    """Return the entry of an address, or of a command and its arguments; an empty one for no words.
-
-    A command line that names a file from here runs here: assistants run elsewhere.
-    """
+    """Return the entry of an address, or of a command and its arguments; an empty one for no words."""
     if not command:
         return {}
     if len(command) == 1 and command[0].startswith(("http://", "https://")):
         return {"type": "http", "url": command[0]}
+    # A command line that names a file from here runs here: assistants run elsewhere.
     names = [word.rpartition("=")[2] for word in command]
     is_from_here = any(name and not os.path.isabs(name) and os.path.exists(name) for name in names)
     return {"command": command[0], "args": list(command[1:]), **({"cwd": os.getcwd()} if is_from_here else {})}
@@ -203,9 +201,8 @@ def entry_of(command: Sequence[str]) -> Json:
 def prepare(entry: ServerEntry) -> ServerEntry:
     """Return the entry with `${VAR}`, `${env:VAR}` and `${VAR:-default}` filled in from the environment.
 
-    It holds secrets, and is never logged or shown.
-
-    Raises ConfigurationError, naming the place, for a variable without a default that is not set, or a bad url.
+    It holds secrets, and is never logged or shown. Raises ConfigurationError, naming the place, for a variable without
+    a default that is not set, or a bad url.
     """
 
     def filled(key: str, text: str) -> str:
@@ -244,10 +241,7 @@ def prepare(entry: ServerEntry) -> ServerEntry:
 
 
 def read_entries() -> list[ServerEntry]:
-    """Return the servers in the user's file, by name, no two with one namespace; none when there is no file.
-
-    Raises ConfigurationError if the file cannot be read.
-    """
+    """Return the servers in the user's file, by name, no two with one namespace; raises as `read_document`."""
     path = servers_file()
     if not path.exists():
         return []
@@ -263,10 +257,7 @@ def read_entries() -> list[ServerEntry]:
 
 
 def write_entries(changes: Mapping[str, Json | None]) -> Path:
-    """Set these servers (None removes one), keep everything else in the file, and return the file.
-
-    Raises ConfigurationError if the file that is there cannot be read.
-    """
+    """Set these servers (None removes one) in the user's file, and return the file; raises as `read_document`."""
     path = servers_file()
     document = read_document(path) if path.exists() else {}
     changed = {**servers_in(document, path), **changes}

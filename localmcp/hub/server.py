@@ -19,7 +19,7 @@ from localmcp.config import servers_file
 from localmcp.errors import AccessDenied, ConfigurationError, LocalMCPError, Unavailable
 from localmcp.files import read_json_object, write_atomically
 from localmcp.hub.entries import LoginNeeded, ServerEntry, SessionLost, prepare, short_digest
-from localmcp.own_tools import Problem
+from localmcp.own_tools.folder import Problem
 from localmcp.schemas import Json, check_arguments, list_of, mapping_of, values_from_texts
 from localmcp.tools import Answer, ReportProgress, Tool, ToolMark, client_call
 from localmcp.visible_text import visible
@@ -178,7 +178,10 @@ class McpServer:
         self._lock = threading.RLock()
         self._lists: dict[str, list[Json]] | None = None
         """What it listed last, kind -> entries; None before the cache was read."""
+        self._raws: dict[str, Json] = {}
+        """Its tools by their own names."""
         self._tools: dict[str, RemoteTool] = {}
+        """Those that the filters let through, by the names that clients see."""
         self.unapproved: dict[str, Json] = {}
         """Its own name of each tool that is not as the person approved it -> what was approved; empty if added."""
         self._asked = False
@@ -186,7 +189,6 @@ class McpServer:
         self._connection: Connection | None = None
         self._opening = asyncio.Lock()
         self._is_stale = False
-        """Whether its lists are to be asked for again."""
         self._relisting: asyncio.Task[None] | None = None
         self._failed_at = 0.0
 
@@ -206,10 +208,7 @@ class McpServer:
         return list(self._tools.values()) if self.usable and self.failure is None else []
 
     def find(self, name: str) -> Tool | None:
-        """Return the tool of that name; for an unknown one of this server its tools are listed once.
-
-        Raises ConfigurationError if its entry cannot be used, Unavailable if it does not start.
-        """
+        """Return the tool of that name, listing the tools once if need be; raises if it cannot be used or started."""
         self._check_usable()
         self._load()
         if name not in self._tools and not self._asked:
@@ -221,10 +220,8 @@ class McpServer:
     ) -> Json:
         """Return the raw result of a request, within `seconds` (None: the limit of the entry).
 
-        One that broke off is not repeated, since it may have done its work.
-
-        Raises:
-            LocalMCPError: as `check_approved` for a tool and `Connection.ask`, or it does not start.
+        One that broke off is not repeated, since it may have done its work. Raises as `check_approved` for a tool, as
+        `Connection.ask`, or a LocalMCPError if it does not start.
         """
 
         async def ask(connection: Connection) -> Json:
@@ -317,13 +314,12 @@ class McpServer:
     # ------------------------------------------------------------ what is known of it
 
     def _load(self) -> dict[str, list[Json]]:
-        """Return what it listed last, in this or another run."""
         with self._lock:
             if self._lists is None:
                 kept = read_json_object(self._kept_file)
                 self._lists = {kind: [mapping_of(item) for item in list_of(items)] for kind, items in kept.items()}
                 if "tools" in self._lists:
-                    self._name_tools()
+                    self._name_tools(self._lists["tools"])
                     self.listed.set()
             return self._lists
 
@@ -334,7 +330,7 @@ class McpServer:
             changed = {kind for kind, items in offers.items() if items != old.get(kind, [])}
             self._lists = {**old, **offers}
             if "tools" in offers:
-                self._name_tools()
+                self._name_tools(offers["tools"])
                 self._asked, self.failure = True, None
         if changed or not self.listed.is_set():
             try:
@@ -347,43 +343,33 @@ class McpServer:
             for listener in self._hub.listeners:
                 listener(shown)
 
-    def _name_tools(self) -> None:
-        """Name the tools that pass the filters, and note those that are not as the person approved them.
+    def _name_tools(self, tools: list[Json]) -> None:
+        """Take the tools it has listed, with an object as their schema, and in each property, as clients expect.
 
-        A tool that did not change stays the same object, so that the ranking keeps what it computed for it.
+        Those without a name are left out, and those that only clients that know tasks can call. A tool that did not
+        change stays the same object, so that the ranking keeps what it computed for it.
         """
-        old, by_name = self._tools, dict[str, Json]()
-        for tool in self._usable_tools():
-            if self.entry.offers(tool["name"]):
-                by_name[tool["name"]] = tool
-        named = {name: by_name[own] for name, own in exposed_names(self.entry.namespace, by_name).items()}
-        self._tools = {
-            name: old[name] if name in old and old[name].raw == raw else RemoteTool(self, name, raw)
-            for name, raw in named.items()
-        }
-        self._compare()
-
-    def _usable_tools(self) -> list[Json]:
-        """Return the tools with an object as their schema, and in each property, as search and clients expect.
-
-        Those without a name, and those that only clients that know tasks can call, are left out.
-        """
-        tools: list[Json] = []
-        for tool in (self._lists or {}).get("tools", []):
+        self._raws = {}
+        for tool in tools:
             needs_task = mapping_of(tool.get("execution")).get("taskSupport") == "required"
             if isinstance(tool.get("name"), str) and tool["name"] and not needs_task:
                 schema = mapping_of(tool.get("inputSchema"))
                 # `true` and `{}` mean the same in JSON Schema.
                 properties = {key: mapping_of(value) for key, value in mapping_of(schema.get("properties")).items()}
-                tools.append({**tool, "inputSchema": {**schema, "type": "object", "properties": properties}})
-        return tools
+                schema = {**schema, "type": "object", "properties": properties}
+                self._raws[tool["name"]] = {**tool, "inputSchema": schema}
+        old, self._tools = self._tools, {}
+        for name, own in exposed_names(self.entry.namespace, filter(self.entry.offers, self._raws)).items():
+            is_same = name in old and old[name].raw == self._raws[own]
+            self._tools[name] = old[name] if is_same else RemoteTool(self, name, self._raws[own])
+        self._compare()
 
     # ------------------------------------------------------------ what the person has approved
 
     def _definitions(self) -> dict[str, Json]:
         """Return, by its own name, what a model reads of each tool."""
         keys = ("title", "description", "inputSchema", "annotations")
-        return {tool["name"]: {key: tool[key] for key in keys if key in tool} for tool in self._usable_tools()}
+        return {name: {key: tool[key] for key in keys if key in tool} for name, tool in self._raws.items()}
 
     def _compare(self) -> None:
         """Note what differs from the approved; the first list is approved. Of a damaged file every tool was added."""
@@ -405,10 +391,7 @@ class McpServer:
             self.unapproved = {}
 
     def check_approved(self, tool: str) -> None:
-        """Raise AccessDenied for a tool that is not as the person approved it, maybe in another process.
-
-        Asked before a start, and again when the server has listed its tools: it may be another version than last time.
-        """
+        """Raise AccessDenied for a tool that is not as the person approved it, maybe in another process."""
         with self._lock:
             if tool in self.unapproved:
                 self._compare()

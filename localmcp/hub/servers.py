@@ -44,10 +44,7 @@ PAGE = 50
 
 
 class McpServers:
-    """The user's MCP servers; nothing is started before it is needed. Thread-safe.
-
-    A person without other servers imports nothing for them.
-    """
+    """The user's MCP servers; nothing is imported or started before it is needed. Thread-safe."""
 
     name = "mcp"
     only_hidden = True
@@ -167,10 +164,7 @@ class McpServers:
             return dict(zip(names, pool.map(refresh_server, names), strict=True))
 
     def remove(self, names: Sequence[str]) -> Path:
-        """Remove servers from the file, and what is kept of them: tools, approved definitions, login; return the file.
-
-        Raises NotFound if there is no server of such a name; none is removed then.
-        """
+        """Remove servers, and what is kept of them: tools, approved definitions, login; return the file of servers."""
         from localmcp.hub.auth import forget_login
         from localmcp.hub.entries import write_entries
 
@@ -195,8 +189,7 @@ class McpServers:
     def introduction(self, *, ending: bool = True, characters: int = 1000) -> str:
         """Return one paragraph with the caller's servers and what they are for; nothing is started for it.
 
-        `ending` says how their tools are found and run; before it are at most so many `characters`: the last servers
-        are only counted.
+        The last are only counted where it would be too long; `ending` says how their tools are found and run.
         """
         scope = current_scope()
         shown: list[str] = []
@@ -273,10 +266,7 @@ class McpServers:
     # ------------------------------------------------------------ the event loop
 
     def run(self, function: Callable[..., Awaitable[Result]], *arguments: Any) -> Result:
-        """Return what an asynchronous function returns; it is cancelled if the caller or its client gives up.
-
-        Raises CallGivenUp if the client gave up, Unavailable while localmcp is closing.
-        """
+        """Return what an asynchronous function returns; raises CallGivenUp, Unavailable while localmcp is closing."""
         from concurrent.futures import CancelledError
 
         future = self._open_portal().start_task_soon(function, *arguments)

@@ -19,15 +19,15 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from localmcp.files import Signature, signature_of
-from localmcp.own_tools import Level, Place, Problem, line_of
 from localmcp.schemas import Json, did_you_mean
 from localmcp.tools import Registry, Tool
+from localmcp.visible_text import visible
 
 if TYPE_CHECKING:
-    from localmcp.own_tools.command import RunningPrograms
+    from localmcp.own_tools.kinds import RunningPrograms
     from localmcp.own_tools.manifest import Manifest
     from localmcp.own_tools.python import PythonManifest
 
@@ -35,6 +35,37 @@ log = logging.getLogger(__name__)
 
 KINDS = {"commands": "command", "queries": "query", "http": "http", "python": "python"}
 """Provider -> the kind of its manifests."""
+Level = Literal["error", "warning"]
+Place = tuple[str, ...]
+"""Keys that lead to a value of a TOML file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One mistake in the configuration. An error keeps its tool from being offered; a warning does not."""
+
+    file: str
+    line: int | None
+    """1-based; None when it concerns the whole file."""
+    message: str
+    hint: str | None = None
+    level: Level = "error"
+
+    def __str__(self) -> str:
+        where = self.file if self.line is None else f"{self.file}:{self.line}"
+        return visible(f"{where}: {self.level}: {self.message}" + (f" {self.hint}" if self.hint else ""))
+
+
+def line_of(text: str, place: Place) -> int | None:
+    """Return the line, 1-based, where the key path is in a TOML text, or else the nearest table around it."""
+    lines, line = text.splitlines(), None
+    for key in map(re.escape, place):
+        written = re.compile(rf"""\s*(\[[^\]]*\b{key}\b.*\]|([\w.-]+\.)?["']?{key}["']?\s*[=.]|.*[{{,]\s*{key}\s*=)""")
+        found = next((at for at in range((line or 1) - 1, len(lines)) if written.match(lines[at])), None)
+        if found is None:
+            break
+        line = found + 1
+    return line
 
 
 @dataclass(slots=True)
@@ -43,11 +74,11 @@ class ManifestFile:
 
     path: Path
     folder: OwnTools
-    kind: str = ""
-    """Empty where the file is no manifest of any kind."""
     tools: list[Tool] = field(default_factory=list[Tool])
     problems: list[Problem] = field(default_factory=list[Problem])
+    kind: str = ""
     manifest: Manifest | PythonManifest | None = None
+    """None where the file cannot be used."""
     sources: dict[Path, Signature | None] = field(default_factory=dict[Path, "Signature | None"])
     """The Python files that it names, as they were when they were run."""
 
@@ -59,8 +90,11 @@ class ManifestFile:
             text = ""
         return Problem(str(self.path), line_of(text, place), message, hint, level)
 
-    def sources_changed(self) -> bool:
-        return self.manifest is not None and self.sources != self.manifest.sources(self.path)
+    def add_problem(
+        self, path: Path, line: int | None, message: str, hint: str | None = None, level: Level = "error"
+    ) -> None:
+        """Note what is wrong with it, or with a file that it names."""
+        self.problems.append(Problem(str(path), line, message, hint, level))
 
     def check(self) -> list[Problem]:
         """Return what is wrong with it, here and now."""
@@ -76,10 +110,7 @@ class ManifestFile:
 
 
 class OwnTools:
-    """The tools of every manifest, as the files are at this moment. Thread-safe.
-
-    Nothing is imported for a person who has none.
-    """
+    """The tools of every manifest, as the files are at this moment; nothing is imported for none. Thread-safe."""
 
     def __init__(self, folder: Path, database: Path) -> None:
         """`folder` need not exist; `database` is the localmcp file in use, which queries may read."""
@@ -87,7 +118,7 @@ class OwnTools:
         self.database = database
         self.listeners: list[Callable[[], object]] = []
         """Called after tools came, went or changed, by the thread that lists them."""
-        self.providers = tuple(KindProvider(name, kind, self) for name, kind in KINDS.items())
+        self.providers = tuple(KindProvider(name, self) for name in KINDS)
         self._lock = threading.RLock()
         self._files: dict[str, tuple[Signature, ManifestFile]] | None = None
         """What each file held when it was read; None before the first look."""
@@ -97,23 +128,23 @@ class OwnTools:
     @cached_property
     def running(self) -> RunningPrograms:
         """The programs that calls have started."""
-        from localmcp.own_tools.command import RunningPrograms
+        from localmcp.own_tools.kinds import RunningPrograms
 
         return RunningPrograms()
 
     def files(self) -> list[ManifestFile]:
         """Return every manifest, by path."""
         with self._lock:
-            before, old = self._files, self._files or {}
-            self._files = {}
+            before, self._files = self._files, {}
             # As text: a thousand `Path`s cost several times what the look itself does.
             for name in sorted(glob.glob("**/*.toml", root_dir=self.folder, recursive=True)):
                 path = os.path.join(self.folder, name)
                 # It may be gone meanwhile, or be a link to nothing.
                 with suppress(OSError):
                     signature = signature_of(os.stat(path))
-                    kept_signature, file = old.get(path, (None, None))
-                    if file is None or kept_signature != signature or file.sources_changed():
+                    kept_signature, file = (before or {}).get(path, (None, None))
+                    sources = file.manifest.sources(file.path) if file and file.manifest else {}
+                    if file is None or kept_signature != signature or file.sources != sources:
                         file = self.read(path)
                     self._files[path] = (signature, file)
             changed = before != self._files
@@ -150,8 +181,7 @@ class OwnTools:
             line = re.search(r"line (\d+)", str(error))
             end = text.count("\n") + 1 if "end of document" in str(error) else None
             reason = error.strerror if isinstance(error, OSError) else error
-            problem = Problem(str(path), int(line[1]) if line else end, f"It cannot be read: {reason}.")
-            file.problems.append(problem)
+            file.add_problem(file.path, int(line[1]) if line else end, f"It cannot be read: {reason}.")
         for problem in file.problems:
             log.warning("%s", problem)
         return file
@@ -159,11 +189,9 @@ class OwnTools:
     def _parse(self, file: ManifestFile, table: Json) -> None:
         from pydantic import ValidationError
 
-        from localmcp.own_tools.command import CommandManifest
-        from localmcp.own_tools.http import HttpManifest
+        from localmcp.own_tools.kinds import CommandManifest, HttpManifest, QueryManifest
         from localmcp.own_tools.manifest import Parameter
         from localmcp.own_tools.python import PythonManifest
-        from localmcp.own_tools.query import QueryManifest
 
         kind: Any = table.get("kind")
         models: dict[str, type[Manifest | PythonManifest]] = {
@@ -173,9 +201,8 @@ class OwnTools:
             hint = did_you_mean(str(kind), models, f"It must be one of {', '.join(models)}.")
             file.problems.append(file.problem(("kind",), f"kind = {kind!r} is not known.", hint))
             return
-        file.kind = kind
         try:
-            file.manifest = models[kind].model_validate(table)
+            manifest = models[kind].model_validate(table)
         except ValidationError as error:
             keys = {*models[kind].model_fields, *Parameter.model_fields}
             for slip in error.errors(include_url=False):
@@ -185,9 +212,8 @@ class OwnTools:
                 hint = did_you_mean(place[-1], keys) if is_unknown else ""
                 file.problems.append(file.problem(place, f"{'.'.join(place)}{says}", hint or None))
             return
-        file.sources = file.manifest.sources(file.path)
-        file.tools, problems = file.manifest.tools(file)
-        file.problems += problems
+        file.kind, file.manifest, file.sources = kind, manifest, manifest.sources(file.path)
+        file.tools = manifest.tools(file)
 
     def close(self) -> None:
         """End the programs that still run."""
@@ -201,14 +227,13 @@ class KindProvider:
     only_hidden = True
     """tools/list need not ask it."""
 
-    def __init__(self, name: str, kind: str, folder: OwnTools) -> None:
+    def __init__(self, name: str, folder: OwnTools) -> None:
         self.name = name
-        self._kind = kind
         self._folder = folder
 
     def tools(self) -> list[Tool]:
         """Return the tools of this kind; of two with one name the first."""
-        files = [file for file in self._folder.files() if file.kind == self._kind]
+        files = [file for file in self._folder.files() if file.kind == KINDS[self.name]]
         return [tool for file in files for tool in file.tools if self._folder.owners[tool.name] is file]
 
     def find(self, name: str) -> Tool | None:

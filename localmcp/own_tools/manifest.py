@@ -14,12 +14,11 @@ from pydantic_core import PydanticCustomError
 
 from localmcp.errors import InvalidInput
 from localmcp.files import Signature
-from localmcp.own_tools import Problem
 from localmcp.schemas import Json, check_arguments, did_you_mean, shorten_value, values_from_texts
 from localmcp.tools import Answer, Tool, ToolMark
 
 if TYPE_CHECKING:
-    from localmcp.own_tools.folder import ManifestFile
+    from localmcp.own_tools.folder import ManifestFile, Problem
 
 Filled = Annotated[str, Field(pattern=r"\S")]
 """Text that is not blank."""
@@ -72,11 +71,6 @@ class Parameter(Table):
             except InvalidInput as error:
                 raise mistake(error.message.splitlines()[1].removeprefix("- default: "), "default") from error
         return self
-
-    @property
-    def always_there(self) -> bool:
-        """Whether a call has a value for it in any case."""
-        return self.required or self.default is not None
 
     @property
     def schema_of_value(self) -> Json:
@@ -153,20 +147,17 @@ class Manifest(Table):
     def run(self, tool: str, arguments: Json, here: ManifestFile) -> Answer:
         """Do it, with arguments that fit and defaults filled in.
 
-        Raises:
-            LocalMCPError: it could not be done; a program or server that answers "no" is an answer with `is_error`.
+        Raises LocalMCPError if it cannot be done; a program or server that answers "no" is an answer with `is_error`.
         """
 
     def check_template(self, key: str, template: str, *, always: bool, given: str = "") -> None:
-        """Refuse placeholders that are no parameter, or (`always`) that a call may leave out.
-
-        `given` is a parameter that a call is known to give.
-        """
+        """Refuse placeholders that are no parameter, or (`always`) that a call may leave out, but for `given`."""
         for name in placeholders(template):
             if name not in self.parameters:
                 hint = did_you_mean(name, self.parameters, f"Describe it in [parameters.{name}].")
                 raise mistake(f"{{{name}}} is not a parameter. {hint}", key)
-            if always and name != given and not self.parameters[name].always_there:
+            parameter = self.parameters[name]
+            if always and name != given and not parameter.required and parameter.default is None:
                 raise mistake(f"{{{name}}} may be missing in a call; make it required, or give it a default", key)
 
     def warnings(self, here: ManifestFile) -> Iterator[Problem]:
@@ -177,9 +168,9 @@ class Manifest(Table):
         """Return the other files that it is made of."""
         return {}
 
-    def tools(self, here: ManifestFile) -> tuple[list[Tool], list[Problem]]:
-        """Return its tools, and what is wrong with them."""
-        return [ManifestTool(self, here)], []
+    def tools(self, here: ManifestFile) -> list[Tool]:
+        """Return its tools."""
+        return [ManifestTool(self, here)]
 
 
 class ManifestTool(Tool):

@@ -24,7 +24,6 @@ from pydantic import Field
 
 from localmcp.errors import InvalidInput, LocalMCPError
 from localmcp.files import Signature, expand_home, signature_at
-from localmcp.own_tools import Problem
 from localmcp.own_tools.manifest import Table
 from localmcp.schemas import Json, compact_json
 from localmcp.tools import Answer, MethodTool, Tool, ToolMark
@@ -41,11 +40,7 @@ class FunctionTool(MethodTool):
     def __init__(
         self, function: Callable[..., Any], *, description: str | None = None, keywords: Iterable[str] = ()
     ) -> None:
-        """A mark of `@tool` is kept where there is one; without one, the annotations are MCP's defaults.
-
-        Raises:
-            InvalidInput: the function cannot be described; says what it lacks.
-        """
+        """A mark of `@tool` is kept where there is one; raises InvalidInput for a function that cannot be described."""
         self.method = function
         mark = cast("ToolMark | None", getattr(function, "__tool__", None))
         if mark is not None:
@@ -148,15 +143,12 @@ class PythonManifest(Table):
         patterns = (str(manifest.parent / expand_home(pattern)) for pattern in self.files)
         return {Path(path): signature_at(Path(path)) for pattern in patterns for path in sorted(glob.glob(pattern))}
 
-    def tools(self, here: ManifestFile) -> tuple[list[Tool], list[Problem]]:
-        """Run the files; return their functions as tools, and what is wrong with them."""
+    def tools(self, here: ManifestFile) -> list[Tool]:
+        """Run the files; return their functions as tools, and note what is wrong with them."""
         tools: list[Tool] = []
-        problems: list[Problem] = []
         paths = self.sources(here.path)
         if not paths:
-            problems.append(
-                Problem(str(here.path), None, f"There is no file {', '.join(self.files)}.", level="warning")
-            )
+            here.add_problem(here.path, None, f"There is no file {', '.join(self.files)}.", level="warning")
         for path in paths:
             try:
                 # A stray print must not end up among data.
@@ -167,7 +159,7 @@ class PythonManifest(Table):
                 frames = traceback.extract_tb(error.__traceback__)
                 lines = [frame.lineno for frame in frames if frame.filename == str(path)]
                 line = error.lineno if isinstance(error, SyntaxError) else next(reversed(lines), None)
-                problems.append(Problem(str(path), line, message))
+                here.add_problem(path, line, message)
                 continue
             for name, function in list(vars(module).items()):
                 if name.startswith("_") or not inspect.isfunction(function) or function.__module__ != module.__name__:
@@ -184,15 +176,12 @@ class PythonManifest(Table):
                         lacking = str(error).partition("\n")[0] or type(error).__name__
                 message = f"{function.__name__} is not a tool: {lacking}."
                 hint = "A name that begins with _ says that it should not be one."
-                problems.append(Problem(str(path), function.__code__.co_firstlineno, message, hint, level="warning"))
-        return tools, problems
+                here.add_problem(path, function.__code__.co_firstlineno, message, hint, level="warning")
+        return tools
 
 
 def _run_file(path: Path) -> ModuleType:
-    """Run a Python file as a module.
-
-    The folder is not put on `sys.path`, so that a file in it cannot replace a module of the same name.
-    """
+    # The folder is not put on `sys.path`, so that a file in it cannot replace a module of the same name.
     name = f"localmcp_tools_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:12]}"
     module = ModuleType(name)
     module.__file__ = str(path)

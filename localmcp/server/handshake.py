@@ -133,53 +133,44 @@ def greet(profile: str | None = None) -> Wire | None:
 
 def first_reply(line: bytes, instructions: str) -> dict[str, Any] | None:
     """Return the reply to `initialize` or `server/discover`; None for anything the SDK must look at."""
+    changes = {"listChanged": True}
+    lists: dict[str, Any] = {"tools": changes, "resources": {"subscribe": False, **changes}, "prompts": changes}
     try:
         message = json.loads(line)
-        request_id, params = message["id"], message["params"]
+        request_id, method, params = message["id"], message["method"], message["params"]
         if message["jsonrpc"] != "2.0" or type(request_id) not in (int, str):
             return None
         str(request_id).encode()
-        answers = {"initialize": _initialize, "server/discover": _discover}
-        result = answers[message["method"]](params, instructions)
+        if method == "initialize":
+            version, client, theirs = params["protocolVersion"], params["clientInfo"], params["capabilities"]
+            texts = (version, client["name"], client["version"])
+            tables = (theirs, *theirs.values())
+            if not all(isinstance(t, str) for t in texts) or not all(isinstance(t, dict) for t in tables):
+                return None
+            result: dict[str, Any] = {
+                "protocolVersion": version if version in HANDSHAKE_VERSIONS else HANDSHAKE_VERSIONS[-1],
+                "capabilities": {**lists, "completions": {}},
+                "serverInfo": SERVER_INFO,
+                "instructions": instructions,
+            }
+        else:
+            version, theirs = (params["_meta"][_META + key] for key in ("protocolVersion", "clientCapabilities"))
+            if (method, version) != ("server/discover", DISCOVER_VERSION) or not isinstance(theirs, dict):
+                return None
+            lists["resources"]["subscribe"] = True
+            result = {
+                "supportedVersions": [DISCOVER_VERSION],
+                "capabilities": {**lists, "completions": {}},
+                "instructions": instructions,
+                "resultType": "complete",
+                "ttlMs": 0,
+                "cacheScope": "private",
+                "_meta": {_META + "serverInfo": SERVER_INFO},
+            }
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         # The SDK answers anything unusual, later.
         return None
-    return None if result is None else {"jsonrpc": "2.0", "id": request_id, "result": result}
-
-
-def _capabilities(*, subscribe: bool) -> dict[str, Any]:
-    changes = {"listChanged": True}
-    return {"tools": changes, "resources": {"subscribe": subscribe, **changes}, "prompts": changes, "completions": {}}
-
-
-def _initialize(params: dict[str, Any], instructions: str) -> dict[str, Any] | None:
-    version, client, theirs = params["protocolVersion"], params["clientInfo"], params["capabilities"]
-    texts = (version, client["name"], client["version"])
-    tables = (theirs, *theirs.values())
-    if not all(isinstance(t, str) for t in texts) or not all(isinstance(t, dict) for t in tables):
-        return None
-    return {
-        "protocolVersion": version if version in HANDSHAKE_VERSIONS else HANDSHAKE_VERSIONS[-1],
-        "capabilities": _capabilities(subscribe=False),
-        "serverInfo": SERVER_INFO,
-        "instructions": instructions,
-    }
-
-
-def _discover(params: dict[str, Any], instructions: str) -> dict[str, Any] | None:
-    meta = params["_meta"]
-    version, theirs = (meta[_META + key] for key in ("protocolVersion", "clientCapabilities"))
-    if version != DISCOVER_VERSION or not isinstance(theirs, dict):
-        return None
-    return {
-        "supportedVersions": [DISCOVER_VERSION],
-        "capabilities": _capabilities(subscribe=True),
-        "instructions": instructions,
-        "resultType": "complete",
-        "ttlMs": 0,
-        "cacheScope": "private",
-        "_meta": {_META + "serverInfo": SERVER_INFO},
-    }
+    return {"jsonrpc": "2.0", "id": request_id, "result": result}
 
 
 # ---------------------------------------------------------------- the workspace
@@ -205,15 +196,3 @@ class OpenOnce:
             closing = threading.Thread(target=self.opened.close, daemon=True)
             closing.start()
             closing.join(seconds)
-
-    def prepare(self) -> None:
-        """Open it before the first call; why it cannot be opened is logged, and told by each call."""
-        import logging
-
-        from localmcp.errors import LocalMCPError
-
-        try:
-            self()
-        except Exception as error:
-            is_bug = not isinstance(error, LocalMCPError)
-            logging.getLogger(__name__).warning("the workspace cannot be opened: %s", error, exc_info=is_bug)

@@ -20,17 +20,11 @@ import anyio
 import anyio.to_thread
 import mcp.types as types
 from mcp import MCPError
-from mcp.server import MCPServer
+from mcp.server import MCPServer, subscriptions
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.lowlevel.server import Server
 from mcp.server.session import ServerSession
-from mcp.server.subscriptions import (
-    InMemorySubscriptionBus,
-    ListenHandler,
-    PromptsListChanged,
-    ResourcesListChanged,
-    ToolsListChanged,
-)
+from mcp.server.subscriptions import ListenHandler, PromptsListChanged, ResourcesListChanged, ToolsListChanged
 from mcp.shared.message import ServerMessageMetadata
 from mcp.shared.subscriptions import event_to_notification
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
@@ -40,21 +34,10 @@ from localmcp.errors import InvalidInput, LocalMCPError, MissingCapability, NotF
 from localmcp.humanize import quoted
 from localmcp.library.search import DOCUMENT_URI, without_scheme
 from localmcp.masking import mask_text
-from localmcp.schemas import Json, mapping_of, shorten_value, without_surrogates
+from localmcp.schemas import Json, compact_json, mapping_of, without_surrogates
 from localmcp.server.handshake import INSTRUCTIONS
 from localmcp.tool_search.discovery import EXECUTE_TOOL, TOOL_SEARCH, Discovery
-from localmcp.tools import (
-    Answer,
-    ClientCall,
-    MethodTool,
-    Registry,
-    Scope,
-    Tool,
-    compact_json,
-    tools_of,
-    use_client_call,
-    use_scope,
-)
+from localmcp.tools import Answer, ClientCall, MethodTool, Registry, Scope, Tool, tools_of, use_client_call, use_scope
 from localmcp.version import __version__
 
 if TYPE_CHECKING:
@@ -62,6 +45,7 @@ if TYPE_CHECKING:
     from localmcp.workspace import Workspace
 
     Offer: TypeAlias = "OwnOffer | McpServers"
+    Opener: TypeAlias = Callable[[], Workspace]
 
 log = logging.getLogger(__name__)
 
@@ -99,24 +83,18 @@ class ToolServer(Server[Any]):
     """A low-level MCP server of the tools that a scope may use."""
 
     def __init__(
-        self,
-        open_workspace: Callable[[], Workspace],
-        scope: Scope | Callable[[], Scope],
-        *,
-        instructions: str | None = None,
+        self, open_workspace: Opener, scope: Scope | Callable[[], Scope], *, instructions: str | None = None
     ) -> None:
-        """
-        Args:
-            open_workspace: called in a worker thread at every request, so it opens once (`OpenOnce`). When it raises,
-                the server goes on: calls answer with the error.
-            scope: one for all requests, or a function of the request's own context variables.
-            instructions: None = the file is asked, in the scope of each client.
+        """`open_workspace` is called in a worker thread at every request; when it raises, calls answer with the error.
+
+        `scope` is one for all requests, or a function of the request's own context variables. Without `instructions`
+        the file is asked, in the scope of each client.
         """
         self._open_workspace = open_workspace
         self._scope = scope if callable(scope) else lambda: scope
         self._calls = anyio.CapacityLimiter(PARALLEL_CALLS)
         self._remote_calls = anyio.CapacityLimiter(PARALLEL_REMOTE_CALLS)
-        self._bus = InMemorySubscriptionBus()
+        self._bus = subscriptions.InMemorySubscriptionBus()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._session: ServerSession | None = None
         """The client of the handshake era that is told of changes; over HTTP a session ends with its request."""
@@ -239,24 +217,26 @@ class ToolServer(Server[Any]):
     async def _on_read_resource(
         self, ctx: Context, params: types.ReadResourceRequestParams
     ) -> types.ReadResourceResult | types.InputRequiredResult:
-        result = await self._first(ctx, params, lambda offer: offer.read(params.uri))
-        if result is None:
-            raise MCPError(types.INVALID_PARAMS, f"Resource not found: {params.uri}", {"uri": params.uri})
-        model = types.InputRequiredResult if "inputRequests" in result else types.ReadResourceResult
-        return model.model_validate(result)
+        unknown = MCPError(types.INVALID_PARAMS, f"Resource not found: {params.uri}", {"uri": params.uri})
+        return await self._first(ctx, params, types.ReadResourceResult, unknown, lambda offer: offer.read(params.uri))
 
     async def _on_get_prompt(
         self, ctx: Context, params: types.GetPromptRequestParams
     ) -> types.GetPromptResult | types.InputRequiredResult:
-        result = await self._first(ctx, params, lambda offer: offer.prompt(params.name, params.arguments or {}))
-        if result is None:
-            raise MCPError(types.INVALID_PARAMS, f"Unknown prompt: {quoted(params.name)}")
-        model = types.InputRequiredResult if "inputRequests" in result else types.GetPromptResult
-        return model.model_validate(result)
+        unknown = MCPError(types.INVALID_PARAMS, f"Unknown prompt: {quoted(params.name)}")
+        name, arguments = params.name, params.arguments or {}
+        return await self._first(ctx, params, types.GetPromptResult, unknown, lambda it: it.prompt(name, arguments))
 
     async def _on_complete(self, ctx: Context, params: types.CompleteRequestParams) -> types.CompleteResult:
         ref, asked = params.ref.model_dump(by_alias=True, exclude_none=True), params.argument
-        proposed = await self._first(ctx, params, lambda offer: offer.complete(ref, asked.name, asked.value))
+
+        def propose() -> Json | None:
+            # Only connected servers propose values.
+            offers: list[McpServers] = self._open_workspace().registry.offers
+            return next(filter(None, (offer.complete(ref, asked.name, asked.value) for offer in offers)), None)
+
+        with use_client_call(questions(ctx, params)):
+            proposed = await self._answer(ctx.method, propose)
         completion = types.Completion.model_validate(proposed or {"values": []})
         # As many as the protocol allows.
         del completion.values[100:]
@@ -267,13 +247,23 @@ class ToolServer(Server[Any]):
         return [OwnOffer(registry), *registry.offers]
 
     async def _first(
-        self, ctx: Context, params: types.RequestParams, ask: Callable[[Offer], Json | None]
-    ) -> Json | None:
+        self,
+        ctx: Context,
+        params: types.RequestParams,
+        model: type[Model],
+        unknown: MCPError,
+        ask: Callable[[Offer], Json | None],
+    ) -> Model | types.InputRequiredResult:
         """Return what the first offer says that knows what is asked for; it may ask the person."""
+
+        def find() -> Json | None:
+            return next((result for offer in self._offers() if (result := ask(offer)) is not None), None)
+
         with use_client_call(questions(ctx, params)):
-            return await self._answer(
-                ctx.method, lambda: next((found for offer in self._offers() if (found := ask(offer)) is not None), None)
-            )
+            result = await self._answer(ctx.method, find)
+        if result is None:
+            raise unknown
+        return (types.InputRequiredResult if "inputRequests" in result else model).model_validate(result)
 
     def _page(self, kind: str, params: Paging) -> Json:
         """Return a page: the offers from the cursor on, up to one that has more; a cursor is `OFFER:OFFSET`."""
@@ -295,13 +285,9 @@ class ToolServer(Server[Any]):
 
     async def _answer(self, method: str, work: Callable[[], Result]) -> Result:
         """Run a request that is no call in a thread, in the scope of the caller; what it raises becomes words."""
-
-        def run() -> Result:
-            with use_scope(self._scope()):
-                return without_surrogates(work())
-
         try:
-            return await anyio.to_thread.run_sync(run, abandon_on_cancel=True)
+            with use_scope(self._scope()):
+                return await anyio.to_thread.run_sync(lambda: without_surrogates(work()), abandon_on_cancel=True)
         except LocalMCPError as error:
             raise protocol_error(error) from error
         except MCPError:
@@ -334,17 +320,20 @@ class OwnOffer:
         return answer.value
 
     def page(self, kind: str, offset: int) -> tuple[list[Json], int | None]:
-        """Return entries from the offset on, and the offset of the next page.
-
-        Resources are documents, the last changed first; prompts that for rules, then the quick starts by title.
-        """
+        """Return entries from the offset on, and the offset of the next page; documents by their last change."""
         if kind == "resourceTemplates":
             return [DOCUMENT_TEMPLATE] if self._has("get_document") else [], None
         # Clients list at every start, so this counts neither as a call in the log nor as the first one.
         if kind == "resources":
             documents = self._registry.find("list_sources")
             page = documents.call({"order": "changed", "limit": PAGE, "offset": offset}).value if documents else {}
-            return [_resource(item) for item in page.get("sources", ())], page.get("nextOffset")
+            resources: list[Json] = []
+            for document in page.get("sources", ()):
+                uri, changed = DOCUMENT_URI + quote(document["id"], safe=":"), {"lastModified": document["changedAt"]}
+                described = {"description": document["path"]} if "path" in document else {}
+                entry: Json = {"uri": uri, "name": document["title"], "mimeType": "text/plain", "annotations": changed}
+                resources.append({**entry, **described})
+            return resources, page.get("nextOffset")
         prompts = [RULES_PROMPT] if offset == 0 and self._has("getRelevantRules") else []
         guides = self._registry.find("listQuickstarts")
         if guides is None or not self._has("showQuickstart"):
@@ -361,9 +350,7 @@ class OwnOffer:
         if not uri.startswith(DOCUMENT_URI):
             return None
         offset = parse_qs(urlsplit(uri).query).get("offset", ["0"])[0]
-        if not offset.isdecimal() or len(offset) > 18:
-            raise InvalidInput(f"offset: {shorten_value(offset)} is not a whole number, or too large.")
-        document = self._call("get_document", sourceId=without_scheme(uri), offset=int(offset))
+        document = self._call("get_document", sourceId=without_scheme(uri), offset=offset)
         contents: list[Json] = [{"uri": uri, "mimeType": "text/plain", "text": document["source"]["content"]}]
         if document.get("truncated"):
             next_uri = f"{DOCUMENT_URI}{document['source']['id']}?offset={document['nextOffset']}"
@@ -386,19 +373,6 @@ class OwnOffer:
             return None
         request = "Guide me through this quick start, one task after the other, and check each with me."
         return _message(shown.get("displayName") or name, f"{request}\n\n{shown['markdown']}")
-
-    def complete(self, ref: Json, argument: str, value: str) -> Json | None:
-        """Return None: only connected servers propose values."""
-
-
-def _resource(document: Json) -> Json:
-    resource: Json = {
-        "uri": DOCUMENT_URI + quote(document["id"], safe=":"),
-        "name": document["title"],
-        "mimeType": "text/plain",
-        "annotations": {"lastModified": document["changedAt"]},
-    }
-    return {**resource, "description": document["path"]} if "path" in document else resource
 
 
 def _message(description: str, text: str) -> Json:
@@ -493,16 +467,17 @@ def describe_tool(tool: Tool) -> types.Tool | None:
         schema = {**schema, "properties": shown}
         schema.pop("additionalProperties", None)
     mark = tool.mark
-    # Those that the protocol ignores for a tool that only reads are left out.
-    changes: Json = {"destructive_hint": mark.destructive, "idempotent_hint": mark.idempotent}
-    hints: Json = {"read_only_hint": mark.read_only, "open_world_hint": mark.open_world}
+    hints = types.ToolAnnotations(read_only_hint=mark.read_only, open_world_hint=mark.open_world)
+    if not mark.read_only:
+        # The protocol ignores them for a tool that only reads.
+        hints.destructive_hint, hints.idempotent_hint = mark.destructive, mark.idempotent
     return types.Tool(
         name=tool.name,
         title=mark.title,
         description=without_surrogates(tool.listed_description),
         # Every conversation pays for this list, and 55 % of it were output schemas.
         input_schema=schema,
-        annotations=types.ToolAnnotations(**hints, **({} if mark.read_only else changes)),
+        annotations=hints,
     )
 
 
@@ -510,11 +485,7 @@ def describe_tool(tool: Tool) -> types.Tool | None:
 
 
 def tool_result(name: str, answer: Answer, *, structured: bool = True) -> Json:
-    """Return the answer of a tool as the wire carries it; one that is too large becomes an error that says so.
-
-    Where another server sent nothing structured, nothing is sent either: an empty object would hide the answer's
-    blocks from some clients.
-    """
+    """Return the answer of a tool as the wire carries it; one that is too large becomes an error that says so."""
     content = [{"text": answer.text, "type": "text"}] if answer.content is None else list(answer.content)
     result: Json = without_surrogates(
         {"content": content, "isError": answer.is_error, "structuredContent": answer.value}
@@ -525,6 +496,7 @@ def tool_result(name: str, answer: Answer, *, structured: bool = True) -> Json:
             "Ask for less: a smaller limit, a narrower question, or one part at a time."
         )
     if not structured or not (answer.value or answer.content is None):
+        # An empty object, where another server sent nothing structured, would hide its blocks from some clients.
         del result["structuredContent"]
     return result
 
@@ -568,10 +540,7 @@ OURS = {
 
 
 def attach(hidden: Registry, discovery: Discovery, server: object) -> None:
-    """Add the two tools of `discovery` to `server`, and answer calls of the hidden tools by name.
-
-    Raises InvalidInput if it is no server of the `mcp` package, or another registry is attached to it.
-    """
+    """Add the two tools of `discovery` to `server`, and answer calls of hidden tools by name; raises InvalidInput."""
     if not isinstance(server, MCPServer | Server):
         raise InvalidInput(f"{type(server).__name__} is no server of the mcp package.")
     attached = cast("MCPServer[Any] | Server[Any]", server)

@@ -37,8 +37,19 @@ def serve(open_workspace: Callable[[], Workspace], *, profile: str | None = None
     handler.setFormatter(VisibleFormatter("%(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(handlers=[handler], level=logging.WARNING)
     workspace = OpenOnce(open_workspace)
+
+    def prepare() -> None:
+        from localmcp.errors import LocalMCPError
+
+        try:
+            workspace()
+        except Exception as error:
+            # Each call tells it too.
+            is_bug = not isinstance(error, LocalMCPError)
+            logging.getLogger(__name__).warning("the workspace cannot be opened: %s", error, exc_info=is_bug)
+
     # Beside the import of the SDK.
-    threading.Thread(target=workspace.prepare, name="localmcp-opening", daemon=True).start()
+    threading.Thread(target=prepare, name="localmcp-opening", daemon=True).start()
     from localmcp.server.stdio import Session
 
     Session(wire, workspace, profile).run()

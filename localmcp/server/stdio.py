@@ -23,6 +23,7 @@ from localmcp.errors import ConfigurationError
 from localmcp.server.handshake import OpenOnce, Wire
 from localmcp.server.mcp import ToolServer
 from localmcp.tools import CallRecord, Scope
+from localmcp.tools.base import read_profile
 
 if TYPE_CHECKING:
     from localmcp.workspace import Workspace
@@ -44,8 +45,6 @@ class Session:
         self._refusal: ConfigurationError | None = None
         """Why the client may reach nothing, when its profile cannot be used."""
         if profile is not None:
-            from localmcp.tools.base import read_profile
-
             try:
                 self._scope = replace(SCOPE, **read_profile(profile))
             except ConfigurationError as error:
@@ -58,7 +57,7 @@ class Session:
         self._running: set[str | int] = set()
         """Ids of the requests without a reply."""
         self._called = threading.Event()
-        self._ending = threading.Lock()
+        self._ending = threading.RLock()
 
     def run(self) -> NoReturn:
         """Serve until the client closes its end, or a signal comes; ends the process."""
@@ -69,16 +68,14 @@ class Session:
             log.exception("the session ended with an error")
             self.end(1)
         self.end(0)
-        # Another thread is ending the process.
-        threading.Event().wait()
-        raise AssertionError("never")
 
-    def end(self, code: int) -> None:
+    def end(self, code: int) -> NoReturn:
         """Close the workspace, waiting 2 s at most, and end the process; from any thread.
 
         Neither a thread that waits for input nor one of an abandoned call can be stopped in any other way.
         """
-        if self._ending.acquire(blocking=False):
+        # A second thread waits here until the first has ended the process.
+        with self._ending:
             self._workspace.close_within(2.0)
             sys.stderr.flush()
             os._exit(code)

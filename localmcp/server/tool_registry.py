@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from localmcp.errors import InvalidInput, ToolNotFound, UnknownTool
 from localmcp.own_tools.python import FunctionTool, as_answer, hidden_mark
 from localmcp.schemas import Json, check_arguments
-from localmcp.tool_search.discovery import EXECUTE_TOOL, TOOL_SEARCH, Discovery, ToolHit
+from localmcp.tool_search.discovery import EXECUTE_TOOL as EXECUTE_TOOL
+from localmcp.tool_search.discovery import TOOL_SEARCH as TOOL_SEARCH
+from localmcp.tool_search.discovery import Discovery, ToolHit
 from localmcp.tool_search.ranking import Profile, ToolFinder
 from localmcp.tool_search.words import ToolMetadata
 from localmcp.tools import Answer, Provider, Registry, Tool, current_scope, use_scope
@@ -138,9 +140,7 @@ class ToolRegistry(Registry):
 
         `tool` is a function whose type hints and docstring say everything; or a definition, `ToolDefinition` or the
         `Tool` of the `mcp` package. After a definition comes the function that runs it, which takes the parameters by
-        name and may be `async`; then words under which the tool is found.
-
-        Raises InvalidInput if the tool cannot be described or run; says what is missing.
+        name and may be `async`; then words under which the tool is found. Raises InvalidInput; says what is missing.
         """
         handler = next((part for part in more if callable(part)), None)
         keywords = tuple(part for part in more if isinstance(part, str))
@@ -231,21 +231,8 @@ def with_request_providers(*providers: Any) -> Generator[None]:
         with with_request_providers(UserTools(user_id)):
             await app(scope, receive, send)
 
-    Raises:
-        InvalidInput: one of them is no provider.
+    Raises InvalidInput if one of them is no provider.
     """
     scope = current_scope()
     with use_scope(replace(scope, providers=(*scope.providers, *map(adapt, providers)))):
         yield
-
-
-__all__ = [
-    "EXECUTE_TOOL",
-    "TOOL_SEARCH",
-    "ToolDefinition",
-    "ToolMetadata",
-    "ToolNotFound",
-    "ToolProvider",
-    "ToolRegistry",
-    "with_request_providers",
-]

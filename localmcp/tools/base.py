@@ -137,10 +137,8 @@ class Tool(ABC):
 class Provider(Protocol):
     """A source of tools."""
 
-    @property
-    def name(self) -> str:
-        """Its name for people and keys: `commands`, `queries`, `mcp:github`."""
-        ...
+    name: str
+    """For people and keys: `commands`, `queries`, `mcp:github`."""
 
     def tools(self) -> Iterable[Tool]:
         """Return every tool it offers to the current scope; if it raises, searches skip it."""
@@ -214,10 +212,7 @@ class Scope:
         return self.tools is None or self.tools.issuperset(tools)
 
     def allows(self, mark: ToolMark) -> bool:
-        """Return whether the caller has the right.
-
-        For a tool that runs others, their rights are checked instead.
-        """
+        """Return whether the caller has the right; for a tool that runs others, theirs are checked instead."""
         return mark.read_only or mark.proxy or "write" in self.rights
 
 
@@ -289,8 +284,7 @@ def profiles_file() -> Path:
 def read_profile(name: str) -> Json:
     """Return the limits of a profile, for `dataclasses.replace(scope, **read_profile(name))`.
 
-    Raises ConfigurationError for a missing or damaged file or profile, and for any key or value that cannot be used:
-    a profile is a limit, so nothing in it is overlooked.
+    Raises ConfigurationError for anything that is missing or cannot be used: nothing in a limit is overlooked.
     """
     path = profiles_file()
     try:
@@ -307,9 +301,8 @@ def read_profile(name: str) -> Json:
         if key != "rights" and key not in LISTS:
             known = f"Known: {', '.join(LISTS)}, rights."
             raise ConfigurationError(f"Unknown key '{key}' in [{name}] of {path}.", hint=known)
-        texts = one_or_more(value)
-        is_list = key == "rights" or isinstance(value, list)
-        is_list = is_list and all(isinstance(text, str) for text in texts)
+        texts: list[Any] = one_or_more(value) if key == "rights" or isinstance(value, list) else [None]
+        is_list = all(isinstance(text, str) for text in texts)
         if not is_list or (key == "rights" and not (texts and RIGHTS.keys() >= set(texts))):
             accepted = f"one of {', '.join(RIGHTS)}, or a list of them" if key == "rights" else "a list of names"
             raise ConfigurationError(f"{key} = {value!r} in [{name}] of {path} cannot be used: it must be {accepted}.")

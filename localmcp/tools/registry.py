@@ -26,6 +26,7 @@ from localmcp.schemas import (
     did_you_mean,
     is_plain_value,
     lenient_value,
+    mapping_of,
     nearest,
     one_or_more,
     param_of,
@@ -86,8 +87,7 @@ def canonical_names(arguments: Mapping[str, Any], parameters: Collection[str]) -
         folded = fold_name(name)
         parameter = name if name in parameters else by_fold.get(folded)
         if parameter is None:
-            lines = [line for line in _SAME if folded in line]
-            same = (other for line in lines for other in free if fold_name(other) in line)
+            same = (other for line in _SAME if folded in line for other in free if fold_name(other) in line)
             parameter = next(same, None)
         if parameter is None and len(arguments) == 1 and folded in wrappers and isinstance(value, Mapping):
             return canonical_names(cast("Mapping[str, Any]", value), parameters)
@@ -102,9 +102,7 @@ _ARGUMENT = "argument_"
 
 def tells_failure(value: Any) -> bool:
     """Return whether a result reports a failure: `success` is false, or there is an `error`."""
-    if not isinstance(value, dict):
-        return False
-    table = cast(Json, value)
+    table = mapping_of(value)
     return table.get("success") is False or isinstance(table.get("error"), str)
 
 
@@ -156,7 +154,8 @@ class MethodTool(Tool):
 
     def call(self, arguments: Json) -> Answer:
         try:
-            value = self.method(**self._checked(arguments))
+            arguments = self._checked(arguments)
+            value = self.method(**arguments)
         except OverflowError as error:
             # SQLite holds 64 bits.
             large = [name for name, value in arguments.items() if isinstance(value, int) and value.bit_length() > 63]
@@ -206,7 +205,6 @@ class MethodTool(Tool):
         return accepted if certain and self._required <= accepted.keys() else self._validated(accepted)
 
     def _fit(self, arguments: Json) -> Any:
-        """Return the arguments as pydantic takes them."""
         return self._model.model_validate(arguments)
 
     def _validated(self, accepted: Json) -> Json:
@@ -216,18 +214,14 @@ class MethodTool(Tool):
             model = self._fit(accepted)
         except ValidationError as error:
             problems = cast("list[Json]", error.errors(include_url=False, include_context=True))
-            raise InvalidInput(self._complaint(problems)) from None
+            if contract := next(filter(None, map(self._contract_text, problems)), None):
+                raise InvalidInput(contract) from None
+            lines = [f"Invalid arguments for {self.name}:", *(f"- {self._one_problem(p)}" for p in problems[:8])]
+            # Whoever knows the names needs no list of them: what is wrong with a value says what is valid.
+            if any(problem["type"] in ("missing", "extra_forbidden") for problem in problems):
+                lines.append(f"Parameters: {describe_parameters(self.input_schema)}")
+            raise InvalidInput("\n".join(lines)) from None
         return {name: getattr(model, _ARGUMENT + name) for name in accepted}
-
-    def _complaint(self, problems: list[Json]) -> str:
-        contract = next(filter(None, map(self._contract_text, problems)), None)
-        if contract:
-            return contract
-        lines = [f"Invalid arguments for {self.name}:", *(f"- {self._one_problem(p)}" for p in problems[:8])]
-        # Whoever knows the names needs no list of them: what is wrong with a value says what is valid.
-        if any(problem["type"] in ("missing", "extra_forbidden") for problem in problems):
-            lines.append(f"Parameters: {describe_parameters(self.input_schema)}")
-        return "\n".join(lines)
 
     def _contract_text(self, problem: Json) -> str | None:
         place = problem["loc"]
@@ -268,7 +262,6 @@ def tools_of(service: object) -> list[MethodTool]:
 
 _WORD = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z]+")
 _running: ContextVar[str | None] = ContextVar("localmcp_running", default=None)
-"""The tool whose call is under way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,24 +313,15 @@ class Registry:
         with self._lock:
             self._tools = {**self._tools, tool.name: tool}
 
-    def remove(self, name: str) -> bool:
-        """Take one registered tool away; False if there was none."""
-        with self._lock:
-            remaining = {key: value for key, value in self._tools.items() if key != name}
-            removed = len(remaining) < len(self._tools)
-            self._tools = remaining
-        return removed
-
     def add_provider(self, provider: Provider) -> None:
         with self._lock:
             self._providers = (*self._providers, provider)
 
     def remove_provider(self, provider: Provider) -> bool:
         with self._lock:
-            remaining = tuple(p for p in self._providers if p is not provider)
-            removed = len(remaining) < len(self._providers)
-            self._providers = remaining
-        return removed
+            before = self._providers
+            self._providers = tuple(own for own in before if own is not provider)
+            return len(self._providers) < len(before)
 
     def observe(self, observer: Callable[[CallRecord], None]) -> None:
         """Call `observer` after every call; it must be quick and must not raise."""
@@ -380,10 +364,7 @@ class Registry:
             return next((tool for provider in providers if (tool := provider.find(name)) is not None), None)
 
     def get(self, name: str) -> Tool:
-        """Return the tool of that name, to show it: unlike in a call, a provider that fails is skipped.
-
-        Raises UnknownTool, which names the nearest, if there is none for this caller.
-        """
+        """Return the tool of that name, to show it: a provider that fails is skipped; raises UnknownTool."""
         try:
             tool = self.find(name)
         except Exception:
@@ -395,15 +376,12 @@ class Registry:
 
     @contextmanager
     def _asking_providers(self) -> Generator[tuple[Provider, ...]]:
-        """Yield global providers, then the request's, in a scope without the latter.
-
-        A registry among them (S1-4) would ask itself forever.
-        """
         scope = current_scope()
         names = scope.provider_names
         # The provider `mcp` knows itself which of its servers, `mcp:NAME`, are named.
         named = None if names is None else {name.partition(":")[0] for name in names}
         ours = tuple(provider for provider in self._providers if named is None or provider.name in named)
+        # In a scope without the request's own, for a registry among them (S1-4) would ask itself forever.
         with use_scope(replace(scope, providers=())):
             yield (*ours, *scope.providers)
 
@@ -435,12 +413,8 @@ class Registry:
     def call(self, name: str, arguments: Json | None = None, scope: Scope | None = None) -> Answer:
         """Run the tool `name` in `scope` (the current one by default): the one entry of all interfaces.
 
-        The observers are told of it, even if it never reached a tool.
-
-        Raises:
-            UnknownTool: no such tool for this caller; the message names the nearest.
-            AccessDenied: the tool changes things, and the caller may only read.
-            LocalMCPError: what the tool raises.
+        The observers are told of it, even if it never reached a tool. Raises UnknownTool if this caller has no such
+        tool, AccessDenied if it changes things and the caller may only read, and what the tool raises.
         """
         with use_scope(scope or current_scope()) as inside:
             started_at, start = time.time(), time.perf_counter()

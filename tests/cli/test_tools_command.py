@@ -102,6 +102,6 @@ def test_nothing_is_contacted_or_started_by_looking(cli, monkeypatch: pytest.Mon
     code = f"open({str(trace)!r}, 'w')"
     write_tool("it", f'kind = "command"\ndescription = "x"\nprogram = "{{python}}"\narguments = ["-c", "{code}"]\n')
     write_tool("web", 'kind = "http"\ndescription = "x"\nurl = "http://127.0.0.1:1/x"\n')
-    monkeypatch.setattr("localmcp.own_tools.http.send", refused.append)
+    monkeypatch.setattr("localmcp.own_tools.kinds.send", refused.append)
     assert cli("check").code == 0
     assert not trace.exists() and refused == []

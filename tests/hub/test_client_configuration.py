@@ -20,8 +20,8 @@ from localmcp.hub import client_configuration
 from localmcp.hub.client_configuration import (
     client_files,
     is_localmcp,
-    read_client,
     read_document,
+    read_servers,
     servers_in,
 )
 from localmcp.hub.entries import take_over
@@ -58,7 +58,7 @@ def test_claude_desktop_has_its_file_where_the_system_keeps_settings(
 
 def test_a_client_without_a_file_is_told_with_the_places(home: Path) -> None:
     with pytest.raises(NotFound) as caught:
-        read_client("cursor")
+        read_servers("cursor")
     assert str(home / ".cursor" / "mcp.json") in caught.value.message
 
 
@@ -85,7 +85,7 @@ def test_the_servers_of_each_client_are_read(
 ) -> None:
     on("linux", monkeypatch)
     path = write(home / place, content)
-    assert read_client(client) == {path: {"time": TIME}}
+    assert read_servers(client) == ({path: {"time": TIME}}, [])
 
 
 def test_comments_and_last_commas_are_forgiven_and_texts_that_look_like_them_stay(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from tool_manifests import open_workspace, problems_of, write_tool
 
 from localmcp.errors import CallGivenUp, InvalidInput, Unavailable
-from localmcp.own_tools.command import CommandManifest, find_program
+from localmcp.own_tools.kinds import CommandManifest, find_program
 from localmcp.tools import Answer, ClientCall, use_client_call
 from localmcp.workspace import Workspace
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from tool_manifests import problems_of, write_tool
 
 from localmcp.errors import ConfigurationError, InvalidInput, Unavailable
-from localmcp.own_tools.http import HttpManifest
+from localmcp.own_tools.kinds import HttpManifest
 from localmcp.tools import Answer
 from localmcp.workspace import Workspace
 

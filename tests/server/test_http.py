@@ -261,7 +261,7 @@ def test_a_sentence_is_routed_to_a_tool(door: OpenDoor, path: str) -> None:
         ({"query": ""}, "Query field cannot be empty"),
         ({}, "Query field cannot be empty"),
         ({"query": "  "}, "Query field cannot be empty"),
-        ({"query": 5}, "Invalid request body: query must be a string, not int"),
+        ({"query": 5}, "Invalid request body: Invalid arguments for ask:"),
         (b"{", "Invalid request body: EOF while parsing"),
         ([], "Invalid request body: the body must be a JSON object"),
         ({"query": "x", "limit": "many"}, "Invalid request body: invalid limit value: many"),
@@ -499,7 +499,9 @@ def test_a_page_of_this_machine_may_call_and_is_told_so(door: OpenDoor) -> None:
     assert preflight.headers["access-control-allow-private-network"] == "true"
     reply = door.rpc("ping", headers={"Origin": origin})
     assert reply.headers["access-control-allow-origin"] == origin
-    assert door.send("OPTIONS", "/api/mcp", key=None, headers={**asked, "Origin": "http://evil.example"}).status == 400
+    for name, status in (("Origin", 403), ("Host", 421)):
+        foreign = {**asked, name: "http://evil.example"}
+        assert door.send("OPTIONS", "/api/mcp", key=None, headers=foreign).status == status
 
 
 def test_every_reply_has_security_headers_and_names_no_server(door: OpenDoor) -> None:

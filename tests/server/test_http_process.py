@@ -22,8 +22,7 @@ from typing_extensions import TypedDict
 from localmcp.cli.program import execute
 from localmcp.cli.session import Session
 from localmcp.errors import Unavailable
-from localmcp.server.http import app
-from localmcp.server.http import mcp as http_mcp
+from localmcp.server.http import app, endpoints
 from localmcp.tools import tool
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
@@ -125,7 +124,7 @@ def open_subscription(door: OpenDoor, key: str) -> tuple[http.client.HTTPConnect
 
 
 def test_a_subscription_ends_when_its_key_is_deleted(monkeypatch: pytest.MonkeyPatch, door: OpenDoor) -> None:
-    monkeypatch.setattr(http_mcp, "KEY_SECONDS", 0.05)
+    monkeypatch.setattr(endpoints, "KEY_SECONDS", 0.05)
     key = door.make_key()
     connection, stream = open_subscription(door, key)
     first = stream.readline()

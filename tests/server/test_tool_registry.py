@@ -106,12 +106,9 @@ def test_a_tool_that_cannot_be_run_or_described_is_refused_in_words(registry: To
         registry.register_tool(lambda a: a)
 
 
-def test_the_last_registration_of_a_name_wins_and_can_be_taken_back(registry: ToolRegistry) -> None:
+def test_the_last_registration_of_a_name_wins(registry: ToolRegistry) -> None:
     registry.register_tool(ToolDefinition("send_email"), lambda: "new")
     assert registry.call_tool("send_email").text == "new"
-    assert (registry.remove("send_email"), registry.remove("send_email")) == (True, False)
-    with pytest.raises(ToolNotFound):
-        registry.call_tool("send_email")
 
 
 # ---------------------------------------------------------------- searching and calling

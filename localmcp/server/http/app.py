@@ -28,33 +28,20 @@ from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
 from starlette.routing import Route, Router
 from starlette.types import Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from localmcp.activity import CallOrigin, call_origin
-from localmcp.api_keys import KeyInfo
 from localmcp.config import Settings
 from localmcp.errors import AccessDenied, LocalMCPError, Unavailable
 from localmcp.http import LOOPBACK
 from localmcp.malloc_trim import keep_returning, limit_heaps
+from localmcp.schemas import Json
 from localmcp.server.handshake import OpenOnce
-from localmcp.server.http.endpoints import (
-    LONGEST,
-    MANAGEMENT,
-    MCP_PATHS,
-    NOBODY,
-    QUERY_PATHS,
-    SERVER_ERROR,
-    Endpoints,
-    Refused,
-    log,
-    refusal_reply,
-    refused_for,
-    request_scope,
-    say,
-)
-from localmcp.server.http.mcp import McpEndpoints, replayed
+from localmcp.server.http import endpoints
+from localmcp.server.http.endpoints import LONGEST, MCP_PATHS, SERVER_ERROR, Refused, log, request_scope, say
 from localmcp.server.mcp import log_incident
 from localmcp.visible_text import VisibleFormatter
 from localmcp.workspace import Workspace
@@ -85,22 +72,37 @@ def _unauthorized(request: Request, message: str, details: str | None = None) ->
     return Refused(401, f"Unauthorized: {message}", code=SERVER_ERROR, details=details, headers=headers)
 
 
+def refusal_reply(path: str, refused: Refused) -> Response:
+    """Return the refusal as callers of `path` read it, and log it."""
+    # Without the words, which may repeat arguments.
+    say("Request refused", path=path, status=refused.status_code, code=refused.code)
+    message, more = refused.detail, {"details": refused.details} if refused.details else {}
+    body: Json = {"success": False, "error": message, "code": refused.status_code, "details": message, **more}
+    if path in MCP_PATHS:
+        data = {"data": {"hint": refused.details}} if refused.details else {}
+        error: Json = {"code": refused.code, "message": message, **data}
+        body = {"jsonrpc": "2.0", "id": refused.request_id, "error": error}
+    elif path.startswith(endpoints.MANAGEMENT):
+        body = {"success": False, "error": message, **more}
+    elif path in endpoints.QUERY_PATHS:
+        body = {"status": "error", "message": message, "error": message, **more}
+    return endpoints.json_reply(body, refused.status_code, refused.headers)
+
+
 class HttpApp:
     """The application: one port for MCP, the original's endpoints and key endpoints."""
 
     def __init__(self, open_workspace: OpenOnce, settings: Settings, host: str) -> None:
         """`host`: the address it listens on."""
-        names = own_names(settings, host)
-        self._security = TransportSecurityMiddleware(names)
-        origins = "|".join(re.escape(origin).replace(r":\*", ":.*") for origin in names.allowed_origins)
-        self.for_pages = CORSMiddleware(
-            self,
-            allow_origin_regex=origins if names.enable_dns_rebinding_protection else ".*",
+        self._security = TransportSecurityMiddleware(own_names(settings, host))
+        # Only pages that may call come this far, and they are told that they may.
+        self._for_pages = CORSMiddleware(
+            self._answer,
+            allow_origin_regex=".*",
             allow_methods=("GET", "POST", "DELETE"),
             allow_headers=("Authorization", "Content-Type", "Accept", "MCP-Protocol-Version", "Mcp-Method", "Mcp-Name"),
             allow_private_network=True,
         )
-        """The application behind what tells web pages of this machine that they may call."""
         self.open_workspace = open_workspace
         self._checks = anyio.CapacityLimiter(PARALLEL_CHECKS)
         self._first_checks = anyio.CapacityLimiter(PARALLEL_CHECKS)
@@ -108,20 +110,20 @@ class HttpApp:
         """Keys that begin as none of ours wait here, so that whoever guesses holds up only other guesses."""
         self._large_bodies: defaultdict[str, asyncio.Semaphore] = defaultdict(partial(asyncio.Semaphore, 1))
         """By key."""
-        endpoints = Endpoints(open_workspace)
-        self._mcp = McpEndpoints(endpoints)
+        calls = endpoints.Endpoints(open_workspace)
+        self._mcp = endpoints.McpEndpoints(calls)
         self.server = self._mcp.server
         routes = [
             *(Route(path, self._mcp.post, methods=["POST"]) for path in MCP_PATHS),
             Route("/api/mcp", self._mcp.open_stream, methods=["GET"]),
-            *(Route(path, endpoints.ask, methods=["POST"]) for path in QUERY_PATHS),
-            Route("/tools", endpoints.list_tools, methods=["GET"]),
-            Route("/tools/{name}", endpoints.call_tool, methods=["POST"]),
-            Route(HEALTH, endpoints.health, methods=["GET"]),
-            Route("/api/mcp/keys/generate", endpoints.generate, methods=["POST"]),
-            Route("/api/mcp/keys/list", endpoints.list_keys, methods=["GET"]),
-            Route("/api/mcp/keys/revoke", endpoints.end_key, methods=["POST", "DELETE"]),
-            Route("/api/mcp/logs", endpoints.logs, methods=["GET"]),
+            *(Route(path, calls.ask, methods=["POST"]) for path in endpoints.QUERY_PATHS),
+            Route("/tools", calls.list_tools, methods=["GET"]),
+            Route("/tools/{name}", calls.call_tool, methods=["POST"]),
+            Route(HEALTH, calls.health, methods=["GET"]),
+            Route("/api/mcp/keys/generate", calls.generate, methods=["POST"]),
+            Route("/api/mcp/keys/list", calls.list_keys, methods=["GET"]),
+            Route("/api/mcp/keys/revoke", calls.end_key, methods=["POST", "DELETE"]),
+            Route("/api/mcp/logs", calls.logs, methods=["GET"]),
         ]
         self._router = Router(routes, redirect_slashes=False, lifespan=self._mcp.lifespan)
 
@@ -133,78 +135,62 @@ class HttpApp:
         if scope["type"] != "http":
             await self._router(scope, receive, send)
             return
-        started, path = time.perf_counter(), scope["path"].removesuffix("/") or "/"
-        label = f"{scope['method']} {path[:LONGEST]}"
-        scope = {**scope, "app": self, "path": path, "state": {"label": label}}
-        request = Request(scope, receive)
-        status = 0
-        # Its task may inherit the variables of an earlier request on the same connection.
-        request_scope.set(NOBODY)
+        path = scope["path"].removesuffix("/") or "/"
+        state: dict[str, Any] = {"label": f"{scope['method']} {path[:LONGEST]}"}
+        scope = {**scope, "app": self, "path": path, "state": state}
 
         async def reply(message: Message) -> None:
-            nonlocal status
             if message["type"] == "http.response.start":
-                status = message["status"]
+                state["status"] = message["status"]
                 headers = MutableHeaders(raw=[*message.get("headers", ())])
                 headers.update(SECURITY_HEADERS)
                 message = {**message, "headers": headers.raw}
             await send(message)
 
+        # Web pages under another host name (DNS rebinding), and of other origins.
+        request = Request(scope)
+        foreign = await self._security.validate_request(request)
+        if foreign is None and len(request.headers.getlist("origin")) <= 1:
+            await self._for_pages(scope, receive, reply)
+            return
+        status, words = (foreign.status_code, bytes(foreign.body).decode()) if foreign else (403, "Two origins")
+        refused = Refused(status, words, code=SERVER_ERROR, details="Use 127.0.0.1 or localhost")
+        await refusal_reply(path, refused)(scope, receive, reply)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        started, path, state = time.perf_counter(), scope["path"], scope["state"]
+        request = Request(scope, receive)
+        # Its task may inherit the variables of an earlier request on the same connection.
+        request_scope.set(endpoints.NOBODY)
         try:
-            await self._admit(request, path)
+            if path != HEALTH:
+                await self._admit(request, path)
             body = await self._read_body(request) if request.method in ("POST", "DELETE") else b""
-            await self._router(scope, replayed(body, receive), reply)
+            await self._router(scope, endpoints.replayed(body, receive), send)
+            if path != HEALTH and state["label"]:
+                milliseconds = round((time.perf_counter() - started) * 1000, 1)
+                say(f"HTTP Transport response: {state['label']}", status=state["status"], ms=milliseconds)
+            return
         except ClientDisconnect:
             return
-        except HTTPException as error:
+        except Refused as error:
             refused = error
-            if not isinstance(refused, Refused):
-                more = "See GET /tools, POST /mcp, POST /api/mcp, GET /health" if error.status_code == 404 else None
-                words = "Not found" if more else "Method not allowed"
-                refused = Refused(error.status_code, words, details=more, headers=error.headers)
-            # What is refused below a path may repeat arguments.
-            say("Request refused", path=path, status=refused.status_code, code=refused.code)
-            await refusal_reply(path, refused)(scope, receive, reply)
+        except HTTPException as error:
+            more = "See GET /tools, POST /mcp, POST /api/mcp, GET /health" if error.status_code == 404 else None
+            words = "Not found" if more else "Method not allowed"
+            refused = Refused(error.status_code, words, details=more, headers=error.headers)
         except Exception:
-            if status:
+            if "status" in state:
                 raise
-            refused = Refused(500, log_incident(label), code=INTERNAL_ERROR)
-            await refusal_reply(path, refused)(scope, receive, reply)
-        else:
-            if path != HEALTH and (label := scope["state"]["label"]):
-                milliseconds = round((time.perf_counter() - started) * 1000, 1)
-                say(f"HTTP Transport response: {label}", status=status, ms=milliseconds)
+            refused = Refused(500, log_incident(state["label"]), code=INTERNAL_ERROR)
+        await refusal_reply(path, refused)(scope, receive, send)
 
     async def _admit(self, request: Request, path: str) -> None:
-        """Check where a request comes from, and its key; raises Refused."""
-        # Web pages under another host name (DNS rebinding), and of other origins.
-        foreign = await self._security.validate_request(request)
-        if foreign is not None or len(request.headers.getlist("origin")) > 1:
-            status, words = (foreign.status_code, bytes(foreign.body).decode()) if foreign else (403, "Two origins")
-            raise Refused(status, words, code=SERVER_ERROR, details="Use 127.0.0.1 or localhost")
-        if path == HEALTH:
-            return
+        """Check the key, at every request: one may have been revoked; `request_scope` is its scope from here on."""
         say("HTTP Transport request received", method=request.method, path=path)
-        key = await self._authenticate(request)
-        request.state.key = key
-        say("HTTP Transport authenticated", userId=key.id, ragId=key.rag)
-        headers, address = request.headers, request.client.host if request.client else "unknown"
-        method = "tools/call" if path in MCP_PATHS else f"{request.method} {path[:LONGEST]}"
-        agent, referer = headers.get("user-agent", "")[:LONGEST], headers.get("referer", "")[:LONGEST]
-        call_origin.set(CallOrigin(address, agent or None, referer or None, method))
-        if key.collections == () and not path.startswith(MANAGEMENT):
-            # S3-12: what the key was bound to has been dropped or renamed.
-            gone = "RAG configuration is incomplete: the collection of this API key no longer exists"
-            raise Refused(400, gone, code=SERVER_ERROR)
-
-    async def _authenticate(self, request: Request) -> KeyInfo:
-        """Return the key in the one Authorization header; from here on `request_scope` is its scope.
-
-        It is checked at every request, so that a key revoked a moment ago is refused. Raises Refused: 401; 429 when too
-        many keys wait to be checked; 500 when the file that holds them cannot be read.
-        """
-        headers = request.headers.getlist("authorization")
-        scheme, _, key = headers[0].partition(" ") if len(headers) == 1 else ("", "", "")
+        headers = request.headers
+        given = headers.getlist("authorization")
+        scheme, _, key = given[0].partition(" ") if len(given) == 1 else ("", "", "")
         key = key.strip()
         if scheme.lower() != "bearer" or not key:
             raise _unauthorized(request, "Missing or invalid Authorization header")
@@ -217,24 +203,29 @@ class HttpApp:
             if not keys.has_verified(key):
                 begins_like_ours = await in_thread(keys.has_beginning_of, key, limiter=self._checks)
                 limiter = self._first_checks if begins_like_ours else self._guesses
-            if limiter is not self._checks and limiter.statistics().tasks_waiting >= MOST_WAITING:
-                raise Refused(429, "Too many requests", code=SERVER_ERROR, headers={"retry-after": "1"})
+                if limiter.statistics().tasks_waiting >= MOST_WAITING:
+                    raise Refused(429, "Too many requests", code=SERVER_ERROR, headers={"retry-after": "1"})
             info = await in_thread(keys.verify, key, limiter=limiter)
         except AccessDenied as error:
             # Only the holder of a key learns that it was revoked or has expired.
             raise _unauthorized(request, "Invalid API key", error.message) from error
         except LocalMCPError as error:
-            raise refused_for(error) from error
+            raise endpoints.refused_for(error) from error
         request_scope.set(info.scope())
-        return info
+        request.state.key = info
+        say("HTTP Transport authenticated", userId=info.id, ragId=info.rag)
+        address = request.client.host if request.client else "unknown"
+        agent, referer = (headers.get(name, "")[:LONGEST] or None for name in ("user-agent", "referer"))
+        method = "tools/call" if path in MCP_PATHS else f"{request.method} {path[:LONGEST]}"
+        call_origin.set(CallOrigin(address, agent, referer, method))
+        if info.collections == () and not path.startswith(endpoints.MANAGEMENT):
+            # S3-12: what the key was bound to has been dropped or renamed.
+            gone = "RAG configuration is incomplete: the collection of this API key no longer exists"
+            raise Refused(400, gone, code=SERVER_ERROR)
 
     async def _read_body(self, request: Request) -> bytes:
-        """Return the request's body. Of each key one large body is read at a time: many at once hold up nobody else.
-
-        Raises Refused (413) for more than MOST_BODY bytes or MOST_VALUES values, ClientDisconnect if nobody is there.
-        """
-        declared, body = request.headers.get("content-length", "0"), bytearray()
-        size = int(declared[:20]) if declared.isdecimal() else 0
+        """Return the request's body. Of each key one large body is read at a time: many at once hold up nobody else."""
+        size, body = int(request.headers.get("content-length", 0)), bytearray()
         too_large = Refused(413, f"Request body too large: at most {MOST_BODY >> 20} MB are accepted")
         if size > MOST_BODY:
             raise too_large
@@ -314,17 +305,10 @@ def run(host: str, port: int, settings: Settings, open_workspace: Callable[[], W
         files = max(files, min(allowed, MOST_CONNECTIONS + OTHER_FILES))
         resource.setrlimit(resource.RLIMIT_NOFILE, (files, allowed))
         TimeoutProtocol.most = min(MOST_CONNECTIONS, max(files - OTHER_FILES, files // 2))
-
-    def open_and_watch() -> Workspace:
-        opened = open_workspace()
-        app.server.watch(opened)
-        return opened
-
-    workspace = OpenOnce(open_and_watch)
-    app = HttpApp(workspace, settings, host)
+    workspace = OpenOnce(open_workspace)
     closed = threading.Event()
     keep_returning(closed)
-    asyncio.run(HttpServer(app).serve(sockets=[sock]))
+    asyncio.run(HttpServer(HttpApp(workspace, settings, host)).serve(sockets=[sock]))
     closed.set()
     workspace.close_within(3.0)
     sys.stdout.flush()
@@ -334,10 +318,7 @@ def run(host: str, port: int, settings: Settings, open_workspace: Callable[[], W
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a listening socket, for port 0 at any that is free.
-
-    Raises Unavailable for an address that is taken, or not one of this machine.
-    """
+    """Return a listening socket, for port 0 at any that is free; raises Unavailable for one that cannot be had."""
     sock = None
     try:
         family, _, _, _, socket_address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
@@ -364,7 +345,7 @@ class HttpServer(uvicorn.Server):
     def __init__(self, app: HttpApp) -> None:
         self._app = app
         config = uvicorn.Config(
-            app.for_pages,
+            app,
             http=TimeoutProtocol,
             ws="none",
             lifespan="on",
@@ -393,6 +374,7 @@ class HttpServer(uvicorn.Server):
             )
         try:
             workspace = self._app.open_workspace()
+            self._app.server.watch(workspace)
             names = [tool.name for tool in workspace.registry.tools()]
             say(f"Registered {len(names)} tools: {names}")
             if not workspace.api_keys.list():
@@ -416,8 +398,7 @@ class HttpServer(uvicorn.Server):
 class TimeoutProtocol(H11Protocol):
     """HTTP/1.1 that closes connections whose request arrives too slowly, or not at all.
 
-    When there are too many connections, the oldest that has sent no request makes room, or one that waits for its next,
-    so that strangers keep nobody out.
+    Of too many, the oldest that has sent no request makes room, or one that waits for its next.
     """
 
     _open: ClassVar[dict[TimeoutProtocol, None]] = {}

@@ -1,43 +1,54 @@
-"""The endpoints beside MCP: sentences (S0-22), tools by name (C4-1, C4-5), `/health`, keys and the call log (S3-10)."""
+"""What answers over HTTP: sentences (S0-22), tools by name (C4-1, C4-5), `/health`, keys and the call log (S3-10); MCP.
+
+MCP goes through the SDK: `/mcp` as the specification has it, `/api/mcp` with the original's stream and words. Each POST
+is answered by itself, and no `initialize` is needed (C3-6).
+"""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from concurrent.futures import Future
+from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import anyio
 import anyio.to_thread
-from mcp.types import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, PARSE_ERROR
+import httpx2
+import mcp.types as types
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+from mcp.server.auth.provider import AccessToken
+from mcp.server.connection import Connection
+from mcp.server.context import CallNext, HandlerResult
+from mcp.server.runner import serve_connection
+from mcp.server.sse import SseServerTransport
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
+from mcp.shared.transport_context import TransportContext
+from mcp_types import DEFAULT_NEGOTIATED_VERSION
 from pydantic_core import from_json, to_json
+from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Send
+from starlette.types import Scope as HttpScope
 
-from localmcp.errors import (
-    AccessDenied,
-    ConfigurationError,
-    InvalidInput,
-    LocalMCPError,
-    NeedsConfirmation,
-    NotFound,
-    UnknownTool,
-    UnreadableDocument,
-)
+from localmcp import errors
+from localmcp.errors import AccessDenied, InvalidInput, LocalMCPError, NotFound, UnknownTool
 from localmcp.index.collections import choose_collections
 from localmcp.masking import mask_text
-from localmcp.schemas import without_surrogates
+from localmcp.schemas import Json, mapping_of, without_surrogates
 from localmcp.server.handshake import OpenOnce
-from localmcp.server.mcp import log_incident
-from localmcp.tool_search.ask import ERROR_STATUS, QUERY_EMPTY
-from localmcp.tools import Answer, ClientCall, Json, Scope, use_client_call, use_scope
+from localmcp.server.mcp import Context, ToolServer, log_incident, tool_result
+from localmcp.tool_search.ask import ERROR_STATUS
+from localmcp.tools import Answer, ClientCall, Scope, use_client_call, use_scope
 from localmcp.version import __version__
 
 if TYPE_CHECKING:
@@ -83,7 +94,7 @@ class Refused(HTTPException):
         status: int,
         message: str,
         *,
-        code: int = INVALID_REQUEST,
+        code: int = types.INVALID_REQUEST,
         details: str | None = None,
         headers: Mapping[str, str] | None = None,
         request_id: str | int | None = None,
@@ -97,12 +108,12 @@ class Refused(HTTPException):
 
 def refused_for(error: LocalMCPError) -> Refused:
     """Return the answer to an error (S3-13): 400 if the arguments caused it, 403 if the key forbids it, else 500."""
-    status, code = 500, INTERNAL_ERROR
-    if isinstance(error, InvalidInput | NotFound | UnreadableDocument):
-        status, code = 400, INVALID_PARAMS
+    status, code = 500, types.INTERNAL_ERROR
+    if isinstance(error, InvalidInput | NotFound | errors.UnreadableDocument):
+        status, code = 400, types.INVALID_PARAMS
     elif isinstance(error, AccessDenied):
         status, code = 403, SERVER_ERROR
-    elif isinstance(error, ConfigurationError | NeedsConfirmation):
+    elif isinstance(error, errors.ConfigurationError | errors.NeedsConfirmation):
         status, code = 400, SERVER_ERROR
     return Refused(status, error.message, code=code, details=error.hint)
 
@@ -125,35 +136,20 @@ def parse_json(body: bytes) -> Any:
             body = json_bytes(json.loads(body))
         return from_json(body, allow_inf_nan=False)
     except (ValueError, RecursionError) as error:
-        raise Refused(400, "Parse error: Invalid JSON", code=PARSE_ERROR, details=str(error)[:200]) from error
+        raise Refused(400, "Parse error: Invalid JSON", code=types.PARSE_ERROR, details=str(error)[:200]) from error
 
 
 def parse_object(body: bytes) -> Json:
     """Return the JSON object of a body; raises Refused (400) for anything else."""
     value = parse_json(body)
     if not isinstance(value, dict):
-        raise Refused(400, "Invalid request body", code=INVALID_REQUEST, details="the body must be a JSON object")
+        raise Refused(400, "Invalid request body", code=types.INVALID_REQUEST, details="the body must be a JSON object")
     return cast(Json, value)
 
 
 def json_reply(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """Return a reply with a JSON body."""
     return Response(json_bytes(value), status, headers, "application/json")
-
-
-def refusal_reply(path: str, refused: Refused) -> Response:
-    """Return the refusal as callers of `path` read it."""
-    message, more = refused.detail, {"details": refused.details} if refused.details else {}
-    body: Json = {"success": False, "error": message, "code": refused.status_code, "details": message, **more}
-    if path in MCP_PATHS:
-        data = {"data": {"hint": refused.details}} if refused.details else {}
-        error: Json = {"code": refused.code, "message": message, **data}
-        body = {"jsonrpc": "2.0", "id": refused.request_id, "error": error}
-    elif path.startswith(MANAGEMENT):
-        body = {"success": False, "error": message, **more}
-    elif path in QUERY_PATHS:
-        body = {"status": "error", "message": message, "error": message, **more}
-    return json_reply(body, refused.status_code, refused.headers)
 
 
 # ---------------------------------------------------------------- endpoints
@@ -185,44 +181,31 @@ class Endpoints:
     async def run(
         self, name: str, arguments: Json, *, scope: Scope | None = None, seconds: float = CALL_SECONDS
     ) -> Answer:
-        """Return the tool's answer.
+        """Return the tool's answer; raises what the tool raises, LocalMCPError with the incident's number for a bug.
 
-        Raises what the tool raises; for a bug LocalMCPError, which names the incident in the log; Refused (504) if it
-        takes longer than `seconds`: programs and other servers are told, our tools finish.
+        Refused (504) if it takes longer than `seconds`: programs and other servers are told, our tools finish.
         """
         say(f"Executing tool: {name[:LONGEST]}", key=request_scope.get().caller)
-        work = partial(self._call, name, arguments, scope or request_scope.get())
+
+        def call() -> Answer:
+            try:
+                return self.open_workspace().registry.call(name, arguments, scope or request_scope.get())
+            except LocalMCPError:
+                raise
+            except BaseException as error:
+                # Panics of libraries written in Rust derive from BaseException.
+                raise LocalMCPError(log_incident(name)) from error
+
         cancellation = Future[None]()
         with anyio.move_on_after(seconds), use_client_call(ClientCall(cancellation=cancellation)):
-            return await anyio.to_thread.run_sync(work, limiter=self._limiter, abandon_on_cancel=True)
+            return await anyio.to_thread.run_sync(call, limiter=self._limiter, abandon_on_cancel=True)
         cancellation.cancel()
         raise Refused(504, f"{name} gave no answer within {seconds:g} s", code=SERVER_ERROR)
 
-    def _call(self, name: str, arguments: Json, scope: Scope) -> Answer:
-        try:
-            return self.open_workspace().registry.call(name, arguments, scope)
-        except LocalMCPError:
-            raise
-        except BaseException as error:
-            # Panics of libraries written in Rust derive from BaseException.
-            raise LocalMCPError(log_incident(name)) from error
-
     async def in_scope(self, work: Callable[[Workspace], Result]) -> Result:
         """Return what `work` finds, in a thread and in the scope of the request's key."""
-
-        def run() -> Result:
-            with use_scope(request_scope.get()):
-                return work(self.open_workspace())
-
-        return await anyio.to_thread.run_sync(run)
-
-    def still_opens(self, key: KeyInfo) -> bool:
-        """Return whether a key opens now what it opened then; a file that cannot be read ends no key."""
-        try:
-            now = self.open_workspace().api_keys.read(key.id)
-        except LocalMCPError:
-            return True
-        return now is not None and now.status == "active" and now.scope() == key.scope()
+        with use_scope(request_scope.get()):
+            return await anyio.to_thread.run_sync(lambda: work(self.open_workspace()))
 
     # ------------------------------------------------------------ sentences and tools by name
 
@@ -232,11 +215,6 @@ class Endpoints:
             body = parse_object(await request.body())
         except Refused as refused:
             raise Refused(400, f"Invalid request body: {refused.details or refused.detail}") from refused
-        query = body.get("query") or ""
-        if not isinstance(query, str):
-            raise Refused(400, f"Invalid request body: query must be a string, not {type(query).__name__}")
-        if not query.strip():
-            raise Refused(400, QUERY_EMPTY)
         arguments = {name: body[name] for name in ("query", "limit", "maxDistance") if name in body}
         scope = request_scope.get()
         if scope.tools is not None:
@@ -304,16 +282,14 @@ class Endpoints:
     # ------------------------------------------------------------ management
 
     async def generate(self, request: Request) -> Response:
-        """POST `keys/generate` {ragId, name?, scopes?, tools?, providers?, expires_at?, rules?}.
-
-        A key is bound to the collection; `rules: true` opens the developer's rules to it too.
-        """
+        """POST `keys/generate` {ragId, name?, scopes?, tools?, providers?, expires_at?, rules?}, of one collection."""
         body = parse_object(await request.body())
         rag = _needed(body.get("ragId"), "RAG ID is required")
         asked: Json = {name: body.get(name) for name in ("expires_at", "scopes", "tools", "providers")}
         if not isinstance(name := body.get("name") or "", str):
             raise Refused(400, "name must be a string")
         asked["name"] = name
+        # The developer's rules are a collection too.
         asked["collections"] = [rag, "rules"] if body.get("rules") is True else [rag]
         new = await self._manage(lambda workspace: workspace.api_keys.create(**asked), RAG_UNKNOWN)
         say("API key generated", id=new.info.id, ragId=rag, by=request_scope.get().caller)
@@ -390,3 +366,260 @@ def _whole(request: Request, field: str, default: int, least: int) -> int:
     if not number.isdecimal() or not number.isascii() or len(number) > 9 or int(number) < least:
         raise Refused(400, f"{field} must be a whole number of at least {least}")
     return int(number)
+
+
+# ---------------------------------------------------------------- MCP
+
+ORIGINAL_PATH = "/api/mcp"
+VERSION_HEADER = "mcp-protocol-version"
+STATUS = {
+    types.PARSE_ERROR: 400, types.INVALID_REQUEST: 400, types.INVALID_PARAMS: 400,
+    types.METHOD_NOT_FOUND: 404, types.INTERNAL_ERROR: 500, SERVER_ERROR: 500,
+}  # fmt: skip
+"""JSON-RPC code -> HTTP status for the original's clients (S3-13)."""
+STREAM = "text/event-stream"
+KEY_SECONDS = 5.0
+"""How often an open stream looks whether its key is still active."""
+
+
+class McpEndpoints:
+    """What answers on `/mcp` and `/api/mcp`."""
+
+    def __init__(self, calls: Endpoints) -> None:
+        self._calls = calls
+        self.server = ToolServer(calls.open_workspace, request_scope.get)
+        self.server.middleware.append(_add_top_level_keys)
+        self._json = StreamableHTTPSessionManager(self.server, json_response=True, stateless=True)
+        self._events = StreamableHTTPSessionManager(self.server, stateless=True)
+        self._asking = httpx2.AsyncClient(
+            transport=httpx2.ASGITransport(self._json.handle_request),
+            base_url="http://localhost",
+            headers={"accept": "application/json", "content-type": "application/json"},
+            trust_env=False,
+        )
+        """Asks the SDK in this process, where its whole reply is looked at."""
+        self._streams = SseServerTransport(ORIGINAL_PATH)
+        self.closing = anyio.Event()
+        """Set when the server closes, to end the streams that would stay open."""
+
+    @asynccontextmanager
+    async def lifespan(self, _app: Any) -> AsyncGenerator[None]:
+        """Let the SDK serve until the block ends."""
+        async with self._json.run(), self._events.run():
+            yield
+
+    async def post(self, request: Request) -> ASGIApp:
+        """Answer one message; raises Refused if it is none of JSON-RPC."""
+        body, original = await request.body(), request.scope["path"] == ORIGINAL_PATH
+        message = check_message(parse_json(body), original=original)
+        method, name = message["method"], mapping_of(message.get("params")).get("name")
+        if not isinstance(name, str) or method != "tools/call":
+            name = ""
+        request.state.label = f"{method[:LONGEST]} {name[:LONGEST]}".strip()
+        say("HTTP Transport request", method=method, id=message.get("id"))
+        if b"\\ud" in body.lower():
+            body = json_bytes(message)
+        if original and "sessionId" in request.query_params:
+            return self._post_to_stream(request, body)
+        accepted = request.headers.get("accept", "")
+        wants_events = STREAM in accepted and (b'"progressToken"' in body or "application/json" not in accepted)
+        if original and VERSION_HEADER not in request.headers and not wants_events:
+            return await self._answer_original(request, message, body)
+        if name:
+            say(f"Executing tool: {name[:LONGEST]}", key=request_scope.get().caller)
+        if not original:
+            # A language model reads these answers.
+            request_scope.set(replace(request_scope.get(), lean=True))
+        if method == "subscriptions/listen":
+            return self._lasting(request, _with_body(self._json.handle_request, body))
+        return _with_body((self._events if wants_events else self._json).handle_request, body)
+
+    # ------------------------------------------------------------ the original's clients
+
+    async def _answer_original(self, request: Request, message: Json, body: bytes) -> Response:
+        """Answer a client that reads failures in `error` and in the status, and a tool's answer in `result` itself."""
+        if message["method"] != "tools/call":
+            reply = await self._asking.post(ORIGINAL_PATH, content=body)
+            answer: Json = parse_json(reply.content) if reply.content else {}
+            if "error" not in answer:
+                return Response(reply.content, reply.status_code, media_type=reply.headers.get("content-type"))
+            failure: Json = answer["error"]
+            if failure["code"] == types.METHOD_NOT_FOUND:
+                failure["message"] = f"Method not found: {message['method'][:LONGEST]}"
+            return json_reply(answer, STATUS.get(failure["code"], max(reply.status_code, 400)))
+        params = mapping_of(message.get("params"))
+        name: Any = params.get("name")
+        arguments: Any = params.get("arguments") or {}
+        try:
+            if not isinstance(name, str) or not name:
+                raise Refused(400, "Invalid params: name is required and must be a string", code=types.INVALID_PARAMS)
+            if not isinstance(arguments, dict):
+                raise Refused(400, "Invalid params: arguments must be an object", code=types.INVALID_PARAMS)
+            result = tool_result(name, await self._calls.run(name, cast(Json, arguments)))
+        except (LocalMCPError, Refused) as error:
+            refused = error if isinstance(error, Refused) else refused_for(error)
+            refused.request_id = message.get("id")
+            raise refused from error
+        shown = types.CallToolResult.model_validate(result).model_dump(mode="json", by_alias=True, exclude_none=True)
+        return json_reply({"jsonrpc": "2.0", "id": message.get("id"), "result": with_top_level_keys(shown)})
+
+    # ------------------------------------------------------------ streams
+
+    async def open_stream(self, request: Request) -> ASGIApp:
+        """GET `/api/mcp`: the original's stream; messages POSTed to the address it names are answered on it."""
+        if VERSION_HEADER in request.headers:
+            # A client of Streamable HTTP, which wants another kind of stream.
+            raise Refused(405, "Method not allowed", headers={"allow": "POST"})
+        if STREAM not in request.headers.get("accept", ""):
+            raise Refused(406, "Not acceptable: send Accept: text/event-stream, or POST a message")
+        key: KeyInfo = request.state.key
+        request.state.label = ""
+        say("MCP Connection authenticated", userId=key.id, ragId=key.rag)
+        return self._lasting(request, self._serve_stream)
+
+    async def _serve_stream(self, scope: HttpScope, receive: Receive, send: Send) -> None:
+        say("MCP Server connected via SSE", userId=scope["state"]["key"].id)
+
+        async def with_our_name(message: Message) -> None:
+            if message.get("body", b"").startswith(b"event: endpoint"):
+                # The address, in which the original calls the session `sessionId`.
+                message = {**message, "body": message["body"].replace(b"session_id=", b"sessionId=")}
+            await send(message)
+
+        async with self._streams.connect_sse(_for_owner(scope), receive, with_our_name) as (incoming, outgoing):
+            dispatcher: JSONRPCDispatcher[TransportContext] = JSONRPCDispatcher(
+                incoming, outgoing, inline_methods=frozenset({"initialize"})
+            )
+            # As the SDK's stateless transport: requests are answered without a handshake too (C3-6).
+            connection = Connection.from_envelope(DEFAULT_NEGOTIATED_VERSION, None, None, outbound=dispatcher)
+            await serve_connection(self.server, dispatcher, connection=connection, lifespan_state={})
+
+    def _post_to_stream(self, request: Request, body: bytes) -> ASGIApp:
+        session = request.query_params["sessionId"].encode("ascii", "replace")
+
+        async def post(scope: HttpScope, receive: Receive, send: Send) -> None:
+            await self._streams.handle_post_message(
+                {**_for_owner(scope), "query_string": b"session_id=" + session}, receive, send
+            )
+
+        return _with_body(post, body)
+
+    def _lasting(self, request: Request, app: ASGIApp) -> ASGIApp:
+        """Return the app; its reply, which stays open, ends with the server, or when its key opens less than before."""
+        if self.closing.is_set():
+            raise Refused(503, "The server is closing", code=SERVER_ERROR)
+        key: KeyInfo = request.state.key
+
+        def still_opens() -> bool:
+            try:
+                now = self._calls.open_workspace().api_keys.read(key.id)
+            except LocalMCPError:
+                # A file that cannot be read ends no key.
+                return True
+            return now is not None and now.status == "active" and now.scope() == key.scope()
+
+        async def serve(scope: HttpScope, receive: Receive, send: Send) -> None:
+            is_open = False
+
+            async def watched(message: Message) -> None:
+                nonlocal is_open
+                is_open = message["type"] == "http.response.start" or bool(message.get("more_body"))
+                await send(message)
+
+            async def wait_for_end() -> None:
+                while not self.closing.is_set() and await anyio.to_thread.run_sync(still_opens):
+                    with anyio.move_on_after(KEY_SECONDS):
+                        await self.closing.wait()
+
+            ending = asyncio.create_task(wait_for_end())
+
+            async def receive_until_end() -> Message:
+                received = asyncio.ensure_future(receive())
+                try:
+                    await asyncio.wait({received, ending}, return_when=asyncio.FIRST_COMPLETED)
+                    return received.result() if received.done() else {"type": "http.disconnect"}
+                finally:
+                    received.cancel()
+
+            try:
+                # The end looks as if the client had left: if it is cancelled, the SDK leaves its streams open.
+                await app(scope, receive_until_end, watched)
+            finally:
+                ending.cancel()
+            if is_open:
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+        return serve
+
+
+# ---------------------------------------------------------------- messages
+
+
+def check_message(value: Any, *, original: bool) -> Json:
+    """Return the value as a JSON-RPC message; Refused (400, -32600) in the original's words (section 5)."""
+    if isinstance(value, list):
+        raise Refused(400, "Invalid Request: JSON-RPC batches are not supported")
+    if not isinstance(value, dict):
+        raise Refused(400, "Invalid Request: a message is a JSON object")
+    message = cast(Json, value)
+    request_id = message.get("id")
+    valid_id = request_id if type(request_id) in (int, str) else None
+    if message.get("jsonrpc") != "2.0":
+        raise Refused(400, 'Invalid JSON-RPC version: must be "2.0"', request_id=valid_id)
+    method = message.get("method")
+    if not isinstance(method, str) or not method:
+        raise Refused(400, "Invalid Request: method is required and must be a string", request_id=valid_id)
+    if "id" in message and valid_id is None:
+        raise Refused(400, "Invalid Request: id is required and must be a string or a whole number")
+    if "id" not in message and original and not method.startswith("notifications/"):
+        raise Refused(400, "Invalid Request: id is required")
+    if not isinstance(message.get("params", {}), dict):
+        raise Refused(400, "Invalid params: params must be an object", code=types.INVALID_PARAMS, request_id=valid_id)
+    return message
+
+
+def with_top_level_keys(result: Json) -> Json:
+    """Return a result of tools/call with the keys of the tool's own answer beside `content` (C3-2)."""
+    return {**mapping_of(result.get("structuredContent")), **result}
+
+
+async def _add_top_level_keys(ctx: Context, call_next: CallNext) -> HandlerResult:
+    result = await call_next(ctx)
+    request: Request | None = ctx.request
+    if ctx.method == "tools/call" and request is not None and request.scope["path"] == ORIGINAL_PATH:
+        return with_top_level_keys(cast(Json, result))
+    return result
+
+
+# ---------------------------------------------------------------- the SDK behind one request
+
+
+def _with_body(app: ASGIApp, body: bytes) -> ASGIApp:
+    """Return the SDK's app with a body that was read, and the headers that the original's clients do not send."""
+
+    async def serve(scope: HttpScope, receive: Receive, send: Send) -> None:
+        headers = MutableHeaders(raw=list(scope["headers"]))
+        accepted = headers.get("accept", "")
+        if "application/json" not in accepted:
+            headers["accept"] = f"application/json, {accepted}" if accepted else "application/json"
+        headers["content-type"] = "application/json"
+        headers["content-length"] = str(len(body))
+        await app({**scope, "headers": headers.raw}, replayed(body, receive), send)
+
+    return serve
+
+
+def _for_owner(scope: HttpScope) -> HttpScope:
+    """Return the request with its key as the SDK's user, to whom alone the stream belongs."""
+    key: KeyInfo = scope["state"]["key"]
+    return {**scope, "user": AuthenticatedUser(AccessToken(token="", client_id=key.id, scopes=[]))}
+
+
+def replayed(body: bytes, receive: Receive) -> Receive:
+    """Return what gives a body that was read already, and then goes on with `receive`."""
+    unsent: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def receive_body() -> Message:
+        return unsent.pop() if unsent else await receive()
+
+    return receive_body
