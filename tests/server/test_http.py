@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Annotated, Any
 
+import bcrypt
 import httpx2
 import pytest
 from doors import OpenDoor, lasting_door, open_door
@@ -21,7 +22,6 @@ from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 from typing_extensions import TypedDict
 
-from localmcp.api_keys import keyring
 from localmcp.config import Settings
 from localmcp.server.http.app import is_loopback, own_names
 from localmcp.server.http.endpoints import say
@@ -374,9 +374,9 @@ def test_bearer_is_read_in_any_case_and_a_second_header_is_refused(door: OpenDoo
 
 
 def test_whoever_guesses_keys_holds_up_only_other_guesses(door: OpenDoor, monkeypatch: pytest.MonkeyPatch) -> None:
-    nobody, release, really = door.workspace.api_keys._nobodys_hash, threading.Event(), keyring._matches
+    nobody, release, really = door.workspace.api_keys._nobodys_hash.encode(), threading.Event(), bcrypt.checkpw
     slow = lambda key, of: release.wait(30) and False if of == nobody else really(key, of)  # noqa: E731
-    monkeypatch.setattr(keyring, "_matches", slow)
+    monkeypatch.setattr(bcrypt, "checkpw", slow)
     with ThreadPoolExecutor(70) as pool:
         guesses = [pool.submit(door.rpc, "ping", key=f"mcp_{number:032}") for number in range(70)]
         try:
