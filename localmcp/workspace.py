@@ -21,7 +21,8 @@ from localmcp.index.search import Index
 from localmcp.library.ingest import Library
 from localmcp.library.jobs import Upkeep
 from localmcp.library.library_tools import LibraryTools
-from localmcp.library.lists import Inventory, KnowledgeBase
+from localmcp.library.lists import Inventory
+from localmcp.library.read import KnowledgeBase
 from localmcp.milvus.collection import open_milvus
 from localmcp.models import LazyEmbedder, configured_embedder
 from localmcp.models.language_model import LanguageModel

@@ -10,7 +10,7 @@ from library import Library
 from pydantic import TypeAdapter
 
 from localmcp.index.federation import Federation
-from localmcp.library.lists import KnowledgeBase
+from localmcp.library.read import KnowledgeBase
 from localmcp.models import HashEmbedder
 from localmcp.storage.database import Database
 from localmcp.tools import Answer, MethodTool, Registry, Scope

@@ -23,7 +23,7 @@ class KeptReaders:
         work: Callable[[Any, Any], Iterator[Any]],
         *,
         workers: int,
-        limits: Limits,
+        limits: Limits | None = None,
         size: Callable[[Any], int],
     ) -> Iterator[WorkerPool[Any, Any]]:
         """A pool of one process that was made for the same work and limits, or a new one."""

@@ -42,7 +42,8 @@ from localmcp.index.vector_queue import REFRESH, waiting
 from localmcp.library.jobs import Report
 from localmcp.library.ledger import SOURCE_TYPES, Entry, entries_below
 from localmcp.library.library_tools import LibraryTools
-from localmcp.library.lists import KnowledgeBase
+from localmcp.library.read import KnowledgeBase
+from localmcp.library.reading import add_page
 from localmcp.library.search import PassageSearch, is_uuid
 from localmcp.readers.document import HEAD, decode_text, looks_like_text
 from localmcp.schemas import Json, camel_case
@@ -285,9 +286,6 @@ def add(session: Session, paths: tuple[str, ...], **options: Any) -> int | None:
         session.answer({"sourceId": indexed.uuid, **counts})
         session.note(f"{common['title']}: {counted(indexed.added, 'new passage')}  {render.dim(indexed.uuid)}")
         return None
-    # The HTTP client of the standard library, which most commands that add nothing need not import.
-    from localmcp.library.web_pages import add_page
-
     if pages := [path for path in paths if path.lower().startswith(("http://", "https://"))]:
         if len(pages) < len(paths):
             raise click.UsageError("Add web pages and files with two commands.")

@@ -11,22 +11,14 @@ from functools import partial
 from typing import Any, cast
 
 from localmcp.humanize import counted, cut_to
-from localmcp.index.keyword import holds, matching_paragraphs, sentence_parts
+from localmcp.index.keyword import sentence_parts
 from localmcp.index.passages import Passage
-from localmcp.index.search import SearchOutcome
 from localmcp.library.ledger import OWN
 from localmcp.readers.document import readable_stem
 from localmcp.readers.outline import BEGINNING, path_at
 from localmcp.schemas import mapping_of
 from localmcp.tools import Answer, Json, compact_json
-from localmcp.wording.normalize import index_text
 
-WHOLE_PASSAGES, EXCERPT_CHARS = 2, 300
-"""A language model gets the first passages whole, of the others the sentences around the one that answers."""
-WEAK_SHARE, PROBABLE = 0.35, 50
-"""A passage of less than this share of the best one's relevance is only listed, if the best one is this relevant."""
-HOPELESS, LISTED_CHARS = 5, 200
-"""Below this relevance nothing is quoted, and places are listed in so many characters."""
 SHEETS = ("xlsx", "xls", "xlsb", "ods")
 _TALK = ("mail", "conversation")
 _RENDERED = ("docx", "odt", "rtf", "epub", "html", "notebook", "calendar", "contacts", "feed")
@@ -39,8 +31,7 @@ _HEADING_INSIDE = re.compile(r"\n {0,3}[#=~^\"*+-]")
 
 def short_id(identity: str) -> str:
     """Return the first eight characters of an id, which tools accept, with the name of its mounted file."""
-    origin, colon, bare = identity.rpartition(":")
-    return f"{origin}{colon}{bare[:8]}"
+    return identity[: identity.rfind(":") + 9]
 
 
 _answer = partial(Answer, whole_text=True)
@@ -50,33 +41,11 @@ def _without(table: Mapping[str, Any], *fields: str) -> Json:
     return {field: value for field, value in table.items() if field not in fields}
 
 
-def excerpts(outcome: SearchOutcome, hits: Sequence[Any], offset: int) -> list[str]:
-    """Return what is shown of each hit of a page that begins at `offset`; "" for a hit that is only listed."""
-    best, shown = max(hit["relevance"] for hit in hits), list[str]()
-    for place, (ranked, hit) in enumerate(zip(outcome.hits, hits, strict=True), offset):
-        text, language, query = hit["content"], ranked.passage.language, ranked.query
-        is_weak = hit["relevance"] < WEAK_SHARE * best
-        if best < HOPELESS or (is_weak and best >= PROBABLE):
-            text = ""
-        elif is_weak or place >= WHOLE_PASSAGES:
-            text = excerpt_around(text, EXCERPT_CHARS, hit.get("highlight", {"start": 0})["start"])
-        elif query is not None:
-            title = f" {index_text(hit['sourceTitle'], language)} "
-            # Where the title has all the words, the document as a whole is asked for.
-            if not all(holds(title, term) for term in query.terms):
-                start, stop = matching_paragraphs(query, text, language)
-                text = f"{'… ' if start else ''}{text[start:stop]}{' …' if stop < len(text) else ''}"
-        shown.append(text)
-    return shown
-
-
 def lean_search(result: Any) -> Answer:
     """Return the answer of `search`: hits grouped by document, confidence and corrections first."""
     hits: list[Json] = result["results"]
     lean: list[Json] = []
     for hit in hits if "explain" not in result else ():
-        # What the text says, or is only there where it is unusual.
-        said = "collection partition date dateFrom highlight excerpt alsoIn"
         # Metadata without those that say nothing of a passage, which `get_document` has.
         of_file = "author created dateFrom sheets slides pages language encoding"
         metadata = _without(hit["metadata"], *of_file.split())
@@ -84,25 +53,31 @@ def lean_search(result: Any) -> Answer:
         # A tenth is finer than what the scores can tell.
         scores = {field: round(hit[field], 1) for field in ("semanticScore", "keywordScore", "combinedScore")}
         shorter = {**hit, **scores, "citation": {"label": hit["citation"]["label"]}, "metadata": metadata}
+        # What the text says, or is only there where it is unusual.
+        said = "collection partition date dateFrom highlight excerpt alsoIn"
         lean.append(_lean_item(shorter, *said.split()))
     return _answer({**_without(result, "weights"), "results": lean or hits}, _search_text(result, hits))
 
 
 def _lean_item(item: Json, *fields: str) -> Json:
-    """Return a hit or document without those fields, and without freshness and metadata that say nothing."""
     metadata = _without(item["metadata"], OWN)
     lean = {**_without(item, "freshness", "metadata", *fields), **_unusual(item)}
     return {**lean, "metadata": metadata} if metadata else lean
 
 
 def _unusual(item: Json) -> Json:
-    """Return the collection and the freshness, where they are not as they mostly are."""
+    # The collection and the freshness, where they are not as they mostly are.
     collection = {"collection": item["collection"]} if item["collection"] != "default" else {}
     return collection | ({"freshness": item["freshness"]} if item["freshness"] in ("changed", "missing") else {})
 
 
+def _remarks(item: Json) -> list[str]:
+    words = {"collection": "collection {}", "freshness": "file {} since it was read"}
+    return [words[field].format(value) for field, value in _unusual(item).items()]
+
+
 def _search_text(result: Json, hits: Sequence[Json]) -> str:
-    """Return the text of a search: at most a quarter more than the passages themselves."""
+    # It has at most a quarter more than the passages themselves.
     corrections = [f"'{r['word']}' was searched as '{r['replacement']}'." for r in result.get("repairs", [])]
     remarks = [*corrections, *result.get("notices", [])]
     if not hits:
@@ -129,7 +104,7 @@ def _search_text(result: Json, hits: Sequence[Json]) -> str:
         # `get_document` reads the passage from its line.
         name = os.path.basename(hit["citation"].get("path", hit["sourceTitle"]))
         lines[name].append(str(hit["citation"]["startLine"]))
-    weak = cut_to(", ".join(f"{name}:{','.join(starts)}" for name, starts in lines.items()), LISTED_CHARS)
+    weak = cut_to(", ".join(f"{name}:{','.join(starts)}" for name, starts in lines.items()), 200)
     ends = [f"Not quoted: {weak}"] if weak else []
     # What follows a passage that is not worth quoting is not either.
     ends += [f"More: cursor={result['nextCursor']}"] if "nextCursor" in result and hits[-1].get("excerpt") != "" else []
@@ -137,7 +112,6 @@ def _search_text(result: Json, hits: Sequence[Json]) -> str:
 
 
 def _document_block(passages: Sequence[tuple[int, Json]], folder: str) -> str:
-    """Return a document and its passages; one line from the sixth document on of a grouped search."""
     number, hit = passages[0]
     title, path, *extra = _names(hit, hit["sourceTitle"], hit["citation"].get("path", ""), folder)
     copies = [place.removeprefix(folder) for place in hit.get("alsoIn", ())]
@@ -145,6 +119,7 @@ def _document_block(passages: Sequence[tuple[int, Json]], folder: str) -> str:
     extra += [hit.get("date", "")[:10], f"in {hit['origin']}" if hit.get("origin") else ""]
     extra += [f"also in {', '.join(copies)}"] if copies else []
     line = "# " + " | ".join(filter(None, (title, path, *extra)))
+    # From the sixth document of a grouped search on, a line each.
     if "morePassages" in hit and number > 5:
         return f"{line} | {_passage_line(number, hit, '')}"
     blocks = [line]
@@ -163,16 +138,22 @@ def _names(item: Json, title: str, path: str, folder: str) -> list[str]:
     return ["" if repeats else title, path.removeprefix(folder), *_remarks(item)]
 
 
-def _remarks(item: Json) -> list[str]:
-    """Return the collection and the freshness in words, where they are not as they mostly are."""
-    unusual = _unusual(item)
-    collection = [f"collection {unusual['collection']}"] if "collection" in unusual else []
-    return collection + ([f"file {unusual['freshness']} since it was read"] if "freshness" in unusual else [])
-
-
 def _passage_line(number: int, hit: Json, shown: str) -> str:
+    """Return where a passage is, without the headings that its title or the text `shown` says, and what it is worth."""
+    citation, title = hit["citation"], hit["sourceTitle"]
+    # "Bug fixes" says nothing without the release above it.
+    headings = citation.get("heading", "").split(" › ")[-2:]
+    lines = {line.lstrip("…# ") for line in shown.splitlines()}
+    names = [heading for heading in headings if heading not in ("", title, *lines)]
+    first, last = citation["startLine"], citation["endLine"]
+    inside = citation["label"].removeprefix(citation.get("path", title)).strip(" ,")
+    if inside.startswith("›"):
+        inside = ""
+    elif not inside or inside.startswith((":", title)):
+        inside = f"line {first}" if first == last else f"lines {first}-{last}"
     parts = [
-        _place(hit["citation"], hit["sourceTitle"], shown),
+        f"§ {' › '.join(names)}" if names else "",
+        inside,
         f"relevance {hit['relevance']}",
         f"id {short_id(hit['id'])}",
         counted(hit["morePassages"], "more passage") if hit.get("morePassages") else "",
@@ -181,43 +162,23 @@ def _passage_line(number: int, hit: Json, shown: str) -> str:
     return f"[{number}] {', '.join(filter(None, parts))}"
 
 
-def _place(citation: Json, title: str, shown: str) -> str:
-    """Return the headings that neither the title nor the text `shown` of the passage says, and the lines."""
-    # "Bug fixes" says nothing without the release above it.
-    headings = citation.get("heading", "").split(" › ")[-2:]
-    lines = {line.lstrip("…# ") for line in shown.splitlines()}
-    names = [heading for heading in headings if heading not in ("", title, *lines)]
-    heading = f"§ {' › '.join(names)}" if names else ""
-    inside = citation["label"].removeprefix(citation.get("path", title)).strip(" ,")
-    if inside.startswith("›"):
-        return heading
-    first, last = citation["startLine"], citation["endLine"]
-    if not inside or inside.startswith((":", title)):
-        inside = f"line {first}" if first == last else f"lines {first}-{last}"
-    return ", ".join(filter(None, (heading, inside)))
-
-
 def _shared_folder(paths: Sequence[str | None]) -> str:
-    """Return the folder that all of several paths share, with its last separator; else ""."""
     distinct = {path for path in paths if path}
     if len(distinct) < 2 or None in paths:
         return ""
-    try:
-        folder = os.path.commonpath([os.path.dirname(path) for path in distinct])
-    except ValueError:
-        return ""
+    folder = os.path.commonprefix([*distinct]).rpartition(os.sep)[0]
     return folder + os.sep if len(folder) > len("/home/") else ""
 
 
 def lean_context(result: Any) -> Answer:
     """Return the answer of `get_context`: the chunks once, and the text as it is read."""
-    structured = _without(result, "concatenatedContent")
-    structured["citation"] = _without(result["citation"], "start", "stop", "sha256")
+    citation = _without(result["citation"], "start", "stop", "sha256")
     first, last = (result["chunks"][end]["chunkIndex"] + 1 for end in (0, -1))
     where = f"{result['citation']['label']} | passages {first}-{last} of {result['chunkTotal']}"
     head = f"# {result['sourceTitle']} | {where}"
     head += " | more fits with a larger maxChars" if result.get("truncated") else ""
-    return _answer(structured, "\n".join([head, "".join(chunk["content"] for chunk in result["chunks"]).rstrip()]))
+    text = "".join(chunk["content"] for chunk in result["chunks"]).rstrip()
+    return _answer({**_without(result, "concatenatedContent"), "citation": citation}, f"{head}\n{text}")
 
 
 def lean_document(result: Any) -> Answer:
@@ -229,22 +190,18 @@ def lean_document(result: Any) -> Answer:
     is_shown = source["content"].split("\n", 1)[0].lstrip("# ") == source["title"] and "outline" not in result
     title = "" if is_shown else f"{source['title']} | "
     head = f"# {title}{source.get('path') or source['title']}{unusual} | id {short_id(source['id'])}{lines}"
-    structured = {**_without(result, "chunks"), "source": _lean_item(source, "createdAt")}
     more = [f"More: offset={result['nextOffset']}"] if result.get("truncated") else []
-    if "outline" in result:
+    nothing = "Nothing begins at this offset: the document is empty, or shorter; offsets come from nextOffset."
+    texts = [source["content"].rstrip() or nothing]
+    if sections := result.get("outline"):
         head += " | first line and heading of each section"
-        lines = [f"{' ' * entry['level']}{entry['startLine']} {entry['heading']}" for entry in result["outline"]]
-        if [entry["heading"] for entry in result["outline"]] == [BEGINNING]:
-            [whole] = result["outline"]
-            lines = [f"It has no headings. Read it by lines={whole['startLine']}-{whole['endLine']}"]
-        return _answer(structured, "\n".join([head, *lines, *more]))
-    if more and "endLine" in result and source["content"].endswith("\n"):
+        texts = [f"{' ' * section['level']}{section['startLine']} {section['heading']}" for section in sections]
+        if sections[0]["heading"] == BEGINNING and len(sections) == 1:
+            texts = [f"It has no headings. Read it by lines={sections[0]['startLine']}-{sections[0]['endLine']}"]
+    elif more and "endLine" in result and source["content"].endswith("\n"):
         more = [f"{more[0]} or lines={result['endLine'] + 1}-"]
-    text = (
-        source["content"].rstrip()
-        or "Nothing begins at this offset: the document is empty, or shorter; offsets come from nextOffset."
-    )
-    return _answer(structured, "\n".join([head, text, *more]))
+    structured = {**_without(result, "chunks"), "source": _lean_item(source, "createdAt")}
+    return _answer(structured, "\n".join([head, *texts, *more]))
 
 
 def lean_sources(result: Any) -> Answer:
@@ -272,16 +229,14 @@ def lean_report(result: Any) -> Answer:
 def lean_trash(result: Any) -> Answer:
     """Return the answer of `remove_source` and `restore_source`: a line per document; of many, titles alone."""
     rows: list[Json] = result.get("sources", [result])
+    head = f"Restored {counted(result.get('restored', 1), 'document')}."
     if "trashDays" in result:
         stays = "it stays" if result["removed"] == 1 else "they stay"
         head = f"Removed {counted(result['removed'], 'document')}; {stays} in the trash for {result['trashDays']} days."
-    else:
-        head = f"Restored {counted(result.get('restored', 1), 'document')}."
-    head = result.get("message", head)
-    if len(rows) > 20:
-        return _answer(result, f"{head}\n{cut_to(', '.join(row['title'] for row in rows), 1_500)}")
     lines = [f"{row['title']} | {row['path'] or 'no file'} | id {short_id(row['sourceId'])}" for row in rows]
-    return _answer(result, "\n".join([head, *lines]))
+    if len(rows) > 20:
+        lines = [cut_to(", ".join(row["title"] for row in rows), 1_500)]
+    return _answer(result, "\n".join([result.get("message", head), *lines]))
 
 
 def lean_verification(result: Any) -> Answer:
@@ -311,23 +266,25 @@ def excerpt_around(text: str, longest: int, shows: int) -> str:
     return before + (cut_to(shown, room) if len(shown) > room else shown + after)
 
 
-# ---------------------------------------------------------------- citations
-
-
 def cite(passage: Passage, highlight: tuple[int, int] | None = None) -> Json:
-    """Return where a passage, or the sentence in it that answers, is.
+    """Return where a passage, or the sentence in it that answers (`highlight`, in its stripped text), is.
 
-    `highlight`: start and stop of that sentence in `passage.text.strip()`. The label is for people: `path:line`,
-    `path p. 3`, `path Prices rows 12-20`, or the title. Lines are rows in a workbook, pages are slides in a
-    presentation; start and stop are code points in the document's text.
+    The label is for people: `path:line`, `path p. 3`, `path Prices rows 12-20`, or the title. Lines are rows in a
+    workbook, pages are slides in a presentation; start and stop are code points in the document's text.
     """
     body, metadata = passage.text.strip(), passage.metadata
     start, stop = highlight or (0, len(body))
-    first_line, last_line = _lines(passage, body, start, stop)
+    before, until = count_line_ends(body[:start]), count_line_ends(body[: len(body[:stop].rstrip())])
+    if passage.format in SHEETS:
+        row_ends = [line.end() for line in _ROW.finditer(body)]
+        before, until = (sum(end <= at for end in row_ends) for at in (start, stop - 1))
+        if len(row_ends) != passage.last_line - passage.first_line + 1:
+            # Rows without any value are not in the text, so which row a line is cannot be counted.
+            before, until = 0, passage.last_line
     citation: Json = {
         "label": "",
-        "startLine": first_line,
-        "endLine": last_line,
+        "startLine": min(passage.first_line + before, passage.last_line),
+        "endLine": min(passage.first_line + until, passage.last_line),
         "start": passage.start,
         "stop": passage.stop,
         "sha256": passage.sha256,
@@ -357,20 +314,6 @@ def cite(passage: Passage, highlight: tuple[int, int] | None = None) -> Json:
     member = (passage.uri or "").removeprefix(path or "") if is_member else ""
     citation["label"] = (path or passage.title) + member + _place_inside(passage, citation)
     return citation
-
-
-def _lines(passage: Passage, body: str, start: int, stop: int) -> tuple[int, int]:
-    """Return the first and the last line, or row of a sheet, of a part of a passage's text."""
-    if passage.format in SHEETS:
-        row_ends = [line.end() for line in _ROW.finditer(body)]
-        if len(row_ends) != passage.last_line - passage.first_line + 1:
-            # Rows without any value are not in the text, so which row a line is cannot be counted.
-            return passage.first_line, passage.last_line
-        before, until = (sum(end <= at for end in row_ends) for at in (start, stop - 1))
-    else:
-        before = count_line_ends(body[:start])
-        until = before + count_line_ends(body[start:stop].rstrip())
-    return min(passage.first_line + before, passage.last_line), min(passage.first_line + until, passage.last_line)
 
 
 def count_line_ends(text: str) -> int:

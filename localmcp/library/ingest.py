@@ -17,29 +17,23 @@ import apsw
 from localmcp.config import Settings
 from localmcp.errors import FileUnavailable, InvalidInput, ModelMismatch, ModelUnavailable, NeedsConfirmation
 from localmcp.index import collections as places
+from localmcp.index import sources as stored
 from localmcp.index.collections import Collection, choose_collections, visible_collections
 from localmcp.index.fusion import adapt_weights
-from localmcp.index.sources import (
-    Indexed,
-    keep_version,
-    prepare_for_many,
-    put_source,
-    restore_collection,
-    restore_partition,
-    restore_version,
-)
+from localmcp.index.sources import Indexed, keep_version, put_source
 from localmcp.index.vector_queue import Lease, next_passages, waiting, work_off
 from localmcp.library import ledger, trash
-from localmcp.library.jobs import SCAN_SECONDS, SCANS, Progress, ProgressCallback, Report, begin_run, end_run
+from localmcp.library.jobs import SCAN_SECONDS, SCANS, Progress, ProgressCallback, Report, end_run
 from localmcp.library.ledger import Root, check_options, find_targets, keep_own_tags, owner_of
 from localmcp.library.reading import Task, draft_source, read_groups, window_for
 from localmcp.library.search import SourceRow
-from localmcp.library.storing import Plan, Store, follow_moved_roots, plan_adding, plan_refresh, set_aside
+from localmcp.library.storing import Plan, Store, follow_moved_roots, plan_adding, set_aside, watched_paths
 from localmcp.library.walk import File, stat_file
 from localmcp.models import Embedder, LazyEmbedder
 from localmcp.readers.pdf import installed_engine
 from localmcp.schemas import Json
 from localmcp.storage.database import Database, TrashEntry, fetch_all, fetch_column, take_from_trash
+from localmcp.storage.schema import utc_now
 
 log = logging.getLogger(__name__)
 
@@ -55,14 +49,12 @@ class Library:
         self.settings = settings
         self._running = threading.Lock()
         self.restorers: dict[str, Callable[[apsw.Connection, TrashEntry], object]] = {
-            "collection": restore_collection,
-            "partition": restore_partition,
+            "collection": stored.restore_collection,
+            "partition": stored.restore_partition,
         }
         """By kind of trash entry, from the packages that put others there, such as rules."""
         self.after_restoring: dict[str, Callable[[], object]] = {}
         """By kind, what makes the vectors of what its restorer brought back."""
-
-    # ------------------------------------------------------------ files and folders
 
     def add_paths(
         self,
@@ -84,20 +76,16 @@ class Library:
         Vectors are made after all words, unless `wait` is false. What has not changed is not read again. `refresh`
         looks at the paths again if they are remembered. `patterns` (gitignore syntax) choose the files of a folder.
 
-        NotFound if none of the paths exists; InvalidInput for an unknown source type, a name or pattern that cannot be
-        used, a title for a folder; ModelMismatch if the collection's vectors come from another model, with nothing
-        changed; NeedsConfirmation if many files of a folder are gone, and were left as they are (`refresh` confirms).
+        Raises what `check_options` and `find_targets` do; ModelMismatch, with nothing changed; NeedsConfirmation if
+        many files of a folder are gone, and were left as they are (`refresh` confirms).
         """
         said = check_options(title, source_type, metadata)
         run, targets = Progress(progress), find_targets(paths, said.title)
         with self._running:
-            destination, partition_id = self._open_collection(collection, partition)
+            destination, said.partition_id = self._open_collection(collection, partition)
+            said.collection_id, said.include_hidden, said.patterns = destination.id, include_hidden, tuple(patterns)
             for path in (path for path, kind in targets.items() if kind is None):
                 run.report.add_problem(path, "no such file or folder")
-            said = changed(
-                said, collection_id=destination.id, partition_id=partition_id, include_hidden=include_hidden,
-                patterns=tuple(patterns),
-            )  # fmt: skip
             plans = plan_adding(self.database, targets, said, self.settings, run.report)
             questions = set_aside(plans)
             self._carry_out(destination, plans, run, remember=remember)
@@ -113,15 +101,22 @@ class Library:
     ) -> Report:
         """Look at all that was added again, for new, changed, moved and deleted files; with `wait`, make the vectors.
 
-        NotFound if there is no such collection; NeedsConfirmation, with that folder unchanged and the rest done, if so
-        many of its files are gone that a disk may not be mounted; ModelMismatch for changes in a collection whose
-        vectors come from another model.
+        NeedsConfirmation, with that folder unchanged and the rest done, if so many of its files are gone that a disk
+        may not be mounted; ModelMismatch for changes in a collection whose vectors come from another model.
         """
         run = Progress(progress)
         questions, mismatches = list[str](), list[ModelMismatch]()
         with self._running:
             collections = self._collections(collection)
-            planned = [(owner, plan_refresh(self.database, owner, self.settings, run.report)) for owner in collections]
+            planned: list[tuple[Collection, list[Plan]]] = []
+            for owner in collections:
+                with self.database.read() as connection:
+                    plans = [Plan(root, run.report) for root in ledger.roots_of(connection, [owner.id])]
+                    entries = [ledger.entries_below(connection, owner.id, plan.root.path) for plan in plans]
+                    watched = watched_paths(connection, self.settings)
+                for plan, inside in zip(plans, entries, strict=True):
+                    plan.compare(inside, [other.root.path for other in plans], watched)
+                planned.append((owner, plans))
             follow_moved_roots(self.database, [plan for _, plans in planned for plan in plans])
             for current, plans in planned:
                 questions += [] if confirm_removals else set_aside(plans)
@@ -138,18 +133,22 @@ class Library:
     def _carry_out(
         self, collection: Collection, plans: Sequence[Plan], run: Progress, *, remember: bool = True
     ) -> None:
-        """Note what is passed over, read and store what is new or changed, and put what is gone into the trash."""
         tasks = [task for plan in plans for task in plan.tasks]
-        embedder = self._model(collection, run) if tasks else None
+        embedder, job_id = self._model(collection, run) if tasks else None, ""
         with self.database.write() as connection:
-            job_id = begin_run(connection, len(tasks)) if tasks else ""
+            if tasks:
+                # What a process left behind that was killed.
+                connection.execute("delete from jobs where heartbeat_at < ?", (utc_now(86_400),))
+                job_id = Lease("words").holder
+                sql = "insert into jobs (id, total, started_at, heartbeat_at) values (?1, ?2, ?3, ?3)"
+                connection.execute(sql, (job_id, len(tasks), utc_now()))
             for plan in plans:
                 if remember and plan.root.id is None:
                     ledger.save_root(connection, plan.root)
                 plan.note(connection)
             # From so many on, words are collected in memory.
             if len(tasks) >= 50:
-                prepare_for_many(connection)
+                stored.prepare_for_many(connection)
         run.total += len(tasks)
         run.bytes_total += sum(task.file.size for task in tasks)
         gone = [entry for plan in plans for entry in plan.gone]
@@ -164,15 +163,12 @@ class Library:
             gc.set_threshold(*thresholds)
             if tasks:
                 end_run(self.database, job_id)
-        # What is gone, and was not moved.
         reason = f"the file is gone; in the trash for {self.settings.trash_days} days"
         for start in range(0, len(gone), trash.AT_ONCE):
             with self.database.write() as connection:
-                rows = [
-                    (entry.source_id, collection.id, entry.path)
-                    for entry in gone[start : start + trash.AT_ONCE]
-                    if entry.source_id is not None and ledger.is_at(connection, entry)
-                ]
+                # What is gone, and was not moved.
+                lost = [entry for entry in gone[start : start + trash.AT_ONCE] if ledger.is_at(connection, entry)]
+                rows = [(entry.source_id or 0, collection.id, entry.path) for entry in lost]
                 run.report.missing += trash.move_to_trash(connection, rows, "missing", reason)
         with self.database.write() as connection:
             for plan in plans:
@@ -192,14 +188,11 @@ class Library:
                 hint="If they were deleted on purpose: localmcp refresh --yes (as a tool: confirmRemovals: true). "
                 "If they were moved, add the new place: localmcp add FOLDER",
             )
-        if run.report.chunks_added:
-            with self.database.read() as connection:
-                unread = places.unread_languages(connection)
-            if unread is not None:
-                run.report.add_notice(" This helps: ".join(unread))
+        with self.database.read() as connection:
+            unread = places.unread_languages(connection) if run.report.chunks_added else None
+        if unread is not None:
+            run.report.add_notice(" This helps: ".join(unread))
         return run.end()
-
-    # ------------------------------------------------------------ meaning, and scans
 
     def make_vectors(
         self, *, collection: str | None = None, behind: bool = False, progress: ProgressCallback | None = None,
@@ -217,7 +210,7 @@ class Library:
         self, run: Progress, collections: Sequence[Collection], *, sources: Sequence[int] | None = None,
         behind: bool = False, pause: Callable[[], bool] = lambda: False,
     ) -> None:  # fmt: skip
-        """Make the vectors of what waits; without a model, or when it fails, the rest keeps waiting."""
+        # Without a model, or when it fails, the rest keeps waiting.
         if not (left := self._count_waiting(run, collections)):
             return
         run.leave_vectors(left)
@@ -250,7 +243,7 @@ class Library:
             report.add_notice(f"{passages} by the model of their collection, which is not the one that is set.")
 
     def _count_waiting(self, run: Progress, collections: Sequence[Collection]) -> int:
-        """Note how many passages wait, and return their characters."""
+        # Returns their characters.
         with self.database.read() as connection:
             left = waiting(connection, [collection.id for collection in collections])
         run.report.waiting = left.passages
@@ -295,17 +288,16 @@ class Library:
                     roots = ledger.roots_of(connection, [collection.id])
                     # Digests of the scans in the file whose text is there already.
                     sql = """
-                        select metadata ->> '$.ocr.of' from sources where collection_id = ? and uri > ? and uri < ?
-                            and trashed_at is null and metadata ->> '$.ocr' is not null
+                        select metadata ->> '$.ocr.of' from sources where collection_id = ? and uri > ? || '#'
+                            and uri < ? || '$' and trashed_at is null and metadata ->> '$.ocr' is not null
                     """
-                    inside = (collection.id, f"{entry.path}#", f"{entry.path}$")
-                    read_before = frozenset[str](fetch_column(connection, sql, inside))
+                    read_before = fetch_column(connection, sql, (collection.id, entry.path, entry.path))
                 root = owner_of(entry.path, roots) or Root(entry.path, "file", collection.id)
                 file = stat_file(entry.path)
                 if isinstance(file, File):
                     window = window_for(self._embedder.get() if self._embedder.loaded else None)
                     store = Store(self.database, collection.id, run)
-                    task = Task(file, root, entry, recognize=read_before)
+                    task = Task(file, root, entry, recognize=frozenset(read_before))
                     for group in read_groups([task], window, self.settings):
                         store.put(group)
                     read += entry.pages
@@ -313,8 +305,6 @@ class Library:
             if scans:
                 lease.release(self.database)
         return read
-
-    # ------------------------------------------------------------ texts
 
     def add_text(
         self,
@@ -331,16 +321,15 @@ class Library:
         """Add a text that comes from no file; added again under its title (or `uri`), it gets missing vectors.
 
         An empty title is taken from the text. A text with a `uri` replaces the one that came from there before.
-        InvalidInput for an unknown source type, or the title of another text without `replace`; UnreadableDocument if
-        there is no text; ModelMismatch if the collection's vectors come from another model.
+        InvalidInput for the title of another text without `replace`; UnreadableDocument if there is no text.
         """
         from localmcp.readers.readers import read_text  # 60 ms: every reader
 
         said = check_options(None, source_type, metadata)
         document = read_text(text, title)
         data = document.text.encode()
-        owner, partition_id = self._open_collection(collection, partition)
-        said = changed(said, collection_id=owner.id, partition_id=partition_id)
+        owner, said.partition_id = self._open_collection(collection, partition)
+        said.collection_id = owner.id
         window = window_for(self._model(owner, Progress()))
         draft = draft_source(document, window, said, uri, hashlib.sha256(data).hexdigest(), len(data))
         test = "uri = :uri" if uri else "uri is null and title = :title"
@@ -351,25 +340,23 @@ class Library:
         with self.database.write() as connection:
             rows = fetch_all(connection, sql, {"collection": owner.id, "uri": uri, "title": draft.title})
             [(before, uuid, chunks, sha256)] = rows or [(None, "", 0, "")]
-            if before and sha256 == draft.sha256:
-                indexed = Indexed(before, uuid, kept=chunks)
-            else:
-                if before and uri is None and not replace:
+            if before and sha256 != draft.sha256:
+                if uri is None and not replace:
                     raise InvalidInput(
                         f"'{draft.title}' is already in collection '{owner.name}' with another text.",
                         hint="To replace it, add --replace (as a tool: replace: true); or choose another title.",
                     )
-                if before:
-                    draft = changed(draft, metadata=keep_own_tags(connection, draft.metadata, before))
-                    if uri is None:
-                        keep_version(connection, before)
+                draft = changed(draft, metadata=keep_own_tags(connection, draft.metadata, before))
+                if uri is None:
+                    keep_version(connection, before)
+            indexed = Indexed(before, uuid, kept=chunks)
+            if sha256 != draft.sha256:
                 indexed = put_source(connection, draft, {}, None, replaces=before)
         # Also of a text that is there: who added it may have been killed before it had vectors.
         self._make_vectors(Progress(), [owner], sources=[indexed.source_id])
         return indexed
 
     def _open_collection(self, name: str | None, partition: str | None) -> tuple[Collection, int | None]:
-        """Return a collection and the id of a partition of it, made if absent."""
         with self.database.write() as connection:
             collection = places.ensure_collection(connection, name or self.settings.collection)
             return collection, places.ensure_partition(connection, collection, partition)
@@ -378,44 +365,37 @@ class Library:
         with self.database.read() as connection:
             return choose_collections(connection, [name] if name else None)
 
-    # ------------------------------------------------------------ the trash
-
     def remove(self, targets: Iterable[str], *, collection: str | None = None) -> Report:
-        """Put sources into the trash: by id, by title, or by path (a folder with all in it, no longer watched).
-
-        NotFound for a target that is nothing known, InvalidInput for an ambiguous title, with nothing removed.
-        """
-        run = Progress()
+        """Put sources into the trash by id, title or path (a folder with all in it); errors as of `removable`."""
+        report, collections = Report(), self._collections(collection)
         reason = f"removed by you; in the trash for {self.settings.trash_days} days"
-        collections = self._collections(collection)
         with self.database.read() as connection:
             removals = [trash.find_removal(connection, collections, target) for target in targets]
         for removal in removals:
-            run.report.removed += trash.remove(self.database, collections, removal, reason)
-        return run.end()
+            report.removed += trash.remove(self.database, collections, removal, reason)
+        return report
 
     def removable(self, target: str, *, collection: str | None = None) -> list[SourceRow]:
-        """Return what `remove` would put into the trash; the same errors."""
+        """Return what `remove` would put into the trash; errors as of `find_removal`, with nothing removed."""
         collections = self._collections(collection)
         with self.database.read() as connection:
             return trash.sources_of(connection, collections, trash.find_removal(connection, collections, target))
 
     def restore(self, *names: str) -> list[SourceRow]:
-        """Bring back from the trash by ids, paths, folders, titles or names, with their vectors; all or none.
+        """Bring back whatever is in the trash by ids, paths, folders, titles or names, with vectors; all or none.
 
-        Documents, versions of documents and records, dropped collections and partitions, rules, quick starts. NotFound
-        if one is not there; InvalidInput if another version of the file, or such a rule, was added meanwhile.
+        NotFound if one is not there; InvalidInput if another version of the file, or such a rule, was added meanwhile.
         """
         overwritten, kinds = list[int](), set[str]()
         with self.database.write() as connection:
             collections = visible_collections(connection)
             rows = list(dict.fromkeys(row for name in names for row in trash.named_in_trash(connection, name)))
             trash.bring_back(connection, [row for row in rows if row.id])
-            entries = {row.uuid: entry for entry, row in trash.visible_entries(connection)}
-            for entry in (entries[row.uuid] for row in rows if not row.id):
+            entries = trash.visible_entries(connection)
+            for entry in (entries[row] for row in rows if not row.id):
                 kinds.add(entry.kind)
                 if entry.kind in ("document", "record"):
-                    overwritten.append(restore_version(connection, entry))
+                    overwritten.append(stored.restore_version(connection, entry))
                     sql = "update ledger set reason = ? where source_id = ? and status = 'indexed'"
                     connection.execute(sql, (f"an earlier version, {trash.BROUGHT_BACK}", overwritten[-1]))
                 else:
@@ -427,16 +407,14 @@ class Library:
             self.after_restoring[kind]()
         return rows
 
-    def trashed(self) -> list[tuple[SourceRow, str]]:
-        """Return what is in the trash, and since when (ISO 8601 UTC); the latest first."""
-        with self.database.read() as connection:
-            return trash.trashed(connection)
-
     def empty_trash(self, older_than_days: float = 0) -> int:
         """Delete for good what has been in the trash for longer; returns how many sources."""
         return trash.purge(self.database, older_than_days)
 
-    # ------------------------------------------------------------ what is known
+    def trashed(self) -> list[tuple[SourceRow, str]]:
+        """Return what is in the trash, and since when (ISO 8601 UTC); the latest first."""
+        with self.database.read() as connection:
+            return trash.trashed(connection)
 
     def why(self, path: str | os.PathLike[str]) -> Json:
         """Return everything that the ledger knows about a path."""
@@ -445,6 +423,6 @@ class Library:
 
     def roots(self, collection: str | None = None) -> list[Root]:
         """Return the files and folders that were added to a collection, or to all that the caller sees."""
-        owners = self._collections(collection)
+        ids = [owner.id for owner in self._collections(collection)]
         with self.database.read() as connection:
-            return ledger.roots_of(connection, [owner.id for owner in owners])
+            return ledger.roots_of(connection, ids)

@@ -1,7 +1,4 @@
-"""Long work: its progress and report, jobs that go on after their call, what other processes do, and the upkeep.
-
-When the process ends, the upkeep goes on with the folders that were added, in whichever process runs next.
-"""
+"""Long work: its progress and report, jobs that go on after their call, what other processes do, and the upkeep."""
 
 from __future__ import annotations
 
@@ -43,9 +40,6 @@ POLL_SECONDS = 2.0
 """Between two looks at the queue of passages without vectors: one look-up in an index."""
 LONGEST_PAUSE = 5.0
 """Between two batches of vectors, however many calls there are."""
-
-
-# ---------------------------------------------------------------- progress and report
 
 
 @dataclass(slots=True)
@@ -126,9 +120,6 @@ class Progress:
 ProgressCallback = Callable[[Progress], None]
 
 
-# ---------------------------------------------------------------- jobs of this process
-
-
 @dataclass(slots=True)
 class Job:
     """Work that a thread does, or has done."""
@@ -146,7 +137,6 @@ class Job:
     started_at: str = field(default_factory=utc_now)
     finished_at: str | None = None
     cancelled: bool = False
-    """It stops at the next file or batch."""
     finished: threading.Event = field(default_factory=threading.Event)
 
     def tell(self, done: int, total: int, message: str) -> None:
@@ -172,19 +162,6 @@ class Job:
         }
         return status if self.result is None else {**status, "result": self.result}
 
-    def run(self, work: Callable[[Job], Json]) -> None:
-        """Do the work, and keep its result or its error."""
-        try:
-            with use_scope(self.scope):
-                self.result = work(self)
-        except LocalMCPError as error:
-            self.error = error
-        except Exception as error:
-            log.exception("the job %s failed", self.kind)
-            self.error = LocalMCPError(f"{self.kind} failed: {type(error).__name__}: {error}")
-        self.finished_at = utc_now()
-        self.finished.set()
-
 
 class Jobs:
     """The last jobs of this process."""
@@ -201,7 +178,20 @@ class Jobs:
         for other in [other.id for other in self._jobs.values() if other.finished.is_set()][:-100]:
             del self._jobs[other]
         self._jobs[job.id] = job
-        threading.Thread(target=job.run, args=(work,), name=f"localmcp-{kind}", daemon=True).start()
+
+        def run() -> None:
+            try:
+                with use_scope(job.scope):
+                    job.result = work(job)
+            except LocalMCPError as error:
+                job.error = error
+            except Exception as error:
+                log.exception("the job %s failed", kind)
+                job.error = LocalMCPError(f"{kind} failed: {type(error).__name__}: {error}")
+            job.finished_at = utc_now()
+            job.finished.set()
+
+        threading.Thread(target=run, name=f"localmcp-{kind}", daemon=True).start()
         job.finished.wait(wait)
         job.listener = None
         if job.error is not None:
@@ -216,9 +206,6 @@ class Jobs:
         return job
 
 
-# ---------------------------------------------------------------- what any process does with the file
-
-
 @dataclass(frozen=True, slots=True)
 class Work:
     """Work of a process on the file."""
@@ -228,7 +215,6 @@ class Work:
     total: int = 0
     """Files, characters, pages or passages; 0 = unknown. Of meaning and scans, only what is left is known."""
     passages: int = 0
-    """Of meaning: how many wait."""
     process: int = 0
     """Its number on this machine; 0 = unknown, or of another machine."""
     job_id: str = ""
@@ -238,25 +224,6 @@ class Work:
     def is_ours(self) -> bool:
         """Whether this process does it."""
         return self.process == os.getpid()
-
-
-def begin_run(connection: apsw.Connection, files: int) -> str:
-    """Record a run that reads files, and return its id; those of processes that are no more are deleted."""
-    for (job_id,) in fetch_all(connection, "select id from jobs"):
-        if not vector_queue.is_alive(job_id, utc_now()):
-            connection.execute("delete from jobs where id = ?", (job_id,))
-    job_id = vector_queue.Lease("words").holder
-    sql = "insert into jobs (id, total, started_at, heartbeat_at) values (?, ?, ?, ?)"
-    connection.execute(sql, (job_id, files, utc_now(), utc_now()))
-    return job_id
-
-
-def note_files(connection: apsw.Connection, job_id: str, files: int) -> None:
-    """Note that so many more files of a run are stored; Interrupted if somebody has stopped it."""
-    sql = "update jobs set done = done + ?, heartbeat_at = ? where id = ?"
-    connection.execute(sql, (files, utc_now(), job_id))
-    if not connection.changes():
-        raise Interrupted("Stopped from another window; what was read stays, and refresh goes on with the rest.")
 
 
 def end_run(database: Database, job_id: str) -> None:
@@ -285,9 +252,6 @@ def work_on(connection: apsw.Connection) -> list[Work]:
     return works
 
 
-# ---------------------------------------------------------------- upkeep
-
-
 class Upkeep:
     """A thread that, while nobody asks anything, looks at the added folders again and makes the missing vectors."""
 
@@ -295,13 +259,12 @@ class Upkeep:
         """`seconds`: between two looks at the folders; 0 = never. The registry tells when somebody is at work."""
         self._library, self._registry, self._seconds = library, registry, seconds
         self._ended = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._thread = threading.Thread(target=self._run, name="localmcp-upkeep", daemon=True)
         self._last_walk = time.monotonic()
 
     def start(self) -> None:
         """Begin, once; does nothing after `stop`."""
-        if self._thread is None and not self._ended.is_set():
-            self._thread = threading.Thread(target=self._run, name="localmcp-upkeep", daemon=True)
+        if self._thread.ident is None and not self._ended.is_set():
             self._thread.start()
 
     def stop(self) -> None:
@@ -329,7 +292,6 @@ class Upkeep:
                 log.info("the library was not looked after: %s", error)
 
     def _walk_is_due(self) -> bool:
-        """Return whether the folders wait to be looked at, and nobody is at work."""
         now = time.monotonic()
         return 0 < self._seconds <= now - self._last_walk and now - self._registry.last_call >= QUIET_SECONDS
 

@@ -7,7 +7,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import PurePath
 from typing import Any, Literal, get_args
 
@@ -29,8 +29,6 @@ Status = Literal["indexed", "skipped", "failed", "missing", "moved", "removed", 
 Kind = Literal["file", "folder"]
 SourceType = Literal["text", "website", "docs", "qa", "notion"]
 SOURCE_TYPES: tuple[SourceType, ...] = get_args(SourceType)
-
-# ---------------------------------------------------------------- what was added
 
 
 @dataclass(slots=True)
@@ -82,8 +80,8 @@ def roots_of(connection: apsw.Connection, collection_ids: Iterable[int], *, remo
     ids, roots = set(collection_ids), list[Root]()
     for path, kind, collection_id, partition_id, options, number in fetch_all(connection, sql):
         if collection_id in ids:
-            said: dict[str, Any] = json.loads(options)
-            said["patterns"] = tuple(said.get("patterns", ()))
+            said: dict[str, Any] = {"patterns": (), **json.loads(options)}
+            said["patterns"] = tuple(said["patterns"])
             roots.append(Root(path, kind.removeprefix("removed "), collection_id, partition_id, number, **said))
     return roots
 
@@ -101,32 +99,22 @@ def save_root(connection: apsw.Connection, root: Root) -> None:
     root.id = fetch_one(connection, sql, (*row, utc_now()))
 
 
-def forget_root(connection: apsw.Connection, collection_id: int, path: str) -> None:
-    """Forget the root that is exactly this path."""
-    connection.execute("delete from roots where collection_id = ? and path = ?", (collection_id, path))
-
-
 def unwatch(connection: apsw.Connection, collection_id: int, path: str, *, inside: bool = True) -> None:
     """Watch the root at a path, and with `inside` those below it, no longer; options last while the trash does."""
-    first, last = range_below(path) if inside else ("", "")
     sql = f"""
         update roots set kind = 'removed ' || kind
         where {WATCHED} and collection_id = ? and (path = ? or path >= ? and path < ?)
     """
-    connection.execute(sql, (collection_id, path, first, last))
+    connection.execute(sql, (collection_id, path, *(range_below(path) if inside else ("", ""))))
 
 
 def owner_of(path: str, roots: Sequence[Root]) -> Root | None:
     """Return the innermost root at or above a path."""
-    above = [root for root in roots if below(path, root.path)]
-    return max(above, key=lambda root: len(root.path), default=None)
+    return max((root for root in roots if below(path, root.path)), key=lambda root: len(root.path), default=None)
 
 
 def check_options(title: str | None, source_type: str | None, metadata: Mapping[str, Any] | None) -> Root:
-    """Return a root of no path and collection yet, of which this is said, as it can be stored.
-
-    InvalidInput for an unknown source type, or metadata not of JSON.
-    """
+    """Return a root without a path, with what is said; InvalidInput for an unknown type, or metadata not of JSON."""
     if source_type is not None and source_type not in SOURCE_TYPES:
         raise InvalidInput(f"source type {source_type!r} is unknown; use one of {', '.join(SOURCE_TYPES)}.")
     line = " ".join(without_surrogates(title or "").split())[:200]
@@ -139,8 +127,7 @@ def check_options(title: str | None, source_type: str | None, metadata: Mapping[
 
 
 def find_targets(paths: Iterable[str | os.PathLike[str]], title: str | None) -> dict[str, Kind | None]:
-    """Return resolved path -> kind, None for one that does not exist; NotFound if none does, InvalidInput for an empty
-    path, a title for a folder, or a name that is not Unicode."""
+    """Return resolved path -> kind, None for what is not there; NotFound if nothing is, InvalidInput for a bad name."""
     targets: dict[str, Kind | None] = {}
     for name in paths:
         if not os.fspath(name):
@@ -155,8 +142,6 @@ def find_targets(paths: Iterable[str | os.PathLike[str]], title: str | None) -> 
         raise NotFound(f"There is no file or folder {', '.join(targets) or 'named'}.")
     return targets
 
-
-# ---------------------------------------------------------------- tags
 
 OWN = "ownTags"
 """The field with what the person set, which stays with a document when its file is read again. All tags, those in the
@@ -199,10 +184,9 @@ def set_tags(connection: apsw.Connection, uuid: str, add: Sequence[str], remove:
     """Give tags to a document and take others away; returns those that it has. Part of the write transaction."""
     metadata = mapping_of(json.loads(fetch_one(connection, "select metadata from sources where uuid = ?", (uuid,))))
     own, changed = mapping_of(metadata.get(OWN)), {tag.casefold() for tag in (*add, *remove)}
-    before = {
-        kind: [tag for tag in list_of(own.get(kind)) if tag.casefold() not in changed] for kind in ("added", "removed")
-    }
-    metadata = with_own_tags(metadata, {"added": [*before["added"], *add], "removed": [*before["removed"], *remove]})
+    for kind, tags in (("added", add), ("removed", remove)):
+        own[kind] = [*(tag for tag in list_of(own.get(kind)) if tag.casefold() not in changed), *tags]
+    metadata = with_own_tags(metadata, own)
     sql = "update sources set metadata = ? where uuid = ?"
     connection.execute(sql, (json.dumps(metadata, ensure_ascii=False), uuid))
     bump_generations(connection, "content")
@@ -218,9 +202,6 @@ def count_tags(connection: apsw.Connection, collection_ids: str) -> dict[str, in
             counts[tag.casefold()] += 1
             spelled.setdefault(tag.casefold(), tag)
     return {spelled[tag]: counts[tag] for tag in sorted(counts, key=lambda tag: (-counts[tag], tag))}
-
-
-# ---------------------------------------------------------------- entries
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +225,7 @@ class Entry:
         return self.source_id is not None and self.status in ("indexed", "failed")
 
 
-_COLUMNS = tuple(column.name for column in fields(Entry))
+_COLUMNS = ", ".join(column.name for column in fields(Entry))
 
 
 def is_at(connection: apsw.Connection, entry: Entry) -> bool:
@@ -255,8 +236,7 @@ def is_at(connection: apsw.Connection, entry: Entry) -> bool:
 
 def entries_below(connection: apsw.Connection, collection_id: int, path: str) -> dict[str, Entry]:
     """Return path -> entry of a file, or of a folder and everything in it."""
-    columns = ", ".join(_COLUMNS)
-    sql = f"select {columns} from ledger where collection_id = ? and (path = ? or path >= ? and path < ?)"
+    sql = f"select {_COLUMNS} from ledger where collection_id = ? and (path = ? or path >= ? and path < ?)"
     rows = fetch_all(connection, sql, (collection_id, path, *range_below(path)))
     return {row[0]: Entry(*row) for row in rows}
 
@@ -264,8 +244,7 @@ def entries_below(connection: apsw.Connection, collection_id: int, path: str) ->
 def record(connection: apsw.Connection, collection_id: int, entries: Iterable[Entry]) -> None:
     """Record the status of paths. Part of the caller's write transaction."""
     seen = {"collection_id": collection_id, "seen_at": utc_now()}
-    rows = [{name: getattr(entry, name) for name in _COLUMNS} | seen for entry in entries]
-    upsert_rows(connection, "ledger", ("path", "collection_id"), rows)
+    upsert_rows(connection, "ledger", ("path", "collection_id"), [asdict(entry) | seen for entry in entries])
 
 
 def mark(
@@ -282,28 +261,10 @@ def forget(connection: apsw.Connection, collection_id: int, paths: Iterable[str]
     connection.executemany(sql, ((path, collection_id) for path in paths))
 
 
-def forget_purged(connection: apsw.Connection) -> None:
-    """Delete what is known of files that are gone and whose sources have left the trash; `removed` marks stay."""
-    test = "status = 'missing' and not exists (select 1 from sources where sources.id = ledger.source_id)"
-    connection.execute(f"""
-        delete from roots where kind = 'file' and exists (
-            select 1 from ledger where ledger.path = roots.path and ledger.collection_id = roots.collection_id
-                and {test})
-    """)
-    connection.execute(f"delete from ledger where {test}")
-    connection.execute(f"""
-        delete from roots where not {WATCHED} and not exists (
-            select 1 from sources
-            where sources.collection_id = roots.collection_id and trashed_at is not null
-                and substr(uri, 1, length(path)) = path
-        )
-    """)
-
-
 def waiting_scans(connection: apsw.Connection, collection_id: int) -> list[Entry]:
     """Return the files of a collection with scans that no text was recognized in yet, those of few pages first."""
     sql = f"""
-        select {", ".join(_COLUMNS)} from ledger
+        select {_COLUMNS} from ledger
         where collection_id = ? and pages > 0 and status in ('indexed', 'skipped', 'failed') order by pages, path
     """
     return [Entry(*row) for row in fetch_all(connection, sql, (collection_id,))]
@@ -329,8 +290,6 @@ def documents_in(connection: apsw.Connection, collection_id: int, path: str) -> 
     return fetch_all(connection, sql, (collection_id, f"{path}#", f"{path}$", path))
 
 
-# ---------------------------------------------------------------- why
-
 _ENTRIES = """
     select ledger.collection_id, ledger.status, ledger.reason, sources.title, sources.uuid,
         coalesce(sum(members.chunk_count), 0) + iif(sources.uri = :path, sources.chunk_count, 0),
@@ -353,28 +312,21 @@ def explain(connection: apsw.Connection, collections: Sequence[Collection], path
     in it. Of a document in a mail or an archive, FILE#MEMBER, the file is explained.
     """
     names = {collection.id: collection.name for collection in collections}
-    entries, sentences = list[Json](), list[str]()
     for end in (len(path), *(place for place, sign in enumerate(path) if sign == "#")):
-        for row in fetch_all(connection, _ENTRIES, {"path": path[:end], "word_only": WORD_ONLY}):
-            if row[0] in names:
-                entry, sentence = _path_entry(path[:end], names[row[0]], row[1:])
-                entries.append(entry)
-                sentences.append(sentence)
+        rows = fetch_all(connection, _ENTRIES, {"path": path[:end], "word_only": WORD_ONLY})
+        entries = [_path_entry(path[:end], names[row[0]], row[1:]) for row in rows if row[0] in names]
         if entries:
-            path = path[:end]
-            break
-    explanation: Json = {"path": path, "exists": os.path.lexists(path), "entries": entries}
-    explanation["explanation"] = "; ".join(sentences) or _unknown(connection, names, path)
-    explanation["nearest"] = list[str]()
-    if entries:
-        return explanation
+            explanation = {"path": path[:end], "exists": os.path.lexists(path[:end])}
+            sentences = "; ".join(sentence for _, sentence in entries)
+            return {**explanation, "entries": [entry for entry, _ in entries], "explanation": sentences, "nearest": []}
+    explanation: Json = {"path": path, "exists": os.path.lexists(path), "entries": list[Json]()}
+    explanation |= {"explanation": _unknown(connection, names, path), "nearest": list[str]()}
     sql = "select path, status, reason, collection_id from ledger where path >= ? and path < ? order by status, path"
     inside = [row for row in fetch_all(connection, sql, range_below(path)) if row[3] in names]
     if inside:
         counts = Counter(row[1] for row in inside)
-        left_out = [
-            {"path": row[0], "status": row[1], "reason": row[2]} for row in inside if row[1] in ("skipped", "failed")
-        ]
+        entries = [dict(zip(("path", "status", "reason"), row[:3], strict=True)) for row in inside]
+        left_out = [entry for entry in entries if entry["status"] in ("skipped", "failed")]
         explanation["explanation"] += ": " + ", ".join(f"{count:,} {status}" for status, count in counts.items())
         return {**explanation, "counts": dict(counts), "leftOut": left_out[:200]}
     sql = "select path, collection_id from ledger where status = 'indexed' or source_id is not null"
@@ -383,7 +335,6 @@ def explain(connection: apsw.Connection, collections: Sequence[Collection], path
 
 
 def _path_entry(path: str, collection: str, row: tuple[Any, ...]) -> tuple[Json, str]:
-    """Return what is known of a path in one collection, and a sentence that says it."""
     status, reason, title, uuid, chunks, size, mtime_ns, sha256, word_only, documents = row
     # By its bytes: an edit may keep size and time.
     known_time = 0 if sha256 and size <= HASH_AT_MOST else mtime_ns
@@ -401,7 +352,6 @@ def _path_entry(path: str, collection: str, row: tuple[Any, ...]) -> tuple[Json,
 
 
 def _unknown(connection: apsw.Connection, names: Mapping[int, str], path: str) -> str:
-    """Return why a path has no entry: a folder above it was skipped, it was not seen yet, or never offered."""
     for folder in map(str, PurePath(path).parents):
         rows = fetch_all(connection, "select status, reason, collection_id from ledger where path = ?", (folder,))
         for status, reason, _ in (row for row in rows if row[2] in names):
@@ -409,9 +359,12 @@ def _unknown(connection: apsw.Connection, names: Mapping[int, str], path: str) -
     root = owner_of(path, roots_of(connection, names))
     if root is None:
         return "never offered: not below any added folder"
+    is_folder = os.path.isdir(path)
     if path == root.path:
-        return f"a watched folder{'' if os.path.isdir(path) else ' that is not there now'}"
-    if os.path.lexists(path):
-        is_folder = os.path.isdir(path)
-        return f"a folder in {root.path}" if is_folder else f"not seen yet; refresh looks at {root.path} again"
-    return f"there was never such a file in {root.path}"
+        return f"a watched folder{'' if is_folder else ' that is not there now'}"
+    if is_folder:
+        return f"a folder in {root.path}"
+    is_new = os.path.lexists(path)
+    return (
+        f"not seen yet; refresh looks at {root.path} again" if is_new else f"there was never such a file in {root.path}"
+    )

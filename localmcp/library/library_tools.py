@@ -159,22 +159,16 @@ class LibraryTools:
             source = find_source(connection, named) if sourceId or not os.path.isabs(named) else None
         target = source.uuid if source else named
         affected = self._library.removable(target)
-        result: Json = {
-            "removed": 0,
-            "trashDays": self._settings.trash_days,
-            "sources": [_listed(row) for row in affected[:MOST_LISTED]],
-        }
+        listed = {"trashDays": self._settings.trash_days, "sources": [_listed(row) for row in affected[:MOST_LISTED]]}
         if len(affected) > 5 and not confirm and not current_scope().trusted:
-            result["wouldRemove"] = len(affected)
-            result["message"] = (
+            message = (
                 f"This would put {counted(len(affected), 'document')} into the trash. Nothing was removed; if the "
                 "person wants this, call again with confirm: true."
             )
-            return result
-        result["removed"] = self._library.remove([target]).removed
-        if not result["removed"]:
-            result["message"] = "Nothing was removed: no document is from there. It is no longer looked at."
-        return result
+            return {"removed": 0, **listed, "wouldRemove": len(affected), "message": message}
+        removed = self._library.remove([target]).removed
+        message = "Nothing was removed: no document is from there. It is no longer looked at."
+        return {"removed": removed, **listed} | ({} if removed else {"message": message})
 
     @hidden_change(
         "restore_source",
@@ -264,14 +258,10 @@ class LibraryTools:
     ) -> Json:
         """List what was removed or overwritten, the latest first; restore_source brings it back."""
         trashed = self._library.trashed()
-        page = trashed[offset : offset + limit]
-        sources = [{**_listed(row), "trashedAt": moment} for row, moment in page]
-        answer: Json = {"count": len(sources), "total": len(trashed), "sources": sources}
-        if trashed:
-            answer["message"] = (
-                "restore_source brings documents back. Only a person deletes them for good: localmcp trash empty"
-            )
-        return answer
+        sources = [{**_listed(row), "trashedAt": moment} for row, moment in trashed[offset : offset + limit]]
+        message = "restore_source brings documents back. Only a person deletes them for good: localmcp trash empty"
+        listed = {"count": len(sources), "total": len(trashed), "sources": sources}
+        return {**listed, "message": message} if trashed else listed
 
     @hidden_change(
         "job_status",
@@ -305,8 +295,6 @@ class LibraryTools:
         return job.status()
 
     def _ingest(self, kind: str, collection: str | None, run: Callable[..., Report]) -> Json:
-        """Return what a run came to, counted in documents, or how far it is when the call has waited long enough."""
-
         def work(job: Job) -> Json:
             def tell(progress: Progress) -> None:
                 job.tell(progress.done, progress.total, progress.path)
@@ -328,12 +316,12 @@ class LibraryTools:
             }
 
         job = self.jobs.run(kind, work, self._wait)
-        if job.finished.is_set():
-            return {"status": "done", **(job.result or {})}
-        return {"status": "running", "jobId": job.id, "done": job.done, "total": job.total, **(job.result or {})}
+        if job.result is not None:
+            return {"status": "done", **job.result}
+        return {"status": "running", "jobId": job.id, "done": job.done, "total": job.total}
 
     def _allowed(self, path: str) -> str:
-        """Return the path with its links resolved, if the caller may add it."""
+        # Returns the path with its links resolved, if the caller may add it.
         if "\0" in path:
             raise InvalidInput("path has a NUL character, which no file's name has.")
         expanded = os.path.expanduser(path)
@@ -345,25 +333,20 @@ class LibraryTools:
         with self._database.read() as connection:
             watched = watched_paths(connection, self._settings)
         allowed = [(os.path.realpath(folder), WalkRules(watched=watched)) for folder in self._settings.folders]
-        allowed += [
-            (root.path, WalkRules(root.include_hidden, root.patterns, watched=watched))
-            for root in self._library.roots()
-        ]
+        roots = self._library.roots()
+        allowed += [(root.path, WalkRules(root.include_hidden, root.patterns, watched=watched)) for root in roots]
         above = [pair for pair in allowed if below(os.path.normcase(real), os.path.normcase(pair[0]))]
-        if not above:
-            named = ", ".join(sorted({folder for folder, _ in allowed})[:10]) or "none yet"
-            raise AccessDenied(
-                f"'{path}' is outside the folders from which an assistant may add files.",
-                hint=f"Allowed: {named}. The person can run: localmcp add PATH   "
-                "(or allow more with the setting 'folders', and restart the client)",
-            )
-        reasons = [why_left_out(real, folder, rule) for folder, rule in above]
-        if all(reasons):
-            raise AccessDenied(
-                f"'{path}' is not among what an assistant may add: {reasons[0]}.",
-                hint="The person can run: localmcp add PATH",
-            )
-        return real
+        reasons = [why_left_out(real, folder, rules) for folder, rules in above]
+        if above and not all(reasons):
+            return real
+        message, hint = f"'{path}' is not among what an assistant may add", "The person can run: localmcp add PATH"
+        if reasons:
+            raise AccessDenied(f"{message}: {reasons[0]}.", hint=hint)
+        named = ", ".join(sorted({folder for folder, _ in allowed})[:10]) or "none yet"
+        raise AccessDenied(
+            f"'{path}' is outside the folders from which an assistant may add files.",
+            hint=f"Allowed: {named}. {hint}   (or allow more with the setting 'folders', and restart the client)",
+        )
 
 
 def _listed(row: SourceRow) -> Json:

@@ -1,14 +1,15 @@
-"""Read files into documents that are ready to be stored: safely opened, cut, split into words, mostly in processes of
-their own. They come in groups, each of which becomes one transaction."""
+"""Read files into documents that are ready to be stored, safely, in processes of their own; and fetch web pages."""
 
 from __future__ import annotations
 
 import hashlib
+import ipaddress
 import json
 import logging
 import os
 import pickle
 import re
+import socket
 import stat
 import time
 from codecs import BOM_UTF8, BOM_UTF16_LE
@@ -18,20 +19,27 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal
+from urllib.parse import urlsplit
 
 from localmcp.config import Settings
-from localmcp.errors import LocalMCPError, ScannedDocument, UnreadableDocument
+from localmcp.errors import AccessDenied, InvalidInput, LocalMCPError, ScannedDocument, Unavailable, UnreadableDocument
 from localmcp.files import modified_ns
+from localmcp.http import Request, Response, send
 from localmcp.index.drafts import DEFAULT_LANGUAGE, WORD_ONLY, ChunkDraft, SourceDraft, Window, draft_chunk
+from localmcp.index.sources import Indexed
 from localmcp.library.ledger import Entry, Root, with_said
 from localmcp.library.walk import File
 from localmcp.models import Embedder
 from localmcp.readers.chunking import MAIL_HEADER, is_data, is_data_file, split
 from localmcp.readers.document import Document
 from localmcp.readers.worker_pool import Limits, WorkerPool
+from localmcp.storage.schema import utc_now
 from localmcp.tables.documents import describe_tables
 from localmcp.wording.normalize import detect_language
+
+if TYPE_CHECKING:
+    from localmcp.library.ingest import Library
 
 log = logging.getLogger(__name__)
 
@@ -133,9 +141,34 @@ def read_groups(tasks: Sequence[Task], window: Window, settings: Settings) -> It
 
 def read_file(window: Window, max_bytes: int, task: Task) -> Iterator[Reading]:
     """Yield the results of reading a file, one for each document in it; a failure is a result too."""
+    from localmcp.readers.readers import choose_reader, read_documents  # 60 ms: every reader
+
+    path, root, entry = Path(task.file.path), task.root, task.entry
     reading = Reading(task.file.size, task.file.mtime_ns)
     try:
-        yield from _read(reading, window, max_bytes, task)
+        with open_regular(path) as file:
+            status = os.fstat(file.fileno())
+            reading.size, reading.mtime_ns = status.st_size, modified_ns(status)
+            choice = choose_reader(file.read(8192), path.name, archive=root.kind == "file")
+            why_not = choice.why_skipped(status.st_size, max_bytes)
+            if why_not and status.st_size:
+                yield replace(reading, outcome="skipped", reason=why_not)
+                return
+            file.seek(0)
+            digest, is_blank = hashlib.sha256(), True
+            while block := file.read(1 << 20):
+                digest.update(block)
+                is_blank = is_blank and not block.strip(b" \t\n\r\v\f\0" + BOM_UTF8 + BOM_UTF16_LE)
+            file.seek(0)
+            reading.sha256 = digest.hexdigest()
+            is_known = entry is not None and entry.status == "indexed" and not task.again and task.recognize is None
+            if is_known and entry and entry.sha256 == reading.sha256:
+                yield replace(reading, outcome="unchanged")
+            elif is_blank:
+                yield replace(reading, outcome="empty", reason=why_not or "only white space")
+            else:
+                for document in read_documents(file, path.name, choice, max_bytes=max_bytes, recognize=task.recognize):
+                    yield _drafted(reading, document, window, root, str(path), file)
         return
     except OSError as error:
         reading.reason = f"{CANNOT_BE_READ}: {(error.strerror or str(error)).lower()}"
@@ -152,35 +185,6 @@ def read_file(window: Window, max_bytes: int, task: Task) -> Iterator[Reading]:
         log.debug("%s cannot be indexed", task.file.path, exc_info=True)
         reading.reason = f"unexpected {type(error).__name__}: {error}"[:300]
     yield reading
-
-
-def _read(reading: Reading, window: Window, max_bytes: int, task: Task) -> Iterator[Reading]:
-    from localmcp.readers.readers import choose_reader, read_documents  # 60 ms: every reader
-
-    path, root, entry = Path(task.file.path), task.root, task.entry
-    with open_regular(path) as file:
-        status = os.fstat(file.fileno())
-        reading.size, reading.mtime_ns = status.st_size, modified_ns(status)
-        choice = choose_reader(file.read(8192), path.name, archive=root.kind == "file")
-        why_not = choice.why_skipped(status.st_size, max_bytes)
-        if why_not and status.st_size:
-            yield replace(reading, outcome="skipped", reason=why_not)
-            return
-        file.seek(0)
-        digest, is_blank = hashlib.sha256(), True
-        while block := file.read(1 << 20):
-            digest.update(block)
-            is_blank = is_blank and not block.strip(b" \t\n\r\v\f\0" + BOM_UTF8 + BOM_UTF16_LE)
-        file.seek(0)
-        reading.sha256 = digest.hexdigest()
-        is_known = entry is not None and entry.status == "indexed" and not task.again and task.recognize is None
-        if is_known and entry and entry.sha256 == reading.sha256:
-            yield replace(reading, outcome="unchanged")
-        elif is_blank:
-            yield replace(reading, outcome="empty", reason=why_not or "only white space")
-        else:
-            for document in read_documents(file, path.name, choice, max_bytes=max_bytes, recognize=task.recognize):
-                yield _drafted(reading, document, window, root, str(path), file)
 
 
 @contextmanager
@@ -232,10 +236,7 @@ def draft_source(
     document: Document, window: Window, root: Root, uri: str | None, sha256: str, size: int,
     mtime_ns: int | None = None, read: Callable[[], bytes] | None = None,
 ) -> SourceDraft:  # fmt: skip
-    """Return the source to store, with the words of its passages and what is in its tables; `read` gives its bytes.
-
-    What was said of the root wins over the document's own values.
-    """
+    """Return the source to store, with words and tables (`read` gives its bytes); what is said of the root wins."""
     title = root.title or document.title
     chunks = split(replace(document, title=title), window.count_tokens, limit=window.limit)
     if document.markup == "code":
@@ -262,6 +263,121 @@ def draft_source(
 
 
 def _prose(text: str) -> str:
-    """Return a text without the header of a mail, which looks English in every language."""
+    # The header of a mail looks English in every language.
     header = MAIL_HEADER.match(text)
     return text[header.end() :] if header else text
+
+
+DEADLINE_SECONDS = 120.0
+"""For the page as a whole, however slowly it drips."""
+_SUFFIXES = {
+    "text/html": ".html",
+    "application/xhtml+xml": ".html",
+    "application/pdf": ".pdf",
+    "application/json": ".json",
+    "application/xml": ".xml",
+    "text/markdown": ".md",
+}
+
+
+def add_page(library: Library, url: str, *, allow_private: bool = False, title: str = "", **options: Any) -> Indexed:
+    """Fetch a web page and add it with its address and date in place of an earlier one; errors as of `fetch_page`."""
+    url, data, name = fetch_page(url, max_bytes=library.settings.max_file_mb * 1_000_000, allow_private=allow_private)
+    with WorkerPool(_read_in_worker, workers=1, size=lambda page: len(page[0])) as pool:
+        [answer, *_] = pool.run([(data, name)])
+    document = answer.value
+    if document is None:
+        raise UnreadableDocument(answer.failure or f"{url} holds no text.")
+    fetched = {"url": url, "date": document.date or utc_now()}
+    options["metadata"] = {**document.metadata, **fetched, **(options.get("metadata") or {})}
+    options["source_type"] = options.get("source_type") or "website"
+    return library.add_text(document.text, title or document.title, uri=url, replace=True, **options)
+
+
+def fetch_page(url: str, *, max_bytes: int, allow_private: bool = False) -> tuple[str, bytes, str]:
+    """Follow redirects; return where a page is in the end, its bytes, and a file name whose ending says what it is.
+
+    Every host is looked up once, checked, and connected to as it was checked. InvalidInput for what is no http(s)
+    address, AccessDenied for a private one, UnreadableDocument if it is no text or too large, else Unavailable.
+    """
+    end = time.monotonic() + DEADLINE_SECONDS
+    for _ in range(6):
+        request = _build_request(url, allow_private, max_bytes, end)
+        try:
+            response = send(request, lambda response: response.status == 200 and _text_kind(response) is not None)
+            target = response.redirect(url)
+        except (OSError, ValueError) as error:
+            if time.monotonic() >= end:
+                raise Unavailable(f"{url} takes longer than {DEADLINE_SECONDS:.0f} s to answer.") from error
+            raise Unavailable(f"{url} cannot be fetched: {error or type(error).__name__}.") from error
+        if target is None:
+            break
+        url = target
+    else:
+        raise Unavailable(f"{url} redirects more than 5 times.")
+    kind = _text_kind(response)
+    if response.status != 200:
+        raise Unavailable(f"{url} answers with status {response.status}, not with a page.")
+    if kind is None:
+        raise UnreadableDocument(f"{url} is {response.headers['Content-Type']}, not text.")
+    if len(response.body) > max_bytes:
+        raise UnreadableDocument(f"{url} is larger than {max_bytes // 1_000_000} MB (setting max_file_mb).")
+    parts = urlsplit(url)
+    stem = parts.path.rstrip("/").rpartition("/")[2].rpartition(".")[0] or parts.hostname or "page"
+    return url, response.body, stem.replace(".", " ") + _SUFFIXES.get(kind, ".txt")
+
+
+def _text_kind(response: Response) -> str | None:
+    kind = response.headers.get("Content-Type", "").partition(";")[0].strip().lower() or "text/plain"
+    return kind if kind.startswith("text/") or kind in _SUFFIXES else None
+
+
+def _read_in_worker(page: tuple[bytes, str]) -> Iterator[Document]:
+    from localmcp.readers.readers import read_bytes  # 60 ms: every reader
+
+    yield read_bytes(*page)
+
+
+def _build_request(url: str, allow_private: bool, max_bytes: int, end: float) -> Request:
+    parts = urlsplit(url)
+    try:
+        host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
+    except ValueError as error:
+        raise InvalidInput(f"{url} is no web address: {error}.") from error
+    if parts.scheme not in ("http", "https") or not host:
+        raise InvalidInput(f"{url} is no web address; it must begin with http:// or https://.")
+    if parts.username is not None:
+        raise InvalidInput(f"The address of {host} holds a user name or a password; pages are fetched without.")
+    try:
+        resolved = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        raise Unavailable(f"The host {host} is not known: {error}.") from error
+    addresses = [str(entry[4][0]) for entry in resolved]
+    private = next((address for address in addresses if not is_public(address)), None)
+    if private and not allow_private:
+        address = private if host == private else f"{host} ({private})"
+        message = f"{address} is an address of this machine or its network."
+        raise AccessDenied(message, hint="Add --allow-private if you trust it.")
+    return Request(
+        "GET",
+        url,
+        {"Accept": "text/html, text/*, application/pdf"},
+        most_bytes=max_bytes,
+        silence_seconds=20.0,
+        total_seconds=end - time.monotonic(),
+        address=addresses[0],
+    )
+
+
+def is_public(address: str) -> bool:
+    """Return whether an address is on the public Internet, also in the forms in which IPv6 carries one of IPv4."""
+    ip = ipaddress.ip_address(address.partition("%")[0])
+    if isinstance(ip, ipaddress.IPv6Address):
+        inner = ip.ipv4_mapped or ip.sixtofour or (ip.teredo[1] if ip.teredo else None)
+        if inner is None and ip in ipaddress.ip_network("64:ff9b::/96"):
+            inner = ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF)
+        # All that is given out; outside are this machine, local networks, and other ways to write addresses of IPv4.
+        if inner is None and ip not in ipaddress.ip_network("2000::/3"):
+            return False
+        ip = inner or ip
+    return ip.is_global and not ip.is_multicast

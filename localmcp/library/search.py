@@ -7,7 +7,6 @@ import os
 import re
 import uuid
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import PurePath
@@ -24,14 +23,14 @@ from localmcp.index.collections import visible_collections, visible_ids
 from localmcp.index.federation import Federation, Wanted, shown_name
 from localmcp.index.filters import SOURCE_DATE, Filters, parse_range, path_condition, type_condition
 from localmcp.index.fusion import ARM_DEPTH, has_digit, unmentioned
-from localmcp.index.keyword import inverse_frequency
+from localmcp.index.keyword import holds, inverse_frequency, matching_paragraphs
 from localmcp.index.search import Hit, Index, SearchOutcome, SearchRequest
-from localmcp.library.answers import cite, excerpt_around, excerpts, lean_search
+from localmcp.library.answers import cite, excerpt_around, lean_search
 from localmcp.readers.outline import signals
 from localmcp.schemas import did_you_mean, nearest, one_or_more, without_surrogates
 from localmcp.storage.database import fetch_all, fetch_column, fetch_one
 from localmcp.tools import Json, Param, current_scope, integer_or_string, tool, without_none
-from localmcp.wording.normalize import fold, stop_words
+from localmcp.wording.normalize import fold, index_text, stop_words
 
 MOUNT = "mount:"
 GROUPED_CHARS = 120
@@ -119,11 +118,10 @@ class PassageSearch:
             since=first,
             until=after,
         )
-        names = (name,) if name else None
         origin = origin or (source[1] if source else None)
         if cursor and not re.fullmatch(r"\d{1,4}", cursor, re.ASCII):
             raise InvalidInput("cursor: it is none; leave it out to start at the first page.")
-        request = SearchRequest(query, mode, limit, int(cursor or 0), names, filters, sort=sort)
+        request = SearchRequest(query, mode, limit, int(cursor or 0), (name,) if name else None, filters, sort=sort)
         outcome, more = self._page(request, origin, grouped=groupBy is not None)
         lean = current_scope().lean
         # A language model gets so many characters of passages unless it asks for more.
@@ -175,8 +173,6 @@ class PassageSearch:
         return without_none(result)
 
     def _explain_nothing(self, result: Json, filters: Filters, origin: str | None) -> Json:
-        """Say which filter fits no document, or that there are none."""
-
         def look(index: Index, _origin: str | None) -> tuple[bool, str]:
             with index.database.read() as connection:
                 sql = f"select 1 from sources where trashed_at is null and collection_id in ({visible_ids(connection)})"
@@ -194,19 +190,23 @@ class PassageSearch:
     def _page(
         self, request: SearchRequest, origin: str | None, *, grouped: bool
     ) -> tuple[SearchOutcome, dict[str, int]]:
-        """Return one page of hits; with `grouped`, the best of each document, and how many more each has."""
-        end = request.offset + request.limit
-        if grouped:
-            outcome = self.federation.search(replace(request, limit=ARM_DEPTH - 1, offset=0), origin)
-            best, more = _group_by_document(outcome.hits)
-            if len(best) <= end and outcome.total > len(outcome.hits):
-                # One long document can fill the first hundred places; with one more, all are looked for deeper.
-                outcome = self.federation.search(replace(request, limit=1000, offset=0), origin)
-                best, more = _group_by_document(outcome.hits)
-            outcome.hits, outcome.total = best[request.offset : end], len(best)
-            return outcome, more
-        spread = current_scope().lean and not request.filters.source_ids
-        return self.federation.search(replace(request, spread=spread), origin), {}
+        # With `grouped`, the best hit of each document, and how many more each has.
+        if not grouped:
+            spread = current_scope().lean and not request.filters.source_ids
+            return self.federation.search(replace(request, spread=spread), origin), {}
+        end, depth = request.offset + request.limit, ARM_DEPTH - 1
+        while True:
+            outcome = self.federation.search(replace(request, limit=depth, offset=0), origin)
+            best, more = dict[str, Hit](), Counter[str]()
+            for hit in outcome.hits:
+                document = shown_name(hit.passage.source_uuid, hit.origin)
+                more[document] += document in best
+                best.setdefault(document, hit)
+            if depth == 1000 or len(best) > end or outcome.total <= len(outcome.hits):
+                outcome.hits, outcome.total = list(best.values())[request.offset : end], len(best)
+                return outcome, more
+            # One long document can fill the first hundred places; with one more, all are looked for deeper.
+            depth = 1000
 
 
 def parse_collection(federation: Federation, name: str | None) -> tuple[str | None, str | None]:
@@ -225,32 +225,37 @@ def parse_collection(federation: Federation, name: str | None) -> tuple[str | No
     return None, name
 
 
-def _group_by_document(hits: Sequence[Hit]) -> tuple[list[Hit], dict[str, int]]:
-    """Return the best hit of each document, and by source id how many more hits it has."""
-    best, more = dict[str, Hit](), Counter[str]()
-    for hit in hits:
-        document = shown_name(hit.passage.source_uuid, hit.origin)
-        more[document] += document in best
-        best.setdefault(document, hit)
-    return list(best.values()), more
-
-
 def _shorten(result: Json, outcome: SearchOutcome, request: SearchRequest, *, is_whole: bool) -> None:
-    """Give a language model an excerpt of each hit unless `is_whole`, and the words of the question that none has."""
+    # A language model gets an excerpt of each hit unless `is_whole`, and the words of the question that none has.
     hits, query = result["results"], outcome.query
-    if "morePassages" in hits[0]:
-        for hit in hits:
-            best_place = hit.pop("highlight", {"start": 0})["start"]
-            hit["content"] = excerpt_around(hit["content"], GROUPED_CHARS, best_place)
-    elif not is_whole:
-        for hit, excerpt in zip(hits, excerpts(outcome, hits, request.offset), strict=True):
-            hit["excerpt"] = excerpt
+    best = max(hit["relevance"] for hit in hits)
+    for place, (hit, ranked) in enumerate(zip(hits, outcome.hits, strict=True), request.offset):
+        text, answers_at = hit["content"], hit.get("highlight", {"start": 0})["start"]
+        if "morePassages" in hit:
+            hit.pop("highlight", None)
+            hit["content"] = excerpt_around(text, GROUPED_CHARS, answers_at)
+        if is_whole or "morePassages" in hit:
+            continue
+        # A passage that answers much worse than the best one is only listed, if that probably answers.
+        is_weak = hit["relevance"] < 0.35 * best
+        if best < 5 or (is_weak and best >= 50):
+            text = ""
+        elif is_weak or place >= 2:
+            # The first two are shown whole, of the others the sentences around the one that answers.
+            text = excerpt_around(text, 300, answers_at)
+        elif ranked.query is not None:
+            title = f" {index_text(hit['sourceTitle'], ranked.passage.language)} "
+            # Where the title has all the words, the document as a whole is asked for.
+            if not all(holds(title, term) for term in ranked.query.terms):
+                start, stop = matching_paragraphs(ranked.query, text, ranked.passage.language)
+                text = f"{'… ' if start else ''}{text[start:stop]}{' …' if stop < len(text) else ''}"
+        hit["excerpt"] = text
     if query is None:
         return
-    best = outcome.hits[0]
     # Where the best hit is in another language, or function words are not listed, only codes.
-    words = [word for word in unmentioned(query, request.text) if fold(word) not in best.matched]
-    comparable = best.passage.language in query.languages and all(map(stop_words, query.languages))
+    first = outcome.hits[0]
+    words = [word for word in unmentioned(query, request.text) if fold(word) not in first.matched]
+    comparable = first.passage.language in query.languages and all(map(stop_words, query.languages))
     if absent := words if comparable else [word for word in words if has_digit(word)]:
         result["absentWords"] = absent[:3]
 
@@ -284,10 +289,9 @@ def _explanation(outcome: SearchOutcome) -> Json:
 
 
 def _search_hit(hit: Hit, explain: bool, adopted: bool) -> Json:
-    passage, scores = hit.passage, hit.scores
+    passage, scores, highlight = hit.passage, hit.scores, hit.highlight
     adopted = adopted and hit.origin is None
     chunk_id = shown_name(passage.chunk_uuid, hit.origin)
-    highlight = hit.highlight
     # To tens for a caller bound to collections, as word statistics would tell of the others.
     is_bound = current_scope().collections is not None
     relevance = 10 * round(hit.relevance / 10) if is_bound else round(hit.relevance)
@@ -340,8 +344,6 @@ def _search_hit(hit: Hit, explain: bool, adopted: bool) -> Json:
     }
     return without_none(fields)
 
-
-# ---------------------------------------------------------------- names of documents and passages
 
 Id = tuple[uuid.UUID, str | None]
 """An id as a tool takes it, and the mounted file that it belongs to, if the caller says so."""
@@ -400,7 +402,6 @@ class SourceRow:
 
 
 SELECT_ROW = "select id, uuid, collection_id, title, uri from sources"
-"""The columns of a `SourceRow`."""
 
 
 def split_mount(name: str) -> tuple[str | None, str]:
@@ -413,10 +414,7 @@ def split_mount(name: str) -> tuple[str | None, str]:
 def sources_named(
     connection: apsw.Connection, name: str, *, trashed: bool = False, collection: str | None = None
 ) -> list[SourceRow]:
-    """Return at most 100 visible documents of that id, or else path, title, or end of a path with or without ending.
-
-    Those that are live or in the trash, in that or any collection, the newest first.
-    """
+    """Return at most 100 visible documents of that id, or else path, title, or end of a path; the newest first."""
     text = without_scheme(name.strip())
     if not text.strip("./\\"):
         return []
@@ -435,9 +433,8 @@ def sources_named(
     if not text.isascii():
         # The disk may write accents in another form of Unicode.
         tests += [("folded(uri) = :name", fold(path)), ("substr(folded(uri), -length(:name)) = :name", fold(tail))]
-    where = (
-        f"trashed_at is {'not ' if trashed else ''}null and collection_id in ({visible_ids(connection, collection)})"
-    )
+    state = "not null" if trashed else "null"
+    where = f"trashed_at is {state} and collection_id in ({visible_ids(connection, collection)})"
     for test, value in tests:
         sql = f"{SELECT_ROW} where {test} and {where} order by id desc limit 100"
         if rows := fetch_all(connection, sql, {"name": value}):
@@ -459,29 +456,20 @@ def find_source(
     return rows[0] if rows else None
 
 
-def nearest_source(connection: apsw.Connection, name: str) -> str | None:
-    """Return the path or title that is most like `name`, if one is much like it."""
+def nearest_hint(connection: apsw.Connection, name: str) -> str:
+    """Return what to do where no document has a name: the path or title that is much like it, if there is one."""
     sql = f"select title, uri from sources where trashed_at is null and collection_id in ({visible_ids(connection)})"
     by_name: dict[str, str] = {}
     for title, uri in fetch_all(connection, f"{sql} order by id desc limit 20000"):
         by_name[title] = by_name[os.path.basename(uri or title)] = uri or title
     best = nearest(os.path.basename(name.strip()) or name, by_name, least=75)
-    return by_name[best] if best else None
-
-
-def nearest_hint(connection: apsw.Connection, name: str) -> str:
-    """Return what to do where no document has a name."""
-    near = nearest_source(connection, name)
-    return f"The nearest is '{near}'." if near else "Use list_sources to see what there is."
+    return f"The nearest is '{by_name[best]}'." if best else "Use list_sources to see what there is."
 
 
 def resolve_source(
     federation: Federation, field: str, name: str, origin: str | None = None, collection: str | None = None
 ) -> Id:
-    """Return the id that an argument names, with the mounted file it is in; in that file or collection alone.
-
-    NotFound if no document has that name, with the nearest; Ambiguous if several have it.
-    """
+    """Return the id that an argument names, with the mounted file it is in; NotFound, or Ambiguous for several."""
     text = without_surrogates(name)
     mount, bare = split_mount(text)
 
@@ -490,7 +478,7 @@ def resolve_source(
             source = find_source(connection, bare, collection=collection)
         return (uuid.UUID(source.uuid), mounted) if source else None
 
-    for identity in federation.look(look, mount or origin, Wanted(document=bare)):
+    if identity := next(federation.look(look, mount or origin, Wanted(document=bare)), None):
         return identity
     inside = f" in the collection '{collection}'" if collection else ""
     with federation.own.database.read() as connection:
@@ -498,28 +486,25 @@ def resolve_source(
 
 
 def resolve_chunk(federation: Federation, field: str, name: str) -> Id | None:
-    """Return the id of the passage whose id is, or begins with, `name`; None if there is none.
-
-    InvalidInput if it is no beginning of an id; Ambiguous if several ids begin so.
-    """
+    """Return the id of the passage whose id begins with `name`, if there is one; InvalidInput if it is no such text."""
     origin, bare = split_mount(name.strip())
     text = bare.removeprefix("urn:uuid:").strip("{}").replace("-", "").lower()
     if not re.fullmatch(r"[0-9a-f]{8,32}", text):
         message = f"{field}: {name!r} is not an id; ids are UUIDs, or their first 8 characters, as search returns them."
         raise InvalidInput(message, hint="A document by its path or title is read with get_document.")
     first, last = bytes.fromhex(text.ljust(32, "0")), bytes.fromhex(text.ljust(32, "f"))
-    sql = """
-        select chunks.uuid, collection_id from chunks join sources on sources.id = source_id
-        where chunks.uuid between ? and ? and trashed_at is null limit 2
-    """
 
     def look(index: Index, mounted: str | None) -> Id | None:
         with index.database.read() as connection:
-            visible = {collection.id for collection in visible_collections(connection)}
-            rows: list[Any] = [row for row in fetch_all(connection, sql, (first, last)) if row[1] in visible]
-        if len(rows) > 1:
+            sql = f"""
+                select chunks.uuid from chunks join sources on sources.id = source_id
+                where chunks.uuid between ? and ? and trashed_at is null
+                    and collection_id in ({visible_ids(connection)}) limit 2
+            """
+            ids = fetch_column(connection, sql, (first, last))
+        if len(ids) > 1:
             raise Ambiguous(f"'{name}' begins the ids of several passages.", hint="Give the whole id.")
-        return (uuid.UUID(bytes=rows[0][0]), mounted) if rows else None
+        return (uuid.UUID(bytes=ids[0]), mounted) if ids else None
 
     return next(federation.look(look, origin, Wanted(chunk=text)), None)
 
@@ -560,11 +545,11 @@ def explain_empty_filter(connection: apsw.Connection, filters: Filters) -> list[
         fields, wanted = values(f"key from sources, {entries}"), one_or_more(value)
         sql = f"coalesce(item.atom, entry.atom) from sources join {entries} as entry on entry.key = ? left join {items}"
         valid = values(f"{sql} as item", field)
-        if field == "tags" and field not in fields:
+        if field not in fields and field == "tags":
             remarks.append("No document has a tag.")
-        else:
+        elif field not in fields:
             unknown("metadata field", field, fields)
-        if field in fields and wanted and not any(item in valid for item in wanted):
+        elif wanted and not any(item in valid for item in wanted):
             texts = [str(item) for item in valid if item is not None]
             unknown("tag" if field == "tags" else field, str(wanted[0]), texts)
     if filters.since or filters.until:

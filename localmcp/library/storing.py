@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from array import array
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,24 +14,17 @@ import apsw
 from localmcp.config import Settings
 from localmcp.errors import Interrupted
 from localmcp.humanize import counted
-from localmcp.index.collections import Collection
 from localmcp.index.drafts import SourceDraft, draft_chunk
 from localmcp.index.sources import Indexed, Pending, keep_version, put_source, restore_source, trash_sources
 from localmcp.library import ledger
-from localmcp.library.jobs import Progress, Report, note_files
+from localmcp.library.jobs import Progress, Report
 from localmcp.library.ledger import Entry, Kind, Root
 from localmcp.library.reading import CANNOT_BE_READ, REACHED_BY_LINK, Reading, Step, Task, member_uri
 from localmcp.library.trash import move_to_trash
 from localmcp.library.walk import File, Passed, WalkRules, below, stat_file, walk
 from localmcp.readers.chunking import Chunk
 from localmcp.storage.database import Database, fetch_all, fetch_column, fetch_one
-from localmcp.storage.schema import utc_moment
-
-MOST_GONE, MOST_COMPARED = 200, 10
-"""Files that are gone among which a new one of another name is looked for, and those whose texts are compared."""
-MOSTLY, PARTLY = 0.7, 0.3
-"""Share of words that a file moved and edited has in common with what it was; the latter if it kept its name."""
-EMPTIED = "empty; what was in it before is in the trash"
+from localmcp.storage.schema import utc_moment, utc_now
 
 
 @dataclass(slots=True)
@@ -57,7 +49,6 @@ class Plan:
     stale: list[str] = field(default_factory=list[str])
     """Paths without a source whose entries no longer mean anything."""
     documents: int = 0
-    """Sources that came from this root."""
 
     @property
     def root_is_gone(self) -> bool:
@@ -167,31 +158,15 @@ def plan_adding(
     return plans
 
 
-def plan_refresh(database: Database, collection: Collection, settings: Settings, report: Report) -> list[Plan]:
-    """Return a plan for each root of a collection."""
-    with database.read() as connection:
-        plans = [Plan(root, report) for root in ledger.roots_of(connection, [collection.id])]
-        entries = [ledger.entries_below(connection, collection.id, plan.root.path) for plan in plans]
-        watched = watched_paths(connection, settings)
-    for plan, inside in zip(plans, entries, strict=True):
-        plan.compare(inside, [other.root.path for other in plans], watched)
-    return plans
-
-
 def watched_paths(connection: apsw.Connection, settings: Settings) -> frozenset[str]:
     """Return the folders that are watched, in any collection, and those from which assistants may add."""
     watched = fetch_column(connection, "select path from roots where kind = 'folder'")
     return frozenset([*watched, *map(os.path.realpath, settings.folders)])
 
 
-# ---------------------------------------------------------------- files that are gone
-
-
 def follow_moved_roots(database: Database, plans: Sequence[Plan]) -> None:
-    """Watch a file or folder that was added, and is elsewhere now, where it is: its options stay with its documents.
-
-    The new place is one that another root covers: its files have the size and time of those that are gone.
-    """
+    """Watch a file or folder that was added, and is elsewhere now, where it is: its options stay with its documents."""
+    # The new place is one that another root covers: its files have the size and time of those that are gone.
     lost = [plan for plan in plans if plan.gone and not os.path.lexists(plan.root.path)]
     new: dict[tuple[int | None, int | None], list[str]] = defaultdict(list)
     for task in (task for plan in plans if lost for task in plan.tasks if task.entry is None):
@@ -209,7 +184,7 @@ def follow_moved_roots(database: Database, plans: Sequence[Plan]) -> None:
         if 2 * count <= len(plan.gone) or (owner and (owner.path == place or owner.values == root.values)):
             continue
         with database.write() as connection:
-            ledger.forget_root(connection, root.collection_id, place)
+            connection.execute("delete from roots where collection_id = ? and path = ?", (root.collection_id, place))
             connection.execute("update roots set path = ? where id = ?", (place, root.id))
         root.path = place
         for other in plans:
@@ -229,7 +204,8 @@ def set_aside(plans: list[Plan]) -> list[str]:
         vanished = sum(new.isdisjoint(_marks(entry.path, entry.size, entry.mtime_ns)) for entry in plan.gone)
         if plan.root_is_gone and vanished:
             sentences.append(f"{path} is not there; {counted(vanished, 'document')} came from it")
-        elif _is_mass(vanished, plan.documents):
+        # So many of so many have hardly been deleted on purpose.
+        elif vanished > max(4, 0.3 * plan.documents):
             sentences.append(f"{vanished} of {plan.documents} documents in {path} are no longer there")
         else:
             continue
@@ -237,35 +213,20 @@ def set_aside(plans: list[Plan]) -> list[str]:
     # Files that were added one by one are one group: a disk with all of them may be missing.
     single = [plan for plan in plans if plan.root.kind == "file"]
     gone = [plan for plan in single if plan.gone]
-    if _is_mass(len(gone), len(single)):
+    if len(gone) > max(4, 0.3 * len(single)):
         sentences.append(f"{len(gone)} of {len(single)} files that were added one by one are no longer there")
         plans[:] = [plan for plan in plans if plan not in gone]
     return sentences
 
 
-def _is_mass(vanished: int, documents: int) -> bool:
-    """Return whether so many of so many have hardly been deleted on purpose: more than four and than 30 %."""
-    return vanished > max(4, 0.3 * documents)
-
-
 def _marks(path: str, size: int | None, mtime_ns: int | None) -> set[tuple[object, ...]]:
-    """Return what a file keeps when it is moved: size and time, and often its name."""
+    # What a file keeps when it is moved: size and time, and often its name.
     return {("name", os.path.basename(path), size), ("time", mtime_ns, size)}
 
 
-# ---------------------------------------------------------------- storing
-
-
-Place = tuple[int | None, str, str]
-"""The source that a draft continues, if there is one, how the report counts that, and where its file was before."""
-NEW: Place = (None, "indexed", "")
-Parts = Sequence[tuple[Reading, int | None]]
-"""The readings of one file, without their drafts, and the ids of the sources that were stored."""
-
-
-def _reason(parts: Parts) -> str:
-    """Return the reason in the ledger for a file that is indexed but not as a whole."""
-    remarks = [EMPTIED if part.outcome == "empty" else part.reason for part, source_id in parts if source_id]
+def _reason(parts: Sequence[tuple[Reading, int | None]]) -> str:
+    # Why a file is indexed, but not as a whole.
+    remarks = [part.reason for part, source_id in parts if source_id]
     reasons = [next(filter(None, remarks), "")]
     rest = [part for part, source_id in parts if part.member and not source_id]
     if problems := [part.reason.rstrip(".") for part in rest if part.outcome == "failed"]:
@@ -294,7 +255,7 @@ class Store:
     _claimed: set[int] = field(default_factory=set[int])
     """Sources that a moved file took over in this group: of two copies only one can have moved."""
     _parts: dict[str, list[tuple[Reading, int | None]]] = field(default_factory=lambda: defaultdict(list))
-    """Of files of which more comes, by path."""
+    """Of files of which more comes, by path: the readings without their drafts, and the ids of stored sources."""
     _pending: Pending = field(default_factory=Pending)
 
     def put(self, group: Sequence[Step]) -> None:
@@ -302,10 +263,8 @@ class Store:
         self._claimed.clear()
         run = self.run
         with self.database.write() as connection:
-            paths = {task.root.id: task.root.path for task, _ in group if task.root.id is not None}
-            sql = f"select id from roots where {ledger.WATCHED} and id in (select value from carray(?))"
-            there = set(fetch_column(connection, sql, (apsw.carray(array("q", paths)),))) if paths else set[int]()
-            if gone := [path for number, path in paths.items() if number not in there]:
+            watched = {None, *(root.id for root in ledger.roots_of(connection, [self.collection_id]))}
+            if gone := [task.root.path for task, _ in group if task.root.id not in watched]:
                 raise Interrupted(f"{gone[0]} was removed meanwhile; nothing more of it is added.")
             for task, reading in group:
                 path = task.file.path
@@ -323,13 +282,18 @@ class Store:
                 self._parts[path].append((replace(reading, draft=None), indexed.source_id if indexed else None))
             self._pending.write(connection)
             if self.job_id:
-                note_files(connection, self.job_id, sum(reading is None for _, reading in group))
+                sql = "update jobs set done = done + ?, heartbeat_at = ? where id = ?"
+                connection.execute(sql, (sum(reading is None for _, reading in group), utc_now(), self.job_id))
+                if not connection.changes():
+                    raise Interrupted(
+                        "Stopped from another window; what was read stays, and refresh goes on with the rest."
+                    )
         for file in (task.file for task, reading in group if reading is None):
             run.done, run.bytes_done, run.path = run.done + 1, run.bytes_done + file.size, file.path
             run.tell()
 
     def _store(self, connection: apsw.Connection, task: Task, reading: Reading) -> tuple[str, Indexed | None]:
-        """Store a document; returns the counter of the report, and the source."""
+        # Returns the counter of the report, and the source.
         entry, draft = task.entry, reading.draft
         if entry and entry.source_id and reading.outcome == "unchanged":
             return self._touch(connection, task, reading, entry.source_id)
@@ -349,9 +313,9 @@ class Store:
         outcome, moved_from = "updated", ""
         if source_id is None:
             place = self._find_same(connection, draft)
-            if place is NEW and self.gone and not reading.member:
+            if not place and not reading.member:
                 place = self._find_edited(connection, draft)
-            source_id, outcome, moved_from = place
+            source_id, outcome, moved_from = place or (None, "indexed", "")
         if moved_from:
             draft = self._keep_options(connection, task, draft, moved_from)
             ledger.mark(connection, self.collection_id, moved_from, "moved", f"moved to {task.file.path}")
@@ -365,14 +329,12 @@ class Store:
     def _touch(
         self, connection: apsw.Connection, task: Task, reading: Reading, source_id: int
     ) -> tuple[str, Indexed | None]:
-        """Store the times of a file whose bytes are as before."""
         path = task.file.path
-        times = (reading.size, reading.mtime_ns)
-        sql = "update sources set size = ?, mtime_ns = ? where id = ? and uri = ?"
         # The documents in it, such as the messages of a mailbox, have the times of their file.
         inside = [] if reading.member else ledger.documents_in(connection, self.collection_id, path)
         places = [(source_id, member_uri(path, reading.member)), *inside]
-        connection.executemany(sql, ((*times, *place) for place in places))
+        sql = "update sources set size = ?, mtime_ns = ? where id = ? and uri = ?"
+        connection.executemany(sql, ((reading.size, reading.mtime_ns, *place) for place in places))
         return "unchanged", Indexed(source_id, "")
 
     def _empty(self, connection: apsw.Connection, task: Task, reading: Reading) -> tuple[str, Indexed | None]:
@@ -384,10 +346,11 @@ class Store:
         row = fetch_one(connection, sql, (task.entry.source_id if task.entry else None, task.file.path))
         if not row:
             return "skipped", None
-        self._pending.write(connection)
         source_id, chunks, title, source_type, form, language = row
+        reading.reason = "empty; what was in it before is in the trash"
         if not chunks:
             return self._touch(connection, task, reading, source_id)
+        self._pending.write(connection)
         keep_version(connection, source_id)
         root = task.root
         draft = SourceDraft(
@@ -396,10 +359,8 @@ class Store:
         )  # fmt: skip
         return "updated", self._put(connection, draft, source_id)
 
-    # ------------------------------------------------------------ files that were somewhere else
-
-    def _find_same(self, connection: apsw.Connection, draft: SourceDraft) -> Place:
-        """Return the source of these very bytes that the draft continues: moved there, or back from the trash."""
+    def _find_same(self, connection: apsw.Connection, draft: SourceDraft) -> tuple[int, str, str] | None:
+        """Return the source of these very bytes that the draft continues, how that is counted, and its old path."""
         sql = """
             select id, uri, coalesce(metadata ->> '$.container', uri), trashed_at is not null,
                 (select status from ledger where path = uri and ledger.collection_id = sources.collection_id)
@@ -422,41 +383,41 @@ class Store:
                 has_moved = uri != draft.uri
                 outcome = "moved" if has_moved else "restored" if trashed else "updated"
                 return source_id, outcome, path if has_moved else ""
-        return NEW
+        return None
 
-    def _find_edited(self, connection: apsw.Connection, draft: SourceDraft) -> Place:
+    def _find_edited(self, connection: apsw.Connection, draft: SourceDraft) -> tuple[int, str, str] | None:
         """Return the source of a file that is gone, if the draft has its name and a part of its text, or most of it."""
+        if not self.gone:
+            return None
         name, suffix = os.path.basename(draft.uri or ""), os.path.splitext(draft.uri or "")[1]
         candidates = list[tuple[bool, int, Entry]]()
         for entry in self.gone:
             has_name = os.path.basename(entry.path) == name
-            if has_name or (len(self.gone) <= MOST_GONE and os.path.splitext(entry.path)[1] == suffix):
+            if has_name or (len(self.gone) <= 200 and os.path.splitext(entry.path)[1] == suffix):
                 candidates.append((not has_name, abs((entry.size or 0) - draft.size), entry))
         words = Counter("".join(chunk.text for chunk in draft.chunks).split())
-        for is_renamed, _, entry in sorted(candidates, key=lambda candidate: candidate[:2])[:MOST_COMPARED]:
+        for is_renamed, _, entry in sorted(candidates, key=lambda candidate: candidate[:2])[:10]:
             if entry.source_id is None or entry.source_id in self._claimed or not ledger.is_at(connection, entry):
                 continue
-            texts: list[str] = fetch_column(
-                connection, "select text from chunks where source_id = ?", (entry.source_id,)
-            )
-            before = Counter("".join(texts).split())
-            least = MOSTLY if is_renamed else PARTLY
-            if (words & before).total() >= least * max(words.total(), before.total(), 1):
+            texts = fetch_column(connection, "select text from chunks where source_id = ?", (entry.source_id,))
+            before = Counter[str]("".join(texts).split())
+            # The share of words that it must have in common with what it was.
+            if (words & before).total() >= (0.7 if is_renamed else 0.3) * max(words.total(), before.total(), 1):
                 self._claimed.add(entry.source_id)
                 return entry.source_id, "moved", entry.path
-        return NEW
+        return None
 
     def _keep_options(
         self, connection: apsw.Connection, task: Task, draft: SourceDraft, moved_from: str
     ) -> SourceDraft:
-        """Return the draft of a file that moved, with what was said of it where it was; that goes on to hold for it."""
+        # What was said of a file where it was goes on to hold for it.
         root, collection_id = task.root, draft.collection_id
         roots = ledger.roots_of(connection, [collection_id])
         before = ledger.owner_of(moved_from, [*roots, *ledger.roots_of(connection, [collection_id], removed=True)])
         if before is None or below(root.path, before.path):
             return draft
         if before.path == moved_from:
-            ledger.forget_root(connection, collection_id, moved_from)
+            connection.execute("delete from roots where collection_id = ? and path = ?", (collection_id, moved_from))
         own = replace(root, path=task.file.path, kind="file", id=None).within(before)
         own.title = root.title or before.title
         if own.values == root.values:
@@ -478,38 +439,36 @@ class Store:
             chunks=chunks,
         )
 
-    def _finish(self, connection: apsw.Connection, task: Task, parts: Parts) -> None:
-        """Record the status of a file, and take out the documents that are no longer in it."""
+    def _finish(self, connection: apsw.Connection, task: Task, parts: Sequence[tuple[Reading, int | None]]) -> None:
+        # Records the status of the file, and takes out the documents that are no longer in it.
         path, collection_id, entry = task.file.path, self.collection_id, task.entry
         if not parts:
             parts = [(Reading(task.file.size, task.file.mtime_ns, reason="it holds no document"), None)]
             self.run.report.add_problem(path, "it holds no document")
         reading = parts[-1][0]
-        is_empty, is_unchanged = (reading.outcome == outcome for outcome in ("empty", "unchanged"))
         first = next((source_id for _, source_id in parts if source_id), None)
         rest = [part for part, source_id in parts if not source_id]
         has_scans = any(part.outcome == "skipped" and part.member for part in rest)
         whole_failed = reading.outcome == "failed" and not reading.member
-        is_whole = bool(first or has_scans or is_empty) and not whole_failed and not is_unchanged
         # Where the file as a whole failed after some documents, what it held before stays.
-        if is_whole and (reading.member or entry):
+        is_whole = bool(first or has_scans or reading.outcome == "empty") and not whole_failed
+        if is_whole and reading.outcome != "unchanged" and (reading.member or entry):
             inside = ledger.documents_in(connection, collection_id, path)
             uris = {member_uri(path, part.member) for part, _ in parts}
             if gone := [number for number, uri in inside if uri not in uris]:
                 self._pending.write(connection)
                 self.run.report.missing += trash_sources(connection, gone)
-        if is_unchanged and entry:
-            now = entry
+        pages = sum(part.pages for part in rest)
+        if reading.outcome == "unchanged" and entry:
+            now, pages = entry, entry.pages
         elif first is not None and not whole_failed:
             now = Entry(path, "indexed", _reason(parts), first, reading.sha256)
         else:
             # If it was stored before, that version stays.
-            keeps = entry is not None and entry.holds_source and not is_empty
+            keeps = entry is not None and entry.holds_source and reading.outcome != "empty"
             reason = (has_scans and _reason(parts)) or reading.reason
             reason += " (the version before is still searched)" if keeps else ""
             kept = entry.source_id if entry and keeps else None
             now = Entry(path, "failed" if reading.outcome == "failed" or keeps else "skipped", reason, first or kept)
-        pages = now.pages if is_unchanged else sum(part.pages for part in rest)
-        ledger.record(
-            connection, collection_id, [replace(now, size=reading.size, mtime_ns=reading.mtime_ns, pages=pages)]
-        )
+        now = replace(now, size=reading.size, mtime_ns=reading.mtime_ns, pages=pages)
+        ledger.record(connection, collection_id, [now])

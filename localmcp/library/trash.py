@@ -16,19 +16,11 @@ from localmcp.index import sources as stored
 from localmcp.index.collections import Collection, visible_ids
 from localmcp.library import ledger
 from localmcp.library.ledger import Status
-from localmcp.library.search import SELECT_ROW, SourceRow, find_source, is_uuid, nearest_source, sources_named, spelled
+from localmcp.library.search import SELECT_ROW, SourceRow, find_source, is_uuid, nearest_hint, sources_named, spelled
 from localmcp.library.walk import below
 from localmcp.schemas import nearest
-from localmcp.storage.database import (
-    Database,
-    TrashEntry,
-    fetch_all,
-    fetch_column,
-    fetch_one,
-    read_trashed,
-    take_from_trash,
-    trash_entries,
-)
+from localmcp.storage import database as storage
+from localmcp.storage.database import Database, TrashEntry, fetch_all, fetch_column, fetch_one
 from localmcp.storage.schema import utc_moment, utc_now
 from localmcp.tools import current_scope
 
@@ -44,10 +36,7 @@ def canonical_path(target: str | os.PathLike[str]) -> str:
 
 
 def find_removal(connection: apsw.Connection, collections: Sequence[Collection], target: str) -> str | int:
-    """Return the target if it is a path (a file, or a folder with all in it), or the id of the source that it names.
-
-    NotFound if it is no path, id or title, with the nearest; InvalidInput for a title that several sources have.
-    """
+    """Return the target if it is a path (file, or folder with all in it), or the id of the source that it names."""
     if not target:
         raise InvalidInput("Name a document by its id, path or title ('.' is the current folder).")
     target = unicode_path(target)
@@ -62,8 +51,7 @@ def find_removal(connection: apsw.Connection, collections: Sequence[Collection],
         return source.id
     if sources_named(connection, target, trashed=True):
         raise NotFound(f"'{target}' is in the trash already.")
-    near = nearest_source(connection, target)
-    raise NotFound(f"No document '{target}'.", hint=f"Did you mean '{near}'?" if near else None)
+    raise NotFound(f"No document '{target}'.", hint=nearest_hint(connection, target))
 
 
 def sources_of(
@@ -95,20 +83,17 @@ def remove(database: Database, collections: Sequence[Collection], removal: str |
         with database.write() as connection:
             rows = sources_of(connection, collections, removal, AT_ONCE)
             # A whole file is marked if its documents are removed with it.
-            sql = "select coalesce(iif(?, metadata ->> '$.container', null), uri) from sources where id = ?"
-            marked = [
-                (row.id, row.collection_id, fetch_one(connection, sql, (path is not None, row.id))) for row in rows
-            ]
+            place = "coalesce(iif(?, metadata ->> '$.container', null), uri)"
+            sql = f"select id, collection_id, {place} from sources where id = ?"
+            marked = [fetch_one(connection, sql, (path is not None, row.id)) for row in rows]
             count += move_to_trash(connection, marked, "removed", reason)
             for _, collection_id, place in marked:
                 if place:
                     ledger.unwatch(connection, collection_id, place, inside=False)
-            if rows and path is not None:
-                # Others may have come meanwhile.
-                continue
             if path is None:
                 return count
-            for collection in collections:
+            # Others may have come meanwhile.
+            for collection in collections if not rows else ():
                 ledger.unwatch(connection, collection.id, path)
                 # Entries without a source at or below it.
                 sql = """
@@ -119,6 +104,7 @@ def remove(database: Database, collections: Sequence[Collection], removal: str |
                 if any(below(path, root.path) for root in ledger.roots_of(connection, [collection.id])):
                     # A folder stays marked as a whole: what is put into it later is not wanted either.
                     ledger.mark(connection, collection.id, path, "removed", reason)
+        if not rows:
             return count
 
 
@@ -126,13 +112,13 @@ def move_to_trash(
     connection: apsw.Connection, sources: Iterable[tuple[int, int, str | None]], status: Status, reason: str
 ) -> int:
     """Move sources (id, collection id, path) and what came out of their files to the trash; returns how many."""
-    rows = list(sources)
-    inside = [number for _, owner, path in rows if path for number, _ in ledger.documents_in(connection, owner, path)]
-    count = stored.trash_sources(connection, dict.fromkeys([*(source_id for source_id, _, _ in rows), *inside]))
-    for _, collection_id, path in rows:
+    ids: dict[int, None] = {}
+    for source_id, collection_id, path in sources:
+        ids[source_id] = None
         if path is not None:
+            ids |= dict.fromkeys(number for number, _ in ledger.documents_in(connection, collection_id, path))
             ledger.mark(connection, collection_id, path, status, reason)
-    return count
+    return stored.trash_sources(connection, ids)
 
 
 def trashed(connection: apsw.Connection) -> list[tuple[SourceRow, str]]:
@@ -143,18 +129,14 @@ def trashed(connection: apsw.Connection) -> list[tuple[SourceRow, str]]:
         order by trashed_at desc, id desc
     """
     documents = [(SourceRow(*row[:5]), row[5]) for row in fetch_all(connection, sql)]
-    others = [(row, entry.trashed_at) for entry, row in visible_entries(connection)]
+    others = [(row, entry.trashed_at) for row, entry in visible_entries(connection).items()]
     return sorted([*documents, *others], key=lambda row: row[1], reverse=True)
 
 
 def named_in_trash(connection: apsw.Connection, name: str) -> list[SourceRow]:
-    """Return the sources in the trash that a name means: one, or those from a folder or a mailbox.
-
-    NotFound if there is none, with the nearest; Ambiguous if several have that title, with a list of them.
-    """
-    entry = next(
-        (row for entry, row in visible_entries(connection) if name in (entry.key, entry.name, row.title)), None
-    )
+    """Return the sources in the trash that a name means: one, or those in a folder or mailbox; else NotFound."""
+    entries = visible_entries(connection).items()
+    entry = next((row for row, entry in entries if name in (entry.key, entry.name, row.title)), None)
     if entry and name.startswith("trash:"):
         return [entry]
     if source := find_source(connection, unicode_path(name), trashed=True) or entry:
@@ -176,9 +158,6 @@ def bring_back(connection: apsw.Connection, rows: Iterable[SourceRow]) -> None:
     """Restore sources that are in the trash; InvalidInput if another version of a file has been added meanwhile."""
     files: dict[tuple[int, str], None] = {}
     for row in rows:
-        sql = "select uuid from sources where collection_id = ? and uri = ? and trashed_at is null"
-        if newer := fetch_one(connection, sql, (row.collection_id, row.uri)):
-            raise InvalidInput(f"{row.uri} is in the library again, as {newer}.", hint="Remove that one first.")
         stored.restore_source(connection, row.id)
         if row.uri is None:
             continue
@@ -192,25 +171,22 @@ def bring_back(connection: apsw.Connection, rows: Iterable[SourceRow]) -> None:
                     sha256 = iif(mtime_ns is ?2, sha256, null) where collection_id = ?3 and path = ?4
             """
             connection.execute(sql, (row.id, mtime_ns, row.collection_id, container))
-            files[row.collection_id, container] = None
-            continue
-        # Without a file that is still there the text is kept until it is removed.
-        is_there = os.path.lexists(row.uri)
-        values = {"source_id": row.id, "size": size, "mtime_ns": mtime_ns, "sha256": sha256}
-        ledger.mark(connection, row.collection_id, row.uri, "indexed" if is_there else "kept", BROUGHT_BACK, **values)
-        if is_there:
-            files[row.collection_id, row.uri] = None
+        else:
+            # Without a file that is still there the text is kept until it is removed.
+            container, status = row.uri, "indexed" if os.path.lexists(row.uri) else "kept"
+            values = {"source_id": row.id, "size": size, "mtime_ns": mtime_ns, "sha256": sha256}
+            ledger.mark(connection, row.collection_id, row.uri, status, BROUGHT_BACK, **values)
+        files[row.collection_id, container] = None
     # Only now: a folder is watched again when all of it is back.
     for collection_id, path in files:
-        _watch_again(connection, collection_id, path)
+        if os.path.lexists(path):
+            _watch_again(connection, collection_id, path)
 
 
 def _watch_again(connection: apsw.Connection, collection_id: int, path: str) -> None:
-    """Watch a file again as it was: with the removed folder around it when all of that is back, until then alone.
-
-    Else its changes would go unseen, or the next refresh would put it into the trash again, with its folder. A mailbox,
-    too, is followed again when all of its documents are back.
-    """
+    """Watch a file again as it was: with the removed folder around it when all of that is back, until then alone."""
+    # Else its changes would go unseen, or the next refresh would put it into the trash again, with its folder. A
+    # mailbox, too, is followed again when all of its documents are back.
     watched = ledger.roots_of(connection, [collection_id])
     removed = ledger.roots_of(connection, [collection_id], removed=True)
     around = (path, *map(str, PurePath(path).parents))
@@ -228,9 +204,8 @@ def _watch_again(connection: apsw.Connection, collection_id: int, path: str) -> 
     if path in places:
         ledger.mark(connection, collection_id, path, "indexed", BROUGHT_BACK)
     ledger.forget(connection, collection_id, places - still_out - {path})
-    for root in removed:
-        if root.path in places - still_out:
-            ledger.save_root(connection, root)
+    for root in (root for root in removed if root.path in places - still_out):
+        ledger.save_root(connection, root)
     owner = ledger.owner_of(path, [*watched, *removed])
     if owner and still_out:
         ledger.save_root(connection, replace(owner, path=path, kind="file", title=None))
@@ -238,11 +213,12 @@ def _watch_again(connection: apsw.Connection, collection_id: int, path: str) -> 
 
 def purge_expired(database: Database, days: float) -> int:
     """Delete what was long enough in the trash; a clock that jumps ahead is not believed before a day of use."""
-    used = "select started_at as moment from calls union all select updated_at from sources"
-    trashed = "select trashed_at from sources union all select trashed_at from trash"
-    sql = f"select max(moment) from ({used} union all {trashed}) where moment <= ?"
+    # The last time that the file was used, a day ago or earlier.
+    sql = """
+        select max(moment) from (select started_at as moment from calls union all select updated_at from sources
+            union all select trashed_at from sources union all select trashed_at from trash) where moment <= ?
+    """
     with database.read() as connection:
-        # The last time that the file was used, a day ago or earlier.
         latest = fetch_one(connection, sql, (utc_now(86_400),))
     since_use = datetime.now(UTC) - utc_moment(latest) if latest and days > 0 else timedelta(1)
     return purge(database, days and days + max(since_use / timedelta(1) - 1, 0))
@@ -253,24 +229,34 @@ def purge(database: Database, days: float) -> int:
     # For 0 days all of it, also what was put there before a clock was set back.
     moment = utc_now(86_400 * days) if days > 0 else "9999-12-31"
     with database.write() as connection:
-        entries = trash_entries(connection, moment)
-        dropped = [read_trashed(connection, entry)["id"] for entry in entries if entry.kind == "collection"]
+        entries = storage.trash_entries(connection, moment)
+        dropped = [storage.read_trashed(connection, entry)["id"] for entry in entries if entry.kind == "collection"]
         for entry in entries:
-            take_from_trash(connection, entry)
+            storage.take_from_trash(connection, entry)
         count = stored.purge_sources(connection, moment) + len(entries)
-        ledger.forget_purged(connection)
+        # What is known of files that are gone and whose sources have left the trash; `removed` marks stay.
+        gone = "status = 'missing' and not exists (select 1 from sources where sources.id = ledger.source_id)"
+        sql = f"(path, collection_id) in (select path, collection_id from ledger where {gone})"
+        connection.execute(f"delete from roots where kind = 'file' and {sql}")
+        connection.execute(f"delete from ledger where {gone}")
+        connection.execute(f"""
+            delete from roots where not {ledger.WATCHED} and not exists (
+                select 1 from sources
+                where sources.collection_id = roots.collection_id and trashed_at is not null
+                    and substr(uri, 1, length(path)) = path
+            )
+        """)
     for collection_id in dropped:
         stored.clear_collection(database, collection_id)
     return count
 
 
-def visible_entries(connection: apsw.Connection) -> list[tuple[TrashEntry, SourceRow]]:
-    """Return what is in the trash beside documents, as far as the caller may see it, the latest first; also as lists
-    of documents show it, with the row id 0."""
+def visible_entries(connection: apsw.Connection) -> dict[SourceRow, TrashEntry]:
+    """Return what the caller may see in the trash beside documents, the latest first, by its row in lists (id 0)."""
     allowed = current_scope().collections
     kinds = {"document": "document before it was replaced", "record": "record before a change"}
-    return [
-        (entry, SourceRow(0, entry.key, 0, f"{entry.name} ({kinds.get(entry.kind, entry.kind)})", None))
-        for entry in trash_entries(connection)
+    return {
+        SourceRow(0, entry.key, 0, f"{entry.name} ({kinds.get(entry.kind, entry.kind)})", None): entry
+        for entry in storage.trash_entries(connection)
         if allowed is None or entry.collection is None or entry.collection in allowed
-    ]
+    }

@@ -23,8 +23,8 @@ log = logging.getLogger(__name__)
 NOT_UNICODE = "the name is not valid Unicode"
 NOTHING_THERE = "there is nothing of that name"
 
-IGNORE_FILES = (".gitignore", ".localmcpignore")
-"""Later ones win, and so do those in deeper folders."""
+IGNORE_FILES = (".localmcpignore", ".gitignore")
+"""Earlier ones win, and so do those in deeper folders."""
 IGNORED_FOLDERS = frozenset(
     """.git .hg .svn .bzr CVS node_modules bower_components __pycache__ .venv .tox .nox .eggs .cache .mypy_cache
     .ruff_cache .pytest_cache .hypothesis .ipynb_checkpoints .gradle .terraform .next .nuxt .parcel-cache .Trash
@@ -79,16 +79,12 @@ class WalkRules:
     """Other folders that are watched: the ignore files of those above count too."""
 
 
-def stat_file(path: str) -> File | Passed:
+def stat_file(path: str, status: os.stat_result | None = None) -> File | Passed:
     """Return a path that the person named; rules about names do not apply to it."""
     try:
-        status = os.stat(path)
+        status = status or os.stat(path)
     except OSError as error:
         return Passed(path, reason_of(error), failed=True)
-    return _file(path, status)
-
-
-def _file(path: str, status: os.stat_result) -> File | Passed:
     if not stat.S_ISREG(status.st_mode):
         return Passed(path, "not a regular file")
     return File(path, status.st_size, modified_ns(status), status.st_ctime_ns)
@@ -98,11 +94,13 @@ def walk(root: str, rules: WalkRules = WalkRules(), towards: str | None = None) 
     """Yield every file below the absolute path `root`, folder by folder, in the order of names.
 
     Symbolic links are not followed, so there are no loops and nothing outside `root` is reached. The ignore files of
-    the folders above count too, up to the top of a git repository and to `rules.watched`, unless they ignore `root`
-    itself. `towards`: only what the walk meets on the way to this path; nothing if it is a folder that the walk enters.
-    InvalidInput for a pattern that cannot be used.
+    the folders above count too, up to the top of a git repository and to `rules.watched`, unless they ignore `root`.
+    `towards`: only what the walk meets on the way there; nothing if it enters that folder. InvalidInput for patterns.
     """
-    left_out = _by_patterns(root, rules.patterns)
+    if "!" in rules.patterns:
+        raise InvalidInput("patterns: '!' stands alone.", hint="Write what to leave out behind it: !drafts/")
+    included = _compile(pattern for pattern in rules.patterns if not pattern.startswith("!"))
+    excluded = _compile(pattern[1:] for pattern in rules.patterns if pattern.startswith("!"))
     stack = [(root, _layers_above(root, rules.watched))]
     while stack:
         folder, layers = stack.pop()
@@ -115,7 +113,7 @@ def walk(root: str, rules: WalkRules = WalkRules(), towards: str | None = None) 
             yield Passed(folder, f"the folder cannot be read: {reason_of(error)}", failed=True)
             continue
         if any(entry.name in IGNORE_FILES for entry in entries):
-            layers = (*_layers_of(folder), *layers)
+            layers = (*_layers_of(folder, *IGNORE_FILES), *layers)
         if towards is not None:
             entries = [entry for entry in entries if below(towards, entry.path)]
             if not entries:
@@ -124,7 +122,16 @@ def walk(root: str, rules: WalkRules = WalkRules(), towards: str | None = None) 
         for entry in entries:
             if entry.path in rules.elsewhere:
                 continue
-            if item := _look(entry, layers, rules, left_out):
+            try:
+                item = _look(entry, layers, rules)
+            except OSError as error:
+                item = Passed(entry.path, reason_of(error), failed=True)
+            if rules.patterns and not isinstance(item, Passed):
+                relative = _relative(entry.path, root, item is None)
+                is_missing = len(included) > 0 and item is not None and not included.match_file(relative)
+                if is_missing or excluded.match_file(relative):
+                    item = Passed(entry.path, f"does not match the patterns given: {' '.join(rules.patterns)}")
+            if item:
                 yield item
             else:
                 folders.append((entry.path, layers))
@@ -132,57 +139,36 @@ def walk(root: str, rules: WalkRules = WalkRules(), towards: str | None = None) 
 
 
 def why_left_out(path: str, root: str, rules: WalkRules = WalkRules()) -> str | None:
-    """Return why a walk of `root` does not come to `path`, which is below it; None if it does.
-
-    A path that is not spelled as the disk spells it is none: the disk may ignore case, and the rules do not.
-    """
+    """Return why a walk of `root` does not come to `path`, which is below it; None if it does."""
     item = next(walk(root, rules, path), None)
     if isinstance(item, Passed):
         return item.reason
+    # A path that is not spelled as the disk spells it is none: the disk may ignore case, and the rules do not.
     return None if item is None or item.path == path else NOTHING_THERE
 
 
-_LeftOut = Callable[[str, bool], str | None]
-"""Says why a path, which may be a folder, is left out; None for one that is not."""
-
-
-def _look(
-    entry: os.DirEntry[str], layers: tuple[_Layer, ...], rules: WalkRules, left_out: _LeftOut
-) -> File | Passed | None:
+def _look(entry: os.DirEntry[str], layers: tuple[_Layer, ...], rules: WalkRules) -> File | Passed | None:
     """Return a file, or why an entry is not taken; None for a folder to go into."""
-    if entry.name != unicode_path(entry.name):
-        return Passed(unicode_path(entry.path), NOT_UNICODE)
-    try:
-        # Python 3.12 and later know Windows' junctions.
-        if entry.is_symlink() or bool(getattr(entry, "is_junction", bool)()):
-            return Passed(entry.path, "symbolic link, not followed")
-        is_folder = entry.is_dir(follow_symlinks=False)
-        status = entry.stat(follow_symlinks=False)
-    except OSError as error:
-        return Passed(entry.path, reason_of(error), failed=True)
-    is_hidden = entry.name.startswith(".") or bool(getattr(status, "st_file_attributes", 0) & 2)
-    reason = _why_not(entry, is_folder, is_hidden and not rules.include_hidden, layers, rules)
-    if reason := reason or left_out(entry.path, is_folder):
-        return Passed(entry.path, reason)
-    return None if is_folder else _file(entry.path, status)
-
-
-def _why_not(
-    entry: os.DirEntry[str], is_folder: bool, is_hidden: bool, layers: tuple[_Layer, ...], rules: WalkRules
-) -> str | None:
-    if entry.path in rules.removed:
-        return "removed by you; add it by its own path to have it back"
+    name, path = entry.name, entry.path
+    if name != unicode_path(name):
+        return Passed(unicode_path(path), NOT_UNICODE)
+    # Python 3.12 and later know Windows' junctions.
+    if entry.is_symlink() or bool(getattr(entry, "is_junction", bool)()):
+        return Passed(path, "symbolic link, not followed")
+    is_folder, status = entry.is_dir(follow_symlinks=False), entry.stat(follow_symlinks=False)
+    taken = None if is_folder else stat_file(path, status)
+    if path in rules.removed:
+        return Passed(path, "removed by you; add it by its own path to have it back")
     for layer in layers:
-        if pattern := _says(layer, entry.path, is_folder):
+        if pattern := _says(layer, path, is_folder):
             if not pattern.startswith("!"):
-                return f"ignored by {layer[1]}: {pattern}"
-            if pattern.strip("!/").rpartition("/")[2] == entry.name:
+                return Passed(path, f"ignored by {layer[1]}: {pattern}")
+            if pattern.strip("!/").rpartition("/")[2] == name:
                 # Named exactly, it comes in though it is hidden or ignored by default; `!*` alone brings no .git.
-                return None
+                return taken
             break
-    name, default = entry.name, None
     if is_folder:
-        signs = (sign for sign in SIGNS if os.path.exists(os.path.join(entry.path, sign)))
+        signs = (sign for sign in SIGNS if os.path.exists(os.path.join(path, sign)))
         default = next((f"{SIGNS[sign]} ({sign})" for sign in signs), None)
         if name in IGNORED_FOLDERS or name.endswith(".egg-info"):
             default = f"{name}/"
@@ -191,8 +177,11 @@ def _why_not(
     else:
         default = next((f"*{ending}" for ending in IGNORED_ENDINGS if name.endswith(ending)), None)
     if default:
-        return f"ignored by default: {default}"
-    return f"hidden {'folder' if is_folder else 'file'}" if is_hidden else None
+        return Passed(path, f"ignored by default: {default}")
+    is_hidden = name.startswith(".") or bool(getattr(status, "st_file_attributes", 0) & 2)
+    if is_hidden and not rules.include_hidden:
+        return Passed(path, f"hidden {'folder' if is_folder else 'file'}")
+    return taken
 
 
 _Layer = tuple[str, str, tuple[tuple[str, Callable[[str], Any]], ...]]
@@ -211,23 +200,6 @@ def _says(layer: _Layer, path: str, is_folder: bool) -> str | None:
     return None
 
 
-def _by_patterns(root: str, patterns: tuple[str, ...]) -> _LeftOut:
-    """Return what says why the patterns given with `add` leave out a path of `root`."""
-    if "!" in patterns:
-        raise InvalidInput("patterns: '!' stands alone.", hint="Write what to leave out behind it: !drafts/")
-    included = _compile(pattern for pattern in patterns if not pattern.startswith("!"))
-    excluded = _compile(pattern[1:] for pattern in patterns if pattern.startswith("!"))
-
-    def left_out(path: str, is_folder: bool) -> str | None:
-        relative = _relative(path, root, is_folder) if patterns else ""
-        is_missing = len(included) > 0 and not is_folder and not included.match_file(relative)
-        if patterns and (is_missing or excluded.match_file(relative)):
-            return f"does not match the patterns given: {' '.join(patterns)}"
-        return None
-
-    return left_out
-
-
 def _compile(patterns: Iterable[str]) -> GitIgnoreSpec:
     from pathspec import GitIgnoreSpec
 
@@ -237,48 +209,44 @@ def _compile(patterns: Iterable[str]) -> GitIgnoreSpec:
         raise InvalidInput(f"patterns: {error}.", hint="Use the syntax of .gitignore, such as *.md") from error
 
 
-def _layers_of(folder: str) -> list[_Layer]:
-    """Return the folder's own ignore files, the strongest first."""
-    layers = [_read_layer(folder, os.path.join(folder, name), name) for name in reversed(IGNORE_FILES)]
-    return [layer for layer in layers if layer[2]]
-
-
-def _read_layer(base: str, path: str, name: str) -> _Layer:
-    lines: list[str] = []
-    if os.path.isfile(path):  # A pipe would block for ever.
-        try:
-            with open(path, encoding="utf-8-sig", errors="replace") as file:
-                lines = file.read(1_000_000).splitlines()
-        except OSError as error:
-            log.warning("%s cannot be read: %s", path, error)
-    rules: list[tuple[str, Callable[[str], Any]]] = []
-    for line in lines:
-        try:
-            pattern = next(iter(_compile([line]).patterns), None)
-        except InvalidInput as error:
-            log.warning("%s: the line %r is left out: %s", path, line, error)
-            continue
-        regex: re.Pattern[str] | None = getattr(pattern, "regex", None)
-        if regex is None:
-            continue  # A comment.
-        # pathspec also matches what is in a folder, whose slash it names; but a walk has asked for the folder before.
-        entry, inside = regex.pattern.replace("(?:(?P<ps_d>/)|$)", "/?$"), "(?P<ps_d>/)"
-        entry = f"{entry.removesuffix(inside)}/$" if entry.endswith(inside) else entry
-        rules.append((line.strip(), path_matcher(re.compile(entry))))
-    return base, name, tuple(rules)
+def _layers_of(folder: str, *names: str) -> list[_Layer]:
+    layers: list[_Layer] = []
+    for name in names:
+        path, lines, rules = os.path.join(folder, name), list[str](), list[tuple[str, Callable[[str], Any]]]()
+        if os.path.isfile(path):  # A pipe would block for ever.
+            try:
+                with open(path, encoding="utf-8-sig", errors="replace") as file:
+                    lines = file.read(1_000_000).splitlines()
+            except OSError as error:
+                log.warning("%s cannot be read: %s", path, error)
+        for line in lines:
+            try:
+                pattern = next(iter(_compile([line]).patterns), None)
+            except InvalidInput as error:
+                log.warning("%s: the line %r is left out: %s", path, line, error)
+                continue
+            regex: re.Pattern[str] | None = getattr(pattern, "regex", None)
+            if regex is None:
+                continue  # A comment.
+            # pathspec also matches what is in a folder, whose slash it names; a walk has asked for the folder before.
+            entry, inside = regex.pattern.replace("(?:(?P<ps_d>/)|$)", "/?$"), "(?P<ps_d>/)"
+            entry = f"{entry.removesuffix(inside)}/$" if entry.endswith(inside) else entry
+            rules.append((line.strip(), path_matcher(re.compile(entry))))
+        layers += [(folder, name, tuple(rules))] if rules else []
+    return layers
 
 
 def _layers_above(root: str, watched: frozenset[str]) -> tuple[_Layer, ...]:
-    """Return the ignore files of the repository and the watched folders that hold `root`; none when they ignore it."""
+    # Those of the repository and of the watched folders that hold `root`; none when they ignore it.
     folders = [root, *map(str, PurePath(root).parents)]
     repository = next((folder for folder in folders if os.path.exists(os.path.join(folder, ".git"))), None)
     tops = [position for position, folder in enumerate(folders) if folder == repository or folder in watched]
     layers: list[_Layer] = []
     for folder in folders[: max(tops, default=-1) + 1]:
         if folder != root:
-            layers += _layers_of(folder)
+            layers += _layers_of(folder, *IGNORE_FILES)
         if folder == repository:
-            layers.append(_read_layer(folder, os.path.join(folder, ".git", "info", "exclude"), ".git/info/exclude"))
+            layers += _layers_of(folder, ".git/info/exclude")
     for layer in layers:
         pattern = _says(layer, root, True) if root != layer[0] else None
         if pattern:

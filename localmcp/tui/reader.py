@@ -22,7 +22,7 @@ from textual.widgets import DataTable, Footer, Input, OptionList
 from textual.widgets.option_list import Option
 
 from localmcp.index.federation import shown_name, split_name
-from localmcp.library.lists import Item, documents_linking_to, linked_document
+from localmcp.library.lists import Item
 from localmcp.readers.outline import BEGINNING
 from localmcp.schemas import Json
 from localmcp.tui.dialogs import TextScreen, choose
@@ -34,7 +34,6 @@ from localmcp.tui.widgets import (
     Quiet,
     TextLine,
     UseDocument,
-    database_of,
     inventory_of,
     look_around,
     place_of,
@@ -345,7 +344,7 @@ class ReaderScreen(Screen[None], DocumentKeys):  # pyright: ignore[reportIncompa
             else:
                 open_document(self, item, origin, heading)
 
-        self.look("link", lambda workspace: linked_document(inventory_of(workspace, origin), path, target), show)
+        self.look("link", lambda workspace: inventory_of(workspace, origin).linked(path, target), show)
 
     def action_linking(self) -> None:
         """List the documents that link here, to open one."""
@@ -358,7 +357,7 @@ class ReaderScreen(Screen[None], DocumentKeys):  # pyright: ignore[reportIncompa
             rows = [(item.title, short(item.path or item.collection)) for item in items]
             choose(self, "These link here", rows, lambda number: open_document(self, items[number], origin))
 
-        self.look("linking", lambda workspace: documents_linking_to(database_of(workspace, origin), source_id), show)
+        self.look("linking", lambda workspace: inventory_of(workspace, origin).linking_to(source_id), show)
 
     # ------------------------------------------------------------ actions
 

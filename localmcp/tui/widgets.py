@@ -37,7 +37,6 @@ from localmcp.visible_text import invisible, visible
 
 if TYPE_CHECKING:
     from localmcp.library.lists import Inventory
-    from localmcp.storage.database import Database
     from localmcp.workspace import Workspace
 
 T = TypeVar("T")
@@ -277,18 +276,12 @@ def inventory_of(workspace: Workspace, origin: str | None) -> Inventory:
     Raises:
         NotFound: it is no longer mounted.
     """
+    if origin is None:
+        return workspace.inventory
+    from localmcp.index.federation import Wanted
     from localmcp.library.lists import Inventory
 
-    return workspace.inventory if origin is None else Inventory(database_of(workspace, origin))
-
-
-def database_of(workspace: Workspace, origin: str | None) -> Database:
-    """Return a mounted file, or yours for None; raises as `inventory_of`."""
-    if origin is None:
-        return workspace.database
-    from localmcp.index.federation import Wanted
-
-    return next(workspace.federation.look(lambda index, _: index.database, origin, Wanted()))
+    return Inventory(next(workspace.federation.look(lambda index, _: index.database, origin, Wanted())))
 
 
 def bar(score: float, width: int = 5) -> str:

@@ -14,8 +14,7 @@ from localmcp.errors import InvalidInput, LocalMCPError, ModelUnavailable, NotFo
 from localmcp.index.federation import Federation
 from localmcp.index.search import Index
 from localmcp.index.sources import trash_sources
-from localmcp.library.lists import KnowledgeBase
-from localmcp.library.read import JOINT, MOST_DOCUMENT_BYTES
+from localmcp.library.read import JOINT, MOST_DOCUMENT_BYTES, KnowledgeBase
 from localmcp.library.search import NO_DOCUMENTS, NOTHING_FOUND
 from localmcp.models import HashEmbedder, LazyEmbedder
 from localmcp.storage.database import Database

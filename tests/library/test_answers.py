@@ -123,7 +123,7 @@ def test_lines_and_an_outline_of_a_document_are_read_alone(ask: Callable[..., An
     assert "Nothing begins at this offset" in ask("get_document", sourceId="Boiler manual 2", offset=8000).text
     with pytest.raises(InvalidInput, match="lines"):
         ask("get_document", sourceId="Boiler manual 2", lines="ten")
-    with pytest.raises(InvalidInput, match="begins before the first line"):
+    with pytest.raises(InvalidInput, match="lines are counted from 1"):
         ask("get_document", sourceId="Boiler manual 2", lines="0-3")
     with pytest.raises(InvalidInput, match="no range of lines"):
         # In quadratic time it took hours, during which no other call was answered.

@@ -8,7 +8,7 @@ import pytest
 from folders import write
 
 from localmcp.library.ingest import Library
-from localmcp.library.lists import Folder, Inventory, documents_linking_to
+from localmcp.library.lists import Folder, Inventory
 from localmcp.storage.database import Database
 
 
@@ -35,7 +35,7 @@ def test_folders_say_what_has_changed_and_is_gone(
 
 
 def test_documents_that_link_to_one_are_found_by_title_and_by_path(
-    library: Library, inventory: Inventory, database: Database, tmp_path: Path
+    library: Library, inventory: Inventory, tmp_path: Path
 ) -> None:
     names = {
         "wiki": "[[Boiler Manual|the manual]]",
@@ -49,4 +49,4 @@ def test_documents_that_link_to_one_are_found_by_title_and_by_path(
     library.add_paths([tmp_path / "docs"], wait=False)
     item = inventory.find("Boiler manual")
     assert item is not None
-    assert [document.title for document in documents_linking_to(database, item.id)] == ["path", "wiki"]
+    assert [document.title for document in inventory.linking_to(item.id)] == ["path", "wiki"]

@@ -9,7 +9,7 @@ from command_line import cli as cli
 
 import localmcp
 from localmcp.errors import AccessDenied, InvalidInput, LocalMCPError, Unavailable
-from localmcp.library.web_pages import add_page, fetch_page, is_public
+from localmcp.library.reading import add_page, fetch_page, is_public
 
 PAGE = b"<html><head><title>Ferry</title></head><body><h1>Ferry</h1><p>The ferry leaves at 6:50.</p></body></html>"
 
@@ -101,13 +101,13 @@ def test_private_addresses_are_refused(site):
 
 @pytest.mark.parametrize("path", ["/drip", "/drip-head", "/drip-chunk"])
 def test_a_page_that_drips_is_given_up(site, monkeypatch, path):
-    monkeypatch.setattr("localmcp.library.web_pages.DEADLINE_SECONDS", 0.3)
+    monkeypatch.setattr("localmcp.library.reading.DEADLINE_SECONDS", 0.3)
     with pytest.raises(Unavailable, match="takes longer than"):
         fetch_page(site + path, max_bytes=1_000_000, allow_private=True)
 
 
 def test_a_redirect_to_a_private_address_is_refused(site, monkeypatch):
-    monkeypatch.setattr("localmcp.library.web_pages.is_public", lambda address: address == "127.0.0.1")
+    monkeypatch.setattr("localmcp.library.reading.is_public", lambda address: address == "127.0.0.1")
     with pytest.raises(AccessDenied, match=r"127\.0\.0\.2"):
         fetch_page(f"{site}/away", max_bytes=1000)
 
