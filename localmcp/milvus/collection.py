@@ -317,14 +317,10 @@ class MilvusCollection:
 
     # ------------------------------------------------------------ searching
 
-    def nearest(
-        self, vectors: Vectors, limit: int, partition: str | None = None, condition: Condition | None = None,
-        within: str = "",
-    ) -> list[dict[Any, float]]:  # fmt: skip
+    def nearest(self, vectors: Vectors, limit: int, filters: Filters) -> list[dict[Any, float]]:
         """Return id -> cosine of the passages nearest to each of the vectors (questions, dimension), best first.
 
-        `condition`: what their metadata have to fulfil; `within`: Milvus' filter text that they have to pass.
-        ModelMismatch for vectors of another length than those of the collection; NotFound without such a partition.
+        ModelMismatch for vectors of another length than those of the collection.
         """
         if vectors.shape[1] != self.dimension:
             raise ModelMismatch(
@@ -332,39 +328,27 @@ class MilvusCollection:
                 f"{f' ({self.model})' if self.model else ''}, the model at hand makes {vectors.shape[1]}.",
                 hint="Set the model with which the collection was made.",
             )
-        options: Json = {"filter": within}
-        if partition is not None:
-            inside, names = is_one_of("partition", [partition]), [partition]
-            if not self.is_ours:
-                # Milvus Lite does not refuse a name that it does not know.
-                names, options["partition_names"] = self._call("list_partitions"), [partition]
-            else:
-                options["filter"] = " and ".join(filter(None, (within, inside)))
-                if partition != DEFAULT_PARTITION and not self.count(inside):
-                    names = [*self.partitions()]
-            if partition not in names:
-                raise NotFound(f"partition '{partition}' not found", hint=choices(names[:20]))
-        return self._arm(self._vector, vectors.tolist(), limit, options, condition)
+        return self._arm(self._vector, vectors.tolist(), limit, filters)
 
-    def holding(self, text: str, limit: int, condition: Condition | None = None, within: str = "") -> dict[Any, float]:
-        """Return id -> bm25 of the passages with words of the text, best first; the other arguments are of `nearest`.
+    def holding(self, text: str, limit: int, filters: Filters) -> dict[Any, float]:
+        """Return id -> bm25 of the passages with words of the text, best first.
 
         Milvus takes words as they are: no spelling is repaired. Empty where it has no index of words (before 2.5).
         """
         if not self.has_words:
             return {}
         stems = index_text(text, detect_language(text) or DEFAULT_LANGUAGE) or "-"
-        return self._arm("sparse", [stems], limit, {"filter": within}, condition)[0]
+        return self._arm("sparse", [stems], limit, filters)[0]
 
-    def _arm(
-        self, field: str, data: list[Any], limit: int, options: Json, condition: Condition | None
-    ) -> list[dict[Any, float]]:
+    def _arm(self, field: str, data: list[Any], limit: int, filters: Filters) -> list[dict[Any, float]]:
         # Id -> score of what one field finds for each query, best first, equal scores by id.
-        if condition is not None:
-            # Of other programs, whose fields are of many types, what comes back is looked at.
-            texts = [options["filter"], filter_text(condition) if self.is_ours else ""]
-            fields = [self._metadata] if self.is_ours else ["*"]
-            options = {**options, "filter": " and ".join(filter(None, texts)), "output_fields": fields}
+        if self.is_ours:
+            text, condition = _filters_text(filters)
+            options: Json = {"filter": text, "output_fields": [self._metadata] if condition else []}
+        else:
+            # Their fields are of many types: what comes back is looked at.
+            condition = filters.condition
+            options = {"partition_names": [*filters.partitions] or None, "output_fields": ["*"] if condition else []}
         depth = min(limit * (4 if condition else 1), DEEPEST)
         while True:
             if field == self._vector and self._is_graph:
@@ -437,6 +421,17 @@ class MilvusCollection:
         everything = f'{self._key} >= ""' if self._key_is_text else f"{self._key} > -9223372036854775807"
         options |= {"filter": which or everything, "consistency_level": "Strong"}
         return int(self._call("query", output_fields=["count(*)"], **options)[0]["count(*)"])
+
+    def require_partition(self, name: str) -> None:
+        """Raise NotFound, which names those there are, unless it has a partition of that name."""
+        names = [name]
+        if not self.is_ours:
+            # Milvus Lite does not refuse a name that it does not know.
+            names = self._call("list_partitions")
+        elif name != DEFAULT_PARTITION and not self.count(is_one_of("partition", [name])):
+            names = [*self.partitions()]
+        if name not in names:
+            raise NotFound(f"partition '{name}' not found", hint=choices(names[:20]))
 
     def partitions(self) -> dict[str, int]:
         """Return partition -> passages; reads the partition of each passage where they are values of a field."""
@@ -570,8 +565,8 @@ def begins_with(field: str, beginning: str) -> str:
     return f"({field} >= {_literal(beginning)} and {field} < {_literal(beginning + LAST)})"
 
 
-def filters_text(filters: Filters) -> tuple[str, Condition | None]:
-    """Return what our own collections have to pass: text for the server, and a condition on the metadata."""
+def _filters_text(filters: Filters) -> tuple[str, Condition | None]:
+    # What our own collections have to pass: text for the server, and the condition on the metadata that is in it.
     texts: list[str] = []
     if filters.partitions:
         texts.append(is_one_of("partition", filters.partitions))
@@ -593,7 +588,9 @@ def filters_text(filters: Filters) -> tuple[str, Condition | None]:
         Comparison((key,), "in", tuple(one_or_more(value))) for key, value in filters.metadata.items()
     ]
     conditions += [filters.condition] if filters.condition else []
-    return " and ".join(texts), And(tuple(conditions)) if conditions else None
+    condition = And(tuple(conditions)) if conditions else None
+    texts += filter(None, [condition and filter_text(condition)])
+    return " and ".join(texts), condition
 
 
 # ---------------------------------------------------------------- what Milvus' errors mean

@@ -40,7 +40,7 @@ from localmcp.index.search import (
     SearchRequest,
     is_doubtful,
 )
-from localmcp.milvus.collection import Milvus, MilvusCollection, begins_with, filters_text, is_one_of
+from localmcp.milvus.collection import Milvus, MilvusCollection, begins_with, is_one_of
 from localmcp.models import LazyEmbedder
 from localmcp.models.embedder import Calibration
 from localmcp.schemas import Json
@@ -156,14 +156,13 @@ class MilvusFile:
                 weights, calibration = Weights(float(about["weight"])), Calibration(**about["calibration"])
             outcome = SearchOutcome([], 0, weights=weights)
             vector = self._embed(request, collection, outcome)
-            within, condition = filters_text(request.filters)
             arms, depth = Arms(), DEEPEST if request.limit > ARM_DEPTH else ARM_DEPTH
             if vector is not None:
-                [near] = collection.nearest(vector[None, :], depth, condition=condition, within=within)
+                [near] = collection.nearest(vector[None, :], depth, request.filters)
                 arms.cosines = calibration.scaled(near)
                 arms.semantic_ranks = {key: place for place, key in enumerate(arms.cosines, 1)}
             if request.mode != "semantic" or vector is None:
-                arms.bm25 = collection.holding(request.text, DEEPEST, condition=condition, within=within)
+                arms.bm25 = collection.holding(request.text, DEEPEST, request.filters)
                 arms.keyword_ranks = {key: place for place, key in enumerate([*arms.bm25][:depth], 1)}
                 if not collection.has_words:
                     outcome.notices.append("it has no index of words (Milvus before 2.5): searched by meaning only.")

@@ -52,7 +52,7 @@ from localmcp.index.passages import (
 from localmcp.index.search import Index, SearchOutcome, SearchRequest
 from localmcp.index.sources import drop_collection, drop_partition, keep_version, put_source, trash_sources
 from localmcp.index.vector import Made
-from localmcp.milvus.collection import Milvus, MilvusCollection, filters_text
+from localmcp.milvus.collection import Milvus, MilvusCollection
 from localmcp.milvus.mounted import MilvusFile
 from localmcp.models import Embedder
 from localmcp.schemas import did_you_mean
@@ -219,11 +219,13 @@ class Records:
             raise Unavailable(f"collection '{name}' is not in the file. {error.message}", hint=error.hint) from error
         if collection is None or self.milvus is None:
             raise NotFound("collection not found", hint=hint_for(visible, name))
+        filters = request.filters
+        for partition in filters.partitions:
+            collection.require_partition(partition)
         if request.mode == "hybrid" and collection.is_ours:
             file = MilvusFile(self.milvus, collection.name, collection.name, self.embedder)
             matches = _combined(file.search, request, texts, notices)
         else:
-            filters = request.filters
             if not collection.is_ours and (filters.since or filters.until):
                 raise InvalidInput(f"since, until: '{collection.name}' was made by another program; filter by a field.")
             if request.mode == "hybrid":
@@ -233,10 +235,7 @@ class Records:
             if collection.is_ours and collection.about.get("fingerprint") != ours.fingerprint:
                 model = f"holds vectors of '{collection.model}', the model at hand is '{ours.name}'."
                 raise ModelMismatch(f"collection '{collection.name}' on Milvus {model}")
-            within, condition = filters_text(replace(filters, partitions=()))
-            partition = next(iter(filters.partitions), None)
-            cosines = collection.nearest(vectors, request.limit, partition, condition, within)
-            matches = best_matches(cosines, request.limit)
+            matches = best_matches(collection.nearest(vectors, request.limit, filters), request.limit)
         stored = collection.read([match.chunk_id for match in matches])
         return matches, {key: Row(key, row["text"], row["metadata"], "") for key, row in stored.items()}
 

@@ -36,7 +36,7 @@ from localmcp.errors import (
     NotFound,
     Unavailable,
 )
-from localmcp.index.filters import evaluate, parse_condition
+from localmcp.index.filters import Filters, evaluate, parse_condition
 from localmcp.milvus.collection import (
     NO_KEEPALIVE_MS,
     Milvus,
@@ -74,7 +74,7 @@ def filled(milvus: Milvus, *rows: dict[str, Any], name: str = "docs") -> MilvusC
 
 def nearest(collection: MilvusCollection, vectors: Any, limit: int, **options: Any) -> list[list[Any]]:
     """The ids that are nearest to each vector."""
-    return [[*cosines] for cosines in collection.nearest(vectors, limit, **options)]
+    return [[*cosines] for cosines in collection.nearest(vectors, limit, Filters(**options))]
 
 
 def unit_vectors(count: int, seed: int = 7) -> Any:
@@ -94,7 +94,7 @@ def milvus(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Milvus]:
 def test_search_finds_what_comparing_everything_finds(milvus: Milvus) -> None:
     vectors, queries = unit_vectors(1500), unit_vectors(5, seed=8)
     collection = filled(milvus, *(row(number, vector) for number, vector in enumerate(vectors)))
-    for query, cosines in zip(queries, collection.nearest(queries, 10), strict=True):
+    for query, cosines in zip(queries, collection.nearest(queries, 10, Filters()), strict=True):
         assert [*cosines] == np.argsort(-(vectors @ query), kind="stable")[:10].tolist()
         assert [*cosines.values()] == pytest.approx(np.sort(vectors @ query)[::-1][:10], abs=1e-5)
 
@@ -102,9 +102,9 @@ def test_search_finds_what_comparing_everything_finds(milvus: Milvus) -> None:
 def test_milvus_finds_words_itself(milvus: Milvus) -> None:
     vectors, texts = unit_vectors(4), ["bees make honey", "wasps make none", "roses", "pruning roses in winter"]
     collection = filled(milvus, *(row(n, vectors[n], text) for n, text in enumerate(texts)))
-    scores = collection.holding("a pruned rose", 5)
+    scores = collection.holding("a pruned rose", 5, Filters())
     assert not collection.has_words or (scores[3] > scores[2] > 0 and {*scores} == {2, 3})
-    assert {*collection.holding("honey", 1)} == ({0} if collection.has_words else set())
+    assert {*collection.holding("honey", 1, Filters())} == ({0} if collection.has_words else set())
 
 
 def test_a_passage_that_moves_to_another_partition_is_there_once(milvus: Milvus) -> None:
@@ -113,7 +113,7 @@ def test_a_passage_that_moves_to_another_partition_is_there_once(milvus: Milvus)
     for partition in ("2024-01", "_default", "für alle"):
         collection.upsert([row(1, vector, partition, partition=partition)])
         assert collection.count() == 1 and collection.partitions()[partition] == 1
-        assert nearest(collection, vector[None, :], 5, partition=partition) == [[1]]
+        assert nearest(collection, vector[None, :], 5, partitions=(partition,)) == [[1]]
         assert collection.read([1])[1]["text"] == partition
 
 
@@ -222,7 +222,7 @@ def test_a_collection_of_another_program_is_searched_and_read_but_not_changed(mi
     client.upsert("theirs", rows)
     client.close()
     collection = milvus.open("theirs")
-    [cosines] = collection.nearest(vectors[2:3], 2)
+    [cosines] = collection.nearest(vectors[2:3], 2, Filters())
     assert cosines.pop("k2") == pytest.approx(1.0) and 0 < [*cosines.values()][0] < 1
     stored = collection.read(["k2"])["k2"]
     assert (stored["text"], stored["metadata"]) == ("body 2", {"body": "body 2", "lang": "it"})
@@ -258,7 +258,7 @@ def test_every_misfit_is_told_with_its_meaning(milvus: Milvus) -> None:
     with pytest.raises(NotFound, match="collection not found"):
         milvus.open("nowhere")
     with pytest.raises(NotFound, match=r"partition 'nope' not found.*_default"):
-        nearest(collection, vectors, 3, partition="nope")
+        collection.require_partition("nope")
     with pytest.raises(ModelMismatch, match=r"16 dimensions \(a-model\).*makes 8"):
         nearest(collection, vectors[:, :8], 3)
     milvus.drop("docs")
