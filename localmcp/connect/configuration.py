@@ -18,18 +18,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 from localmcp.config import APP, describe_settings, is_secret, read_variable, state_directory
 from localmcp.errors import ConfigurationError, InvalidInput, LocalMCPError, Unavailable
 from localmcp.files import expand_home, write_atomically
-from localmcp.hub.client_configuration import (
-    CODEX_SERVERS,
-    CONTEXT_SERVERS,
-    MCP_SERVERS,
-    SERVERS,
-    TABLES,
-    ClientFile,
-    client_files,
-    client_names,
-    is_localmcp,
-    read_document,
-)
+from localmcp.hub import client_configuration as clients
+from localmcp.hub.client_configuration import ClientFile, client_files, client_names, is_localmcp, read_document
 from localmcp.schemas import Json, did_you_mean, json_kind, mapping_of
 from localmcp.tools.base import read_profile
 
@@ -62,9 +52,10 @@ def find_targets(client_or_file: str) -> list[ClientFile]:
     client = "claude-code" if path.name == ".mcp.json" else FILE
     # Under which key it has its servers: as its content, else its path, says.
     document = read_document(path) if path.is_file() and path.suffix != ".toml" else {}
-    by_folder = {".vscode": SERVERS, "User": SERVERS, "zed": CONTEXT_SERVERS, ".zed": CONTEXT_SERVERS}
-    usual = CODEX_SERVERS if path.suffix == ".toml" else by_folder.get(path.parent.name, MCP_SERVERS)
-    return [ClientFile(client, path, next((table for table in TABLES if table in document), usual))]
+    by_folder = {".vscode": clients.SERVERS, "User": clients.SERVERS}
+    by_folder |= {".zed": clients.CONTEXT_SERVERS, "zed": clients.CONTEXT_SERVERS}
+    usual = clients.CODEX_SERVERS if path.suffix == ".toml" else by_folder.get(path.parent.name, clients.MCP_SERVERS)
+    return [ClientFile(client, path, next((table for table in clients.TABLES if table in document), usual))]
 
 
 def is_present(target: ClientFile) -> bool:
@@ -245,15 +236,15 @@ def entry_for(target: ClientFile, entry: Mapping[str, Any]) -> Json:
     if target.client == "claude-code":
         # Since 2.1.121 it defers the tools of every server behind its own search; our ten find all others.
         return {"type": "stdio", **entry, "alwaysLoad": True}
-    if target.table == SERVERS:
+    if target.table == clients.SERVERS:
         return {"type": "stdio", **entry}
     return dict(entry)
 
 
 def block_for(target: ClientFile | None, name: str, entry: Mapping[str, Any]) -> str:
     """Return the block as a person pastes it into the client's file; None = the form that most clients read."""
-    block = {target.table: {name: entry_for(target, entry)}} if target else {MCP_SERVERS: {name: dict(entry)}}
-    if CODEX_SERVERS in block:
+    block = {target.table: {name: entry_for(target, entry)}} if target else {clients.MCP_SERVERS: {name: dict(entry)}}
+    if clients.CODEX_SERVERS in block:
         import tomlkit
 
         return tomlkit.dumps(block).rstrip("\n")

@@ -12,14 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import httpx2
 from mcp.client.auth import OAuthClientProvider, OAuthFlowError
-from mcp.shared.auth import (
-    AuthorizationCodeResult,
-    OAuthClientInformationFull,
-    OAuthClientMetadata,
-    OAuthMetadata,
-    OAuthToken,
-    ProtectedResourceMetadata,
-)
+from mcp.shared import auth
 from pydantic import AnyUrl, ValidationError
 
 from localmcp.config import state_directory
@@ -63,11 +56,11 @@ class TokenFile:
         """Return what is kept; empty where nobody has signed in."""
         return read_json_object(self.path)
 
-    async def get_tokens(self) -> OAuthToken | None:
+    async def get_tokens(self) -> auth.OAuthToken | None:
         self.last = None if self._is_new else self.read().get("tokens")
-        return OAuthToken.model_validate(self.last) if self.last else None
+        return auth.OAuthToken.model_validate(self.last) if self.last else None
 
-    async def get_client_info(self) -> OAuthClientInformationFull | None:
+    async def get_client_info(self) -> auth.OAuthClientInformationFull | None:
         client = self.read().get("client")
         if self._is_new:
             registered = self._entry.oauth
@@ -77,12 +70,12 @@ class TokenFile:
                 "client_secret": registered.clientSecret or None,
                 "token_endpoint_auth_method": method,
             }
-        return OAuthClientInformationFull.model_validate(client) if client else None
+        return auth.OAuthClientInformationFull.model_validate(client) if client else None
 
-    async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
+    async def set_client_info(self, client_info: auth.OAuthClientInformationFull) -> None:
         """Keep nothing yet: `set_tokens` keeps it too, so that a login that fails changes nothing."""
 
-    async def set_tokens(self, tokens: OAuthToken) -> None:
+    async def set_tokens(self, tokens: auth.OAuthToken) -> None:
         if self.last is not None and not self.path.exists():
             # The person has signed out meanwhile.
             raise LoginNeeded(self._entry.name)
@@ -117,15 +110,16 @@ def kept_login(entry: ServerEntry, url: str, on_refused: Callable[[Unavailable],
         on_refused(error)
         raise error
 
-    metadata = OAuthClientMetadata(client_name="localmcp", redirect_uris=[AnyUrl("http://127.0.0.1/")])
+    metadata = auth.OAuthClientMetadata(client_name="localmcp", redirect_uris=[AnyUrl("http://127.0.0.1/")])
     provider = storage.provider = OAuthClientProvider(url, metadata, storage, refuse, refuse)
     context = provider.context
     try:
         # The SDK does not keep these, and without them it would ask the person instead of refreshing.
         context.token_expiry_time = stored.get("expiresAt")
-        context.oauth_metadata = OAuthMetadata.model_validate(stored["metadata"]) if "metadata" in stored else None
-        resource = stored.get("resource")
-        context.protected_resource_metadata = ProtectedResourceMetadata.model_validate(resource) if resource else None
+        if service := stored.get("metadata"):
+            context.oauth_metadata = auth.OAuthMetadata.model_validate(service)
+        if resource := stored.get("resource"):
+            context.protected_resource_metadata = auth.ProtectedResourceMetadata.model_validate(resource)
     except ValidationError:
         return None
     return provider
@@ -165,7 +159,7 @@ async def sign_in(entry: ServerEntry, show: Callable[[str], None], seconds: floa
         async with asyncio.timeout(seconds):
             server = await asyncio.start_server(browser.answer, "127.0.0.1", entry.oauth.callbackPort)
             address = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}{CALLBACK}"
-            metadata = OAuthClientMetadata(client_name="localmcp", redirect_uris=[AnyUrl(address)])
+            metadata = auth.OAuthClientMetadata(client_name="localmcp", redirect_uris=[AnyUrl(address)])
             storage.provider = OAuthClientProvider(launch.url, metadata, storage, browser.show, lambda: browser.result)
             async with (
                 server,
@@ -195,7 +189,7 @@ class _Browser:
     def __init__(self, show: Callable[[str], None]) -> None:
         self._show = show
         self._state = ""
-        self.result: asyncio.Future[AuthorizationCodeResult] = asyncio.get_running_loop().create_future()
+        self.result: asyncio.Future[auth.AuthorizationCodeResult] = asyncio.get_running_loop().create_future()
 
     async def show(self, url: str) -> None:
         self._state = parse_qs(urlsplit(url).query).get("state", [""])[0]
@@ -220,7 +214,7 @@ class _Browser:
                     self.result.set_exception(OAuthFlowError(f"{values['error']}: {why}"))
                 else:
                     code, issuer = values.get("code", ""), values.get("iss")
-                    self.result.set_result(AuthorizationCodeResult(code=code, state=self._state, iss=issuer))
+                    self.result.set_result(auth.AuthorizationCodeResult(code=code, state=self._state, iss=issuer))
             lines = f"HTTP/1.1 {status}\r\ncontent-type: text/plain\r\ncontent-length: {len(text)}\r\n"
             writer.write(f"{lines}connection: close\r\n\r\n{text}".encode())
             await writer.drain()

@@ -130,7 +130,7 @@ class Manifest(Table):
     examples: list[str] = []
     read_only: bool = False
     destructive: bool | None = None
-    idempotent: bool | None = None
+    idempotent: bool = False
     open_world: bool | None = None
     parameters: dict[str, Parameter] = {}
 
@@ -190,7 +190,7 @@ class ManifestTool(Tool):
             visible=False,
             read_only=safe,
             destructive=manifest.destructive is not False and not safe,
-            idempotent=safe if manifest.idempotent is None else manifest.idempotent,
+            idempotent=safe or manifest.idempotent,
             open_world=not manifest.only_reads if manifest.open_world is None else manifest.open_world,
         )
 

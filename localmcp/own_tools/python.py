@@ -37,6 +37,8 @@ log = logging.getLogger(__name__)
 class FunctionTool(MethodTool):
     """A function that somebody else wrote. Whatever it raises passes through unchanged."""
 
+    takes_json = True
+
     def __init__(
         self, function: Callable[..., Any], *, description: str | None = None, keywords: Iterable[str] = ()
     ) -> None:
@@ -50,10 +52,6 @@ class FunctionTool(MethodTool):
         self.description = inspect.getdoc(function) or "" if description is None else description
         if lacking := what_lacks(function):
             raise InvalidInput(f"{self.mark.name} cannot be a tool: {lacking}.")
-
-    def _fit(self, arguments: Json) -> Any:
-        """As JSON has them, so that a date, a path or an enumeration may come as text."""
-        return self._model.model_validate_json(json.dumps(arguments))
 
     def call(self, arguments: Json) -> Answer:
         return as_answer(self.method(**self._checked(arguments)))

@@ -62,8 +62,7 @@ class ToolMark:
     read_only: bool = True
     """This and the next three are the annotations of MCP."""
     destructive: bool = False
-    idempotent: bool | None = None
-    """None = as `read_only`."""
+    idempotent: bool = False
     open_world: bool = False
     proxy: bool = False
     """It only runs another tool through the registry, which checks the rights for that tool."""
@@ -82,10 +81,6 @@ class ToolMark:
     """Makes the whole answer from the result where a language model reads it (`Scope.lean`)."""
     on_error: Callable[[LocalMCPError], Json] | None = None
     """Turns a deliberate error into a result (`{"success": False, ...}`)."""
-
-    def __post_init__(self) -> None:
-        if self.idempotent is None:
-            object.__setattr__(self, "idempotent", self.read_only)
 
     def __call__(self, method: Method) -> Method:
         method.__tool__ = self  # pyright: ignore[reportFunctionMemberAccess]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import logging
 import re
 import threading
@@ -15,24 +16,11 @@ from functools import cached_property
 from itertools import chain
 from typing import Any, cast, get_type_hints
 
+from localmcp import schemas
 from localmcp.errors import AccessDenied, InvalidInput, LocalMCPError, UnknownTool
 from localmcp.humanize import MOST_QUOTED, quoted
 from localmcp.masking import mask_text
-from localmcp.schemas import (
-    Json,
-    bare_type,
-    compact_json,
-    describe_parameters,
-    did_you_mean,
-    is_plain_value,
-    lenient_value,
-    mapping_of,
-    nearest,
-    one_or_more,
-    param_of,
-    shorten_schema,
-    shorten_value,
-)
+from localmcp.schemas import Json, compact_json, mapping_of, nearest, param_of, shorten_value
 from localmcp.tools.base import Answer, Provider, Scope, Tool, ToolMark, current_scope, use_scope
 
 log = logging.getLogger(__name__)
@@ -109,6 +97,9 @@ def tells_failure(value: Any) -> bool:
 class MethodTool(Tool):
     """A marked method of a service."""
 
+    takes_json = False
+    """Arguments fit as in JSON: a date, a path or an enumeration may come as text."""
+
     def __init__(self, method: Callable[..., Any]) -> None:
         self.method = method
         self.mark = cast(ToolMark, method.__tool__)  # pyright: ignore[reportFunctionMemberAccess]
@@ -138,12 +129,12 @@ class MethodTool(Tool):
             limits: Json = param.limits() if param else {}
             field: Any = Field(default, alias=name, **limits)
             # Names of our own, because pydantic warns of fields called `json`, `copy` or `schema`.
-            fields[_ARGUMENT + name] = (bare_type(self._hints[name]), field)
+            fields[_ARGUMENT + name] = (schemas.bare_type(self._hints[name]), field)
         return create_model(self.name, __config__=ConfigDict(extra="forbid", strict=True), **fields)
 
     @cached_property
     def input_schema(self) -> Json:  # pyright: ignore[reportIncompatibleMethodOverride]
-        schema = shorten_schema(self._model.model_json_schema())
+        schema = schemas.shorten_schema(self._model.model_json_schema())
         promised = [name for name, hint in self._hints.items() if (param := param_of(hint)) and param.required]
         for name in promised:
             del schema["properties"][name]["default"]
@@ -162,7 +153,7 @@ class MethodTool(Tool):
             which = ", ".join(large) or "a number"
             raise InvalidInput(f"{self.name}: {which} is too large; whole numbers end at 2^63 - 1.") from error
         except LocalMCPError as error:
-            values = chain.from_iterable(map(one_or_more, arguments.values()))
+            values = chain.from_iterable(map(schemas.one_or_more, arguments.values()))
             for text in (*arguments, *values):
                 if isinstance(text, str) and len(text) > MOST_QUOTED:
                     # Who reads it has sent it.
@@ -195,23 +186,21 @@ class MethodTool(Tool):
         for name, value in (arguments if known else canonical_names(arguments, self._parameters)).items():
             if name in self.mark.accepts and value is not None:
                 value = self.mark.accepts[name](name, value)
-            plain = name in self._parameters and is_plain_value(value, self._hints[name])
+            plain = name in self._parameters and schemas.is_plain_value(value, self._hints[name])
             if not plain and name not in self.mark.accepts and name not in self.mark.says:
-                value = lenient_value(value, self.input_schema["properties"].get(name, {}))
+                value = schemas.lenient_value(value, self.input_schema["properties"].get(name, {}))
             if value is None and name in self._parameters and name not in self._required:
                 continue
             accepted[name] = value
             certain = certain and plain
         return accepted if certain and self._required <= accepted.keys() else self._validated(accepted)
 
-    def _fit(self, arguments: Json) -> Any:
-        return self._model.model_validate(arguments)
-
     def _validated(self, accepted: Json) -> Json:
         from pydantic import ValidationError
 
         try:
-            model = self._fit(accepted)
+            fit = self._model.model_validate_json if self.takes_json else self._model.model_validate
+            model = fit(json.dumps(accepted) if self.takes_json else accepted)
         except ValidationError as error:
             problems = cast("list[Json]", error.errors(include_url=False, include_context=True))
             if contract := next(filter(None, map(self._contract_text, problems)), None):
@@ -219,7 +208,7 @@ class MethodTool(Tool):
             lines = [f"Invalid arguments for {self.name}:", *(f"- {self._one_problem(p)}" for p in problems[:8])]
             # Whoever knows the names needs no list of them: what is wrong with a value says what is valid.
             if any(problem["type"] in ("missing", "extra_forbidden") for problem in problems):
-                lines.append(f"Parameters: {describe_parameters(self.input_schema)}")
+                lines.append(f"Parameters: {schemas.describe_parameters(self.input_schema)}")
             raise InvalidInput("\n".join(lines)) from None
         return {name: getattr(model, _ARGUMENT + name) for name in accepted}
 
@@ -407,7 +396,7 @@ class Registry:
             is_one = len(meant) == 1 and nearest(written, meant) is not None
         hint = f"Did you mean '{meant[0]}'?" if is_one else f"Nearest tools: {', '.join(meant)}."
         return UnknownTool(
-            f"Unknown tool: {quoted(name)}", hint=hint if meant else did_you_mean(written, names) or None
+            f"Unknown tool: {quoted(name)}", hint=hint if meant else schemas.did_you_mean(written, names) or None
         )
 
     def call(self, name: str, arguments: Json | None = None, scope: Scope | None = None) -> Answer:
