@@ -72,7 +72,7 @@ class CommandManifest(Manifest):
     environment: list[str] = []
     """Variables that are passed on."""
     set_environment: dict[str, str] = {}
-    stdin: str | None = None
+    stdin: str = ""
     timeout: float = Field(30, ge=0.1, le=3600)
     max_output: int = Field(100_000, ge=1, le=900_000)
     """Bytes of stdout that the answer holds."""
@@ -83,7 +83,7 @@ class CommandManifest(Manifest):
     def _check(self) -> CommandManifest:
         if self.program != PYTHON and placeholders(self.program):
             raise mistake("it must be fixed: a parameter cannot choose it", "program")
-        self.check_template("stdin", self.stdin or "", always=True)
+        self.check_template("stdin", self.stdin, always=True)
         for argument in self.arguments:
             if argument.condition and argument.condition not in self.parameters:
                 raise mistake(f"{argument.condition} is not a parameter", "arguments", "if")
@@ -105,8 +105,7 @@ class CommandManifest(Manifest):
                 yield here.problem(("environment",), f"The variable {name} is not set here.", level="warning")
 
     def run(self, tool: str, arguments: Json, here: ManifestFile) -> Answer:
-        stdin = fill(self.stdin, arguments).encode("utf-8", "surrogatepass") if self.stdin is not None else None
-        process = self._start(self.argument_list(arguments), here, stdin)
+        process = self._start(self.argument_list(arguments), here, fill(self.stdin, arguments))
         code, output, errors = here.folder.running.wait_for(process, self.timeout, self.max_output)
         value: Json = {"exitCode": code, "result": output.text(), "truncated": output.truncated}
         problem = ""
@@ -147,7 +146,7 @@ class CommandManifest(Manifest):
             raise InvalidInput("An argument holds a NUL character, which no program can be given.")
         return listed
 
-    def _start(self, words: Sequence[str], here: ManifestFile, stdin: bytes | None) -> subprocess.Popen[bytes]:
+    def _start(self, words: Sequence[str], here: ManifestFile, stdin: str) -> subprocess.Popen[bytes]:
         # Its import brings every compression library along.
         from tempfile import TemporaryFile
 
@@ -159,11 +158,11 @@ class CommandManifest(Manifest):
         try:
             # A file and not a pipe: a program may read slowly, or not at all.
             with TemporaryFile() as given:
-                given.write(stdin or b"")
+                given.write(stdin.encode("utf-8", "surrogatepass"))
                 given.seek(0)
                 return subprocess.Popen[bytes](
                     [program, *words],
-                    stdin=subprocess.DEVNULL if stdin is None else given,
+                    stdin=given,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.PIPE,
                     cwd=folder,

@@ -56,7 +56,6 @@ class Session:
         self._repeated = wire.answered
         self._running: set[str | int] = set()
         """Ids of the requests without a reply."""
-        self._called = threading.Event()
         self._ending = threading.RLock()
 
     def run(self) -> NoReturn:
@@ -83,12 +82,12 @@ class Session:
     # ------------------------------------------------------------ the workspace
 
     def _open_and_observe(self) -> Workspace:
-        workspace = self._source()
+        workspace, called = self._source(), threading.Event()
 
         def note_call(_record: CallRecord) -> None:
             # Background work begins with the first call: clients start several copies, and use only one of them.
-            if not self._called.is_set():
-                self._called.set()
+            if not called.is_set():
+                called.set()
                 threading.Thread(target=workspace.start_background, name="localmcp-background", daemon=True).start()
 
         workspace.registry.observe(note_call)

@@ -379,10 +379,9 @@ class HttpServer(uvicorn.Server):
             say(f"Registered {len(names)} tools: {names}")
             if not workspace.api_keys.list():
                 log.warning("There is no API key yet, so every call is refused. Make one: localmcp keys create")
+            workspace.start_background()
         except LocalMCPError as error:
             log.warning("the workspace cannot be opened: %s", error)
-            return
-        workspace.start_background()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         say("Closing: requests in flight may finish", seconds=FINISHING_SECONDS)
