@@ -23,7 +23,7 @@ import anyio.to_thread
 import h11
 import uvicorn
 from mcp.server.transport_security import TransportSecurityMiddleware, TransportSecuritySettings
-from mcp.types import INTERNAL_ERROR
+from mcp.types import INTERNAL_ERROR, INVALID_PARAMS
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
@@ -33,9 +33,10 @@ from starlette.routing import Route, Router
 from starlette.types import Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from localmcp import errors
 from localmcp.activity import CallOrigin, call_origin
 from localmcp.config import Settings
-from localmcp.errors import AccessDenied, LocalMCPError, Unavailable
+from localmcp.errors import AccessDenied, InvalidInput, LocalMCPError, Unavailable
 from localmcp.http import LOOPBACK
 from localmcp.malloc_trim import keep_returning, limit_heaps
 from localmcp.schemas import Json
@@ -72,7 +73,19 @@ def _unauthorized(request: Request, message: str, details: str | None = None) ->
     return Refused(401, f"Unauthorized: {message}", code=SERVER_ERROR, details=details, headers=headers)
 
 
-def refusal_reply(path: str, refused: Refused) -> Response:
+def refused_for(error: LocalMCPError) -> Refused:
+    """Return the answer to an error (S3-13): 400 if the arguments caused it, 403 if the key forbids it, else 500."""
+    status, code = 500, INTERNAL_ERROR
+    if isinstance(error, InvalidInput | errors.NotFound | errors.UnreadableDocument):
+        status, code = 400, INVALID_PARAMS
+    elif isinstance(error, AccessDenied):
+        status, code = 403, SERVER_ERROR
+    elif isinstance(error, errors.ConfigurationError | errors.NeedsConfirmation):
+        status, code = 400, SERVER_ERROR
+    return Refused(status, error.message, code=code, details=error.hint)
+
+
+def refusal_reply(path: str, refused: Refused, message_id: str | int | None = None) -> Response:
     """Return the refusal as callers of `path` read it, and log it."""
     # Without the words, which may repeat arguments.
     say("Request refused", path=path, status=refused.status_code, code=refused.code)
@@ -81,7 +94,7 @@ def refusal_reply(path: str, refused: Refused) -> Response:
     if path in MCP_PATHS:
         data = {"data": {"hint": refused.details}} if refused.details else {}
         error: Json = {"code": refused.code, "message": message, **data}
-        body = {"jsonrpc": "2.0", "id": refused.request_id, "error": error}
+        body = {"jsonrpc": "2.0", "id": message_id, "error": error}
     elif path.startswith(endpoints.MANAGEMENT):
         body = {"success": False, "error": message, **more}
     elif path in endpoints.QUERY_PATHS:
@@ -175,6 +188,8 @@ class HttpApp:
             return
         except Refused as error:
             refused = error
+        except LocalMCPError as error:
+            refused = refused_for(error)
         except HTTPException as error:
             more = "See GET /tools, POST /mcp, POST /api/mcp, GET /health" if error.status_code == 404 else None
             words = "Not found" if more else "Method not allowed"
@@ -183,7 +198,7 @@ class HttpApp:
             if "status" in state:
                 raise
             refused = Refused(500, log_incident(state["label"]), code=INTERNAL_ERROR)
-        await refusal_reply(path, refused)(scope, receive, send)
+        await refusal_reply(path, refused, state.get("message_id"))(scope, receive, send)
 
     async def _admit(self, request: Request, path: str) -> None:
         """Check the key, at every request: one may have been revoked; `request_scope` is its scope from here on."""
@@ -209,8 +224,6 @@ class HttpApp:
         except AccessDenied as error:
             # Only the holder of a key learns that it was revoked or has expired.
             raise _unauthorized(request, "Invalid API key", error.message) from error
-        except LocalMCPError as error:
-            raise endpoints.refused_for(error) from error
         request_scope.set(info.scope())
         request.state.key = info
         say("HTTP Transport authenticated", userId=info.id, ragId=info.rag)

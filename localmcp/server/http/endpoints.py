@@ -40,7 +40,6 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Send
 from starlette.types import Scope as HttpScope
 
-from localmcp import errors
 from localmcp.errors import AccessDenied, InvalidInput, LocalMCPError, NotFound, UnknownTool
 from localmcp.index.collections import choose_collections
 from localmcp.masking import mask_text
@@ -97,25 +96,11 @@ class Refused(HTTPException):
         code: int = types.INVALID_REQUEST,
         details: str | None = None,
         headers: Mapping[str, str] | None = None,
-        request_id: str | int | None = None,
     ) -> None:
         """`code` is that of JSON-RPC for MCP paths; `details` are more than the contract's short text."""
         super().__init__(status, message, headers)
         self.code = code
         self.details = details
-        self.request_id = request_id
-
-
-def refused_for(error: LocalMCPError) -> Refused:
-    """Return the answer to an error (S3-13): 400 if the arguments caused it, 403 if the key forbids it, else 500."""
-    status, code = 500, types.INTERNAL_ERROR
-    if isinstance(error, InvalidInput | NotFound | errors.UnreadableDocument):
-        status, code = 400, types.INVALID_PARAMS
-    elif isinstance(error, AccessDenied):
-        status, code = 403, SERVER_ERROR
-    elif isinstance(error, errors.ConfigurationError | errors.NeedsConfirmation):
-        status, code = 400, SERVER_ERROR
-    return Refused(status, error.message, code=code, details=error.hint)
 
 
 def json_bytes(value: Any) -> bytes:
@@ -337,8 +322,6 @@ class Endpoints:
             return await self.in_scope(work)
         except NotFound as error:
             raise Refused(404, unknown, details=str(error)) from error
-        except LocalMCPError as error:
-            raise refused_for(error) from error
 
 
 def _output(answer: Answer) -> Json:
@@ -411,7 +394,7 @@ class McpEndpoints:
     async def post(self, request: Request) -> ASGIApp:
         """Answer one message; raises Refused if it is none of JSON-RPC."""
         body, original = await request.body(), request.scope["path"] == ORIGINAL_PATH
-        message = check_message(parse_json(body), original=original)
+        message = check_message(parse_json(body), request)
         method, name = message["method"], mapping_of(message.get("params")).get("name")
         if not isinstance(name, str) or method != "tools/call":
             name = ""
@@ -450,16 +433,11 @@ class McpEndpoints:
         params = mapping_of(message.get("params"))
         name: Any = params.get("name")
         arguments: Any = params.get("arguments") or {}
-        try:
-            if not isinstance(name, str) or not name:
-                raise Refused(400, "Invalid params: name is required and must be a string", code=types.INVALID_PARAMS)
-            if not isinstance(arguments, dict):
-                raise Refused(400, "Invalid params: arguments must be an object", code=types.INVALID_PARAMS)
-            result = tool_result(name, await self._calls.run(name, cast(Json, arguments)))
-        except (LocalMCPError, Refused) as error:
-            refused = error if isinstance(error, Refused) else refused_for(error)
-            refused.request_id = message.get("id")
-            raise refused from error
+        if not isinstance(name, str) or not name:
+            raise Refused(400, "Invalid params: name is required and must be a string", code=types.INVALID_PARAMS)
+        if not isinstance(arguments, dict):
+            raise Refused(400, "Invalid params: arguments must be an object", code=types.INVALID_PARAMS)
+        result = tool_result(name, await self._calls.run(name, cast(Json, arguments)))
         shown = types.CallToolResult.model_validate(result).model_dump(mode="json", by_alias=True, exclude_none=True)
         return json_reply({"jsonrpc": "2.0", "id": message.get("id"), "result": with_top_level_keys(shown)})
 
@@ -555,26 +533,28 @@ class McpEndpoints:
 # ---------------------------------------------------------------- messages
 
 
-def check_message(value: Any, *, original: bool) -> Json:
+def check_message(value: Any, request: Request) -> Json:
     """Return the value as a JSON-RPC message; Refused (400, -32600) in the original's words (section 5)."""
     if isinstance(value, list):
         raise Refused(400, "Invalid Request: JSON-RPC batches are not supported")
     if not isinstance(value, dict):
         raise Refused(400, "Invalid Request: a message is a JSON object")
     message = cast(Json, value)
-    request_id = message.get("id")
-    valid_id = request_id if type(request_id) in (int, str) else None
+    if type(message.get("id")) in (int, str):
+        # From here on a refusal names it.
+        request.state.message_id = message["id"]
     if message.get("jsonrpc") != "2.0":
-        raise Refused(400, 'Invalid JSON-RPC version: must be "2.0"', request_id=valid_id)
+        raise Refused(400, 'Invalid JSON-RPC version: must be "2.0"')
     method = message.get("method")
     if not isinstance(method, str) or not method:
-        raise Refused(400, "Invalid Request: method is required and must be a string", request_id=valid_id)
-    if "id" in message and valid_id is None:
+        raise Refused(400, "Invalid Request: method is required and must be a string")
+    if "id" in message and type(message["id"]) not in (int, str):
         raise Refused(400, "Invalid Request: id is required and must be a string or a whole number")
-    if "id" not in message and original and not method.startswith("notifications/"):
+    is_notification = request.scope["path"] != ORIGINAL_PATH or method.startswith("notifications/")
+    if "id" not in message and not is_notification:
         raise Refused(400, "Invalid Request: id is required")
     if not isinstance(message.get("params", {}), dict):
-        raise Refused(400, "Invalid params: params must be an object", code=types.INVALID_PARAMS, request_id=valid_id)
+        raise Refused(400, "Invalid params: params must be an object", code=types.INVALID_PARAMS)
     return message
 
 
