@@ -149,7 +149,7 @@ class HttpApp:
             await self._router(scope, receive, send)
             return
         path = scope["path"].removesuffix("/") or "/"
-        state: dict[str, Any] = {"label": f"{scope['method']} {path[:LONGEST]}"}
+        state: dict[str, Any] = {"label": f"{scope['method']} {path[:LONGEST]}", "status": 0}
         scope = {**scope, "app": self, "path": path, "state": state}
 
         async def reply(message: Message) -> None:
@@ -195,7 +195,7 @@ class HttpApp:
             words = "Not found" if more else "Method not allowed"
             refused = Refused(error.status_code, words, details=more, headers=error.headers)
         except Exception:
-            if "status" in state:
+            if state["status"]:
                 raise
             refused = Refused(500, log_incident(state["label"]), code=INTERNAL_ERROR)
         await refusal_reply(path, refused, state.get("message_id"))(scope, receive, send)
