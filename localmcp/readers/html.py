@@ -39,15 +39,20 @@ def read_html(data: bytes, name: str, charset: str | None = None) -> Document:
     """Return a page; `charset`: what was said about its encoding when it was sent."""
     text, metadata = decode_text(data, declared_encoding(data, charset or ""))
     tree = parse_html(text)
-    title_node, author = (tree.css_first(query) for query in ("title", "meta[name=author]"))
+    title_node = tree.css_first("title")
     title = one_line(title_node.text()) if title_node else ""
-    if author and author.attributes.get("content"):
-        metadata["author"] = one_line(author.attributes["content"] or "")
+    nodes = (tree.css_first(f"meta[{query}]") for query in ("name=author", "property='og:title'"))
+    author, shared = (one_line(node.attributes.get("content") or "") if node else "" for node in nodes)
+    metadata |= {"author": author} if author else {}
+    # The title to share a page by is without the name of the site, unless all pages of the site have the same.
+    is_shared = bool(shared) and title.startswith(shared) and title != shared
+    title = shared if is_shared else title
     markdown, root = page_text(tree)
     headings = [heading for node in (root.css("h1") if root else []) if (heading := one_line(_nested(node, " ")))]
     # The only heading of the first level, unless that names the site; or that of several which the title holds.
     is_section = any(one_line(node.text()) == title for node in (root.css("h2") if root else []))
-    held = [heading for heading in headings if heading in title or (len(headings) == 1 and not is_section)]
+    is_alone = len(headings) == 1 and not is_section and not is_shared
+    held = [heading for heading in headings if heading in title or is_alone]
     title = next(iter(held), title or next(iter(headings), ""))
     return make_document(name, markdown, "html", "markdown", "website", title=title, metadata=metadata)
 
@@ -79,7 +84,10 @@ def page_text(tree: "LexborHTMLParser") -> "tuple[str, LexborNode | None]":
     if root is None:
         return "", None
     whole = _element_markdown(root)
-    # A block of nothing but links is a menu if it is above the first heading, or the contents of the page.
+    # A block of nothing but links is a menu if it is above the first heading, or the contents of the page. Lists beside
+    # the article are menus too, unless links are what the page is for.
+    linked = sum(len(link.text(strip=True)) for link in tree.css("a[href]"))
+    is_beside = any(_articles(tree)) and linked < 0.7 * len(root.text(strip=True))
     is_below_heading = tree.css_first("h1, h2, h3") is None
     for node in tree.css(f"ul, ol, dl, div, {', '.join(_HEADINGS)}")[:500]:
         is_below_heading = is_below_heading or node.tag in _HEADINGS
@@ -87,18 +95,36 @@ def page_text(tree: "LexborHTMLParser") -> "tuple[str, LexborNode | None]":
         if len(links) < 3 or node.css_first(", ".join(_HEADINGS)):
             continue
         is_contents = not is_below_heading or all((link.attributes.get("href") or "")[:1] == "#" for link in links)
+        is_contents = is_contents or (is_beside and node.tag != "div" and not _in_content(node))
         shown = sum(len(link.text(strip=True)) for link in links)
         if is_contents and shown >= 0.8 * len(node.text(strip=True)):
             node.attrs["role"] = "navigation"
-    for node in tree.css(", ".join(("nav", "header", "footer", *(f"[role={role}]" for role in _ROLES)))):
+    around = ("nav", "header", "footer", *(f"[role={role}]" for role in _ROLES), *(["aside"] if is_beside else []))
+    for node in tree.css(", ".join(around)):
         if _in_boilerplate(node):
             node.decompose()
-    main = tree.css("main, [role=main]")
     body = _element_markdown(root)
-    only = _element_markdown(main[0]) if len(main) == 1 else ""
-    if only and len(only) * 5 >= len(body) * 2:
-        return only, main[0]
+    for places, least in zip(_articles(tree), (0.25, 0.4), strict=True):
+        only = _element_markdown(places[0]) if len(places) == 1 else ""
+        if only and len(only) >= least * len(body):
+            return only, places[0]
     return body or whole, root
+
+
+def _articles(tree: "LexborHTMLParser") -> "tuple[list[LexborNode], list[LexborNode]]":
+    """Return the articles with a heading of the first level, and the elements that say that they are the main part."""
+    articles = [article for article in tree.css("article") if article.css_first("h1")]
+    return articles, tree.css("main, [role=main]")
+
+
+def _in_content(node: "LexborNode") -> bool:
+    """Return whether an element is a part of an article, as its own header and the links below it are."""
+    element = node.parent
+    while element is not None:
+        if element.tag in ("article", "main", "blockquote") or element.attributes.get("role") == "main":
+            return True
+        element = element.parent
+    return False
 
 
 def _in_boilerplate(node: "LexborNode") -> bool:
@@ -107,11 +133,9 @@ def _in_boilerplate(node: "LexborNode") -> bool:
     while element is not None:
         if element.tag == "nav" or element.attributes.get("role") in _ROLES:
             return True
-        if element.tag in ("header", "footer"):
-            holds_title = element.tag == "header" and element.css_first("h1") is not None
-            while (element := element.parent) is not None and element.tag not in ("article", "main", "blockquote"):
-                pass
-            return element is None and not holds_title
+        if element.tag in ("header", "footer", "aside"):
+            holds_title = element.tag != "footer" and element.css_first("h1") is not None
+            return not holds_title and not _in_content(element)
         element = element.parent
     return False
 

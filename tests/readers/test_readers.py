@@ -270,6 +270,8 @@ def test_html_becomes_markdown_without_the_frame_of_the_page() -> None:
     )
     assert (document.title, document.metadata) == ("Retry policy", {"author": "Ada Rossi"})
     assert (document.format, document.markup, document.source_type) == ("html", "markdown", "website")
+    shared = PAGE.replace("<style>", "<meta property='og:title' content='Retries'><style>")
+    assert read_bytes(shared.encode(), "a.html").title == "Retries"
 
 
 @pytest.mark.parametrize(
@@ -277,7 +279,13 @@ def test_html_becomes_markdown_without_the_frame_of_the_page() -> None:
     [
         ("<title>T</title><nav>Only a menu</nav>", "Only a menu"),
         ("<p>No title", "No title"),
-        ("<div><main><p>The article, long enough</p></main><aside>Read also</aside></div>", "The article, long enough"),
+        (
+            "<div><article><h1>T</h1><p>Long enough<ul><li><a href=a>X</a><a href=b>Y</a><a href=c>Z</a></ul></article>"
+            "<aside>Read also</aside></div><ul><li><a href=d>Most read</a><a href=e>News</a><a href=f>Odd</a></ul>Ad"
+            "<title>T</title>",
+            "# T\n\nLong enough\n\n- XYZ",
+        ),
+        ("<div><main><p>The article, long enough</p></main>Ad<aside>Also</aside></div>", "The article, long enough"),
         ("<table><tr><td>one column</td></tr></table>", "one column"),
         ("<table><tr><td><h2>Layout</h2></td><td>x</td></tr></table>", "## Layout\n\nx"),
         ("<a><div>block</div>in a link</a>", "block\n\nin a link"),
