@@ -372,31 +372,37 @@ class Search:
         judged = fusion.judge(None if self.mode == "semantic" else outcome.query)
         shown = {candidate.id: candidate for candidate in (*page, *first)}
         hits = {
-            row: self._hit(judged, candidate, [passages[row], *(passages[copy] for copy in copies[row])])
+            row: make_hit(
+                judged, candidate, [passages[row], *(passages[copy] for copy in copies[row])], self.arms, outcome
+            )
             for row, candidate in shown.items()
         }
         outcome.doubtful = is_doubtful(hits[candidate.id] for candidate in first)
         outcome.hits = [hits[candidate.id] for candidate in page]
 
-    def _hit(self, judged: Judge, candidate: Candidate, passages: Sequence[Passage]) -> Hit:
-        arms, query, (passage, *copies) = self.arms, self.outcome.query, passages
-        matched: list[str] = []
-        if query is not None:
-            name = keyword.file_name(passage.uri or "")
-            in_name = [*keyword.words_of(name)]
-            text = f"{heading_of(passage.title, passage.headings)}\n{name} {' '.join(in_name)}\n{passage.text}"
-            # A word that no passage holds may still be in the name of a file.
-            matched = keyword.matched_words(query, text, passage.language)
-            matched += [word for word in query.absent if word in in_name]
-        cosine, is_foreign = arms.cosines.get(candidate.id), candidate.id in arms.other_language
-        relevance = judged.relevance(cosine, matched, other_language=is_foreign)
-        if candidate.named and arms.only_names:
-            # The query says nothing but which document it wants.
-            relevance = max(relevance, 90.0)
-        ranks = arms.semantic_ranks.get(candidate.id), arms.keyword_ranks.get(candidate.id)
-        scores = candidate, cosine or 0.0, arms.bm25.get(candidate.id, 0.0), *ranks
-        weights, others = self.outcome.weights, tuple(copies)
-        return Hit(passage, *scores, query, matched, weights, relevance=relevance, copies=others)
+
+def make_hit(
+    judged: Judge, candidate: Candidate, passages: Sequence[Passage], arms: Arms, outcome: SearchOutcome
+) -> Hit:
+    """Return a candidate as it is shown: its passage, and the same passage in copies of the document."""
+    query, (passage, *copies) = outcome.query, passages
+    matched: list[str] = []
+    if query is not None:
+        name = keyword.file_name(passage.uri or "")
+        in_name = [*keyword.words_of(name)]
+        text = f"{heading_of(passage.title, passage.headings)}\n{name} {' '.join(in_name)}\n{passage.text}"
+        # A word that no passage holds may still be in the name of a file.
+        matched = keyword.matched_words(query, text, passage.language)
+        matched += [word for word in query.absent if word in in_name]
+    cosine, is_foreign = arms.cosines.get(candidate.id), candidate.id in arms.other_language
+    relevance = judged.relevance(cosine, matched, other_language=is_foreign)
+    if candidate.named and arms.only_names:
+        # The query says nothing but which document it wants.
+        relevance = max(relevance, 90.0)
+    ranks = arms.semantic_ranks.get(candidate.id), arms.keyword_ranks.get(candidate.id)
+    scores = candidate, cosine or 0.0, arms.bm25.get(candidate.id, 0.0), *ranks
+    weights, others = outcome.weights, tuple(copies)
+    return Hit(passage, *scores, query, matched, weights, relevance=relevance, copies=others)
 
 
 def _ranked(ranks: Mapping[int, int], scores: Mapping[int, float]) -> dict[int, int]:

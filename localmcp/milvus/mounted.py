@@ -28,17 +28,17 @@ from localmcp.errors import (
 )
 from localmcp.index.collections import DEFAULT_PARTITION
 from localmcp.index.federation import Wanted
-from localmcp.index.fusion import ARM_DEPTH, LOOKED_AT, Arms, Candidate, Weights, judge, rank
-from localmcp.index.keyword import ABSENT, KeywordQuery, Term, inverse_frequency, matched_words
-from localmcp.index.passages import Passage, load_passages
+from localmcp.index.fusion import ARM_DEPTH, LOOKED_AT, Arms, Weights, judge, rank
+from localmcp.index.keyword import ABSENT, KeywordQuery, Term, inverse_frequency
+from localmcp.index.passages import load_passages
 from localmcp.index.search import (
     DEEPEST,
     MODEL_WAIT_SECONDS,
-    Hit,
     Index,
     SearchOutcome,
     SearchRequest,
     is_doubtful,
+    make_hit,
 )
 from localmcp.milvus.collection import Milvus, MilvusCollection, begins_with, is_one_of
 from localmcp.models import LazyEmbedder
@@ -185,10 +185,15 @@ class MilvusFile:
             outcome.searched = {"collections": 1, "chunks": self._chunks}
         with _FileInMemory(self.path, self._collection_name, rows).read() as connection:
             passages = load_passages(connection, shown)
-        hits = self._hits([*page, *ranked[:LOOKED_AT]], passages, arms, outcome)
+        judged, first = judge(outcome.query), ranked[:LOOKED_AT]
+        hits = {
+            candidate.id: make_hit(judged, candidate, [passages[candidate.id]], arms, outcome)
+            for candidate in (*page, *first)
+            if candidate.id in passages
+        }
         outcome.total = len(ranked)
-        outcome.hits, first = hits[: len(page)], hits[len(page) :]
-        outcome.doubtful = is_doubtful(first)
+        outcome.hits = [hits[candidate.id] for candidate in page if candidate.id in hits]
+        outcome.doubtful = is_doubtful(hits[candidate.id] for candidate in first if candidate.id in hits)
         return outcome
 
     def _embed(self, request: SearchRequest, collection: MilvusCollection, outcome: SearchOutcome) -> Any:
@@ -204,24 +209,6 @@ class MilvusFile:
         outcome.notices.append(f"Answered by keyword only: {reason}")
         outcome.by_words_only = True
         return None
-
-    def _hits(
-        self, candidates: Sequence[Candidate], passages: dict[int, Passage], arms: Arms, outcome: SearchOutcome
-    ) -> list[Hit]:
-        query = outcome.query
-        judged = judge(query)
-        hits: list[Hit] = []
-        for candidate in candidates:
-            if (passage := passages.get(candidate.id)) is None:
-                continue
-            text = "\n".join([passage.title, *passage.headings, passage.text])
-            matched = matched_words(query, text, passage.language) if query else []
-            cosine = arms.cosines.get(candidate.id)
-            places = arms.semantic_ranks.get(candidate.id), arms.keyword_ranks.get(candidate.id)
-            scores = cosine or 0.0, arms.bm25.get(candidate.id, 0.0)
-            relevance = judged.relevance(cosine, matched)
-            hits.append(Hit(passage, candidate, *scores, *places, query, matched, outcome.weights, relevance=relevance))
-        return hits
 
 
 def _query(text: str, words: Sequence[str]) -> KeywordQuery:
