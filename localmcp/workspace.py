@@ -41,7 +41,6 @@ from localmcp.tables.table_tools import TableTools
 from localmcp.tool_search.ask import Router
 from localmcp.tool_search.discovery import EXECUTE_TOOL, TOOL_SEARCH, Discovery
 from localmcp.tool_search.ranking import ToolFinder
-from localmcp.tool_search.sentence_ranking import ToolRanking
 from localmcp.tools import Provider, Registry
 from localmcp.tools.examples import Examples
 
@@ -98,8 +97,7 @@ class Workspace:
         self.tool_finder = ToolFinder(self.embedder, cache_directory() / "discovery")
         self.discovery = Discovery(self.registry, self.tool_finder)
         self.registry.suggest = self.discovery.suggest
-        self.tool_ranking = ToolRanking(self.tool_finder, self.discovery.describe)
-        self.router = Router(self.registry, self.tool_ranking, self._open_language_model)
+        self.router = Router(self.registry, self.discovery, self._open_language_model)
         for service in (
             self.knowledge,
             self.library_tools,

@@ -191,8 +191,6 @@ class Quickstarts:
                 catalog = self._snapshots[database] = Catalog(connection)
             return catalog
 
-    # ------------------------------------------------------------ search
-
     @tool(
         "searchQuickstarts",
         title="Search quick starts",
@@ -263,8 +261,6 @@ class Quickstarts:
         if not fuzzy:
             answer["fallback"] = True
         return answer
-
-    # ------------------------------------------------------------ importing
 
     @hidden_change(
         "importQuickstarts",
@@ -356,7 +352,7 @@ class Quickstarts:
         return {
             "count": len(rows),
             "total": sum(total for _, total, _ in shelves),
-            "quickstarts": [listed_quickstart(row) for row in rows],
+            "quickstarts": [_listed(row) for row in rows],
             "tags": dict(sorted(tags.items(), key=lambda pair: (-pair[1], pair[0]))),
         }
 
@@ -467,9 +463,6 @@ def _same_quickstarts(own: apsw.Connection, theirs: apsw.Connection, names: Iter
     return {name: own_contents.get(name) == content for name, content in their_contents.items()}
 
 
-# ---------------------------------------------------------------- answers
-
-
 _KEYS: dict[Field, str] = {"name": "name", "display_name": "displayName", "description": "description"}
 
 
@@ -506,7 +499,7 @@ def _facts(match: Match) -> Any:
     )
 
 
-def listed_quickstart(row: Row) -> ListedQuickstart:
+def _listed(row: Row) -> ListedQuickstart:
     spec = mapping_of(row.content.get("spec"))
     kind, link = mapping_of(spec.get("type")).get("text"), mapping_of(spec.get("link")).get("href")
     minutes = spec.get("durationMinutes")

@@ -266,9 +266,6 @@ def _plain(value: Any, budget: list[int], depth: int) -> Any:
     raise Unreadable(f"holds a {type(value).__name__}, which JSON does not have")
 
 
-# ---------------------------------------------------------------- writing
-
-
 def write_documents(documents: Sequence[Json], form: str) -> str:
     """Return documents as one text in the form yaml, json or jsonl."""
     if form == "jsonl":

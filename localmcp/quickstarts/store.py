@@ -326,11 +326,6 @@ def score_field(query: Query, where: Field, folded: str, whole_distance: int | N
     return None if fuzzy is None else min(FUZZY + WEIGHTS[where] * fuzzy, MOST_FUZZY)
 
 
-def fallback_score(where: Field, distance: int) -> int:
-    """Return the score of a fallback match, 700..998."""
-    return min(FALLBACK + WEIGHTS[where] * distance, MOST_FALLBACK)
-
-
 def partial_distance(query: Query, folded: str) -> int | None:
     """Return the words of a field outside the match plus the characters of touched words outside it; None = no match.
 
@@ -491,11 +486,6 @@ class Catalog:
         scores = ((each, score_field(query, where, folded[each], whole.get(each))) for each in candidates)
         return {identity: score for identity, score in scores if score is not None}
 
-    def substrings(self, where: Field, query: Query) -> dict[int, int]:
-        """Return id -> score of the quick starts whose field holds the exact text (S0-17)."""
-        distances = {identity: partial_distance(query, text) for identity, text in self.folded[where].items()}
-        return {identity: fallback_score(where, far) for identity, far in distances.items() if far is not None}
-
 
 def find_quickstarts(connection: apsw.Connection, catalog: Catalog, request: Request, *, fuzzy: bool) -> list[Match]:
     """Return the best matches, best first; without `fuzzy` only those that hold the exact text (S0-17)."""
@@ -508,7 +498,11 @@ def find_quickstarts(connection: apsw.Connection, catalog: Catalog, request: Req
     allowed = catalog.rows.keys() if ids is None else catalog.rows.keys() & ids
     scores: dict[int, list[tuple[int, Field]]] = {}
     for where, query in queries.items():
-        by_field = catalog.scores(where, query) if fuzzy else catalog.substrings(where, query)
+        if fuzzy:
+            by_field = catalog.scores(where, query)
+        else:
+            distances = ((identity, partial_distance(query, text)) for identity, text in catalog.folded[where].items())
+            by_field = {identity: _fallback(where, far) for identity, far in distances if far is not None}
         for identity in by_field.keys() & allowed:
             scores.setdefault(identity, []).append((by_field[identity], where))
     matches: list[Match] = []
@@ -525,6 +519,10 @@ def find_quickstarts(connection: apsw.Connection, catalog: Catalog, request: Req
     return matches
 
 
+def _fallback(where: Field, distance: int) -> int:
+    return min(FALLBACK + WEIGHTS[where] * distance, MOST_FALLBACK)
+
+
 def find_in_documents(
     connection: apsw.Connection, catalog: Catalog, queries: Mapping[Field, Query], allowed: Iterable[int]
 ) -> list[Match]:
@@ -539,7 +537,7 @@ def find_in_documents(
             if identity in allowed:
                 row = catalog.rows[identity]
                 title = index_text(" ".join(row[:2]), "english")
-                score = fallback_score(where, sum(f" {stems} " not in f" {title} " for stems in stemmed))
+                score = _fallback(where, sum(f" {stems} " not in f" {title} " for stems in stemmed))
                 match = Match(identity, *row, score, "document")
                 matches[identity] = min(match, matches.get(identity, match), key=lambda match: match.place)
     return sorted(matches.values(), key=lambda match: match.place)

@@ -136,8 +136,6 @@ class RuleCatalog:
         self.finder = finder
         self._embedder = index.embedder
 
-    # ------------------------------------------------------------ adding
-
     @hidden_change(
         "addRule",
         title="Add a rule",
@@ -276,8 +274,6 @@ class RuleCatalog:
         if "similarity" in answer:
             stored["counted"] = True
         return stored
-
-    # ------------------------------------------------------------ changing
 
     @hidden_change(
         "editRule",
@@ -420,8 +416,6 @@ class RuleCatalog:
             weights = {str(row_id): round(require_rule(connection, row_id).weight, 2) for row_id in ids}
         return {"success": True, "recorded": ids, "weights": weights}
 
-    # ------------------------------------------------------------ listing
-
     @hidden_tool(
         "listRules",
         title="List the rules",
@@ -460,8 +454,6 @@ class RuleCatalog:
                 bump_generations(connection, "content")
         result: RuleList = {"count": len(rules), "total": total, "rules": [shown_rule(rule) for rule in rules]}
         return {**result, "notices": notices} if notices else result
-
-    # ------------------------------------------------------------ vectors
 
     def model(self) -> Embedder | None:
         """Return the embedding model; None when it is not there."""

@@ -47,7 +47,6 @@ class RuleImport(TypedDict):
     files: list[str]
     skipped: list[dict[str, str]]
     """What could not be read: `where`, and the `problem`."""
-    message: NotRequired[str]
 
 
 class RuleExport(TypedDict):
@@ -139,9 +138,6 @@ class RuleFiles:
         files = [{"name": name, "text": text} for name, text in write_rules(rules[::-1], format).items()]
         result: RuleExport = {"count": len(rules), "format": format, "files": files}
         return {**result, "notices": notices} if notices else result
-
-
-# ---------------------------------------------------------------- reading
 
 
 def rule_files_in(path: Path) -> list[Path]:
@@ -355,7 +351,7 @@ def _blocks(node: Any, depth: int = 0) -> Iterator[tuple[str, int, str, int]]:
             yield from _blocks(child, depth + child.type.endswith("_list"))
         if child.type not in ("heading", "paragraph"):
             continue
-        content = _EMPHASIS.sub(lambda match: match[1] or match[2], one_line(child.children[0].content))
+        content = _EMPHASIS.sub(lambda match: match[1] or match[2], " ".join(child.children[0].content.split()))
         line = child.map[0] + 1 if child.map else 1
         if child.type == "heading":
             yield "heading", int(child.tag[1:]), content, line
@@ -365,14 +361,6 @@ def _blocks(node: Any, depth: int = 0) -> Iterator[tuple[str, int, str, int]]:
             # Only the first paragraph of an item is the rule; more of them explain it.
             is_new = False
             yield "item", depth, _CHECKBOX.sub("", content), line
-
-
-def one_line(content: str) -> str:
-    """Return a text with one space for any white space."""
-    return " ".join(content.split())
-
-
-# ---------------------------------------------------------------- writing
 
 
 def write_rules(rules: Sequence[Rule], kind: Format) -> dict[str, str]:
@@ -409,7 +397,7 @@ def _sections(rules: Iterable[Rule]) -> str:
     for rule in rules:
         patterns = f" (only for files {', '.join(f'`{glob}`' for glob in rule.globs)})" if rule.globs else ""
         texts = by_category.setdefault(rule.category, {}).setdefault(rule.context, [])
-        texts.append(one_line(rule.rule_text) + patterns)
+        texts.append(" ".join(rule.rule_text.split()) + patterns)
     lines: list[str] = []
     for category, contexts in by_category.items():
         lines += [f"## {category}", ""]

@@ -139,9 +139,6 @@ _COLUMNS = (
 _RULE = f"select {_COLUMNS} from rules"
 
 
-# ---------------------------------------------------------------- reading
-
-
 def find_collection(connection: apsw.Connection) -> Collection | None:
     """Return the collection of the rules; None when there are none, or the caller may not see them."""
     return next(iter(visible_collections(connection, KIND)), None)

@@ -14,23 +14,24 @@ from typing_extensions import TypedDict
 from localmcp.errors import LocalMCPError, NotFound, UnknownTool
 from localmcp.models.language_model import LanguageModel
 from localmcp.schemas import lenient_value, list_of, mapping_of
+from localmcp.tool_search.discovery import EXECUTE_TOOL, Discovery
 from localmcp.tool_search.sentence_ranking import (
     PhraseMatch,
     RankedTool,
     Ranking,
     Slot,
-    ToolRanking,
     asks_for,
     fits,
     is_telling,
     parse_phrase,
+    rank_tools,
     takes_words,
     trim,
     values_from,
     written,
 )
 from localmcp.tool_search.words import Token, function_words, known_verbs, spoken_example
-from localmcp.tools import Answer, Json, Param, Registry, Tool, integer_or_string, tool, without_none
+from localmcp.tools import Json, Param, Registry, Tool, integer_or_string, tool, without_none
 from localmcp.wording.normalize import fold, stem, words
 
 log = logging.getLogger(__name__)
@@ -54,9 +55,6 @@ ERROR_STATUS = {
     "tool_failed": 500,
 }
 """`code` of an error response -> HTTP status of the original (S0-24)."""
-
-
-# ---------------------------------------------------------------- responses
 
 
 class Response(TypedDict):
@@ -90,9 +88,6 @@ class Decision:
     """Why it is not made; empty when it is. With a tool, the call is proposed."""
 
 
-# ---------------------------------------------------------------- the router
-
-
 class Router:
     """Chooses the tool and its arguments for a sentence, and makes the call unless the tool is destructive.
 
@@ -101,11 +96,11 @@ class Router:
     """
 
     def __init__(
-        self, registry: Registry, ranking: ToolRanking, open_model: Callable[[], LanguageModel | None] = lambda: None
+        self, registry: Registry, discovery: Discovery, open_model: Callable[[], LanguageModel | None] = lambda: None
     ) -> None:
         """`open_model` gives the configured language model, or None; it is asked at every sentence."""
         self._registry = registry
-        self._ranking = ranking
+        self._discovery = discovery
         self._open_model = open_model
 
     @tool(
@@ -146,13 +141,9 @@ class Router:
 
     def rank(self, sentence: str) -> Ranking:
         """Return the tools that a sentence may be routed to, ranked."""
-        return self._ranking.rank(sentence, self._routable())
-
-    def _routable(self) -> list[Tool]:
         # A sentence is never routed to what runs other tools: the router is such a tool itself.
-        return [tool for tool in self._registry.tools() if tool.name not in (ASK, "execute_tool")]
-
-    # ------------------------------------------------------------ deciding
+        tools = (tool for tool in self._registry.tools() if tool.name not in (ASK, EXECUTE_TOOL))
+        return rank_tools(sentence, tools, self._discovery)
 
     def decide(self, ranking: Ranking, arguments: Json) -> Decision:
         """Return the call for a ranked sentence, without a language model."""
@@ -188,7 +179,8 @@ class Router:
         # `create a blueprnt` is the title of a quick start (S0-13), and asks for no deed: typos are forgiven.
         from rapidfuzz import fuzz
 
-        finders = (finder for finder in self._routable() if finder.mark.read_only and bare_parameter(finder))
+        tools = (ranked.tool for ranked in ranking.tools)
+        finders = (tool for tool in tools if tool.mark.read_only and bare_parameter(tool))
         finder = next(finders, None)
         if finder is None:
             return None
@@ -209,8 +201,6 @@ class Router:
             # No such tool, or one that no sentence is routed to.
             raise UnknownTool(f"Tool not found: {name}")
         return Decision(chosen.tool, {**chosen_arguments, **_known(chosen.tool, arguments)}, chosen.certainty)
-
-    # ------------------------------------------------------------ acting
 
     def _carry_out(self, query: str, decision: Decision, router: str) -> Response:
         certainty, called, arguments = round(decision.certainty, 3), decision.tool, decision.arguments
@@ -233,7 +223,14 @@ class Router:
                 log.exception("%s failed", called.name)
             code = "not_found" if isinstance(error, NotFound) else "tool_failed"
             return {**response, "status": "error", "code": code, "message": f"Error executing tool: {error}"}
-        response["tool_result"] = {"tool": called.name, "data": _data(answer)}
+        try:
+            data: Any = json.loads(answer.text)
+        except (ValueError, RecursionError):
+            data = answer.text
+        else:
+            # The tool's object; where it has none, the JSON of its text (S0-22, S0-26).
+            data = cast(Json, data) if isinstance(data, dict) else answer.value or data
+        response["tool_result"] = {"tool": called.name, "data": data}
         if not answer.is_error:
             return {**response, "status": "success"}
         message = answer.value.get("message") or answer.value.get("error") or answer.text
@@ -243,15 +240,6 @@ class Router:
 def _known(called: Tool, arguments: Mapping[str, Any]) -> Json:
     properties = called.input_schema.get("properties", {})
     return {name: value for name, value in arguments.items() if name in properties}
-
-
-def _data(answer: Answer) -> Any:
-    # The tool's object; where it has none, the JSON of its text, or the text itself (S0-22, S0-26).
-    try:
-        read: Any = json.loads(answer.text)
-    except (ValueError, RecursionError):
-        return answer.text
-    return cast(Json, read) if isinstance(read, dict) else answer.value or read
 
 
 def _failed(query: str, code: str, message: str, router: str = "embedded") -> Response:

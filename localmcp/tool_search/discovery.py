@@ -55,9 +55,6 @@ class ToolHit(TypedDict):
     """Instead of the schema: `to* (string), cc (array of string)`; `*` = required."""
 
 
-# ---------------------------------------------------------------- the two tools
-
-
 class Discovery:
     """Searches every tool that the caller may call, and runs it. Thread-safe.
 
@@ -220,9 +217,6 @@ class Discovery:
                 raise
             message = f"Tool not found: {quoted(name)}. Use {TOOL_SEARCH} to discover available tools."
             return replace(_told({"error": message}, message, [error.hint] if error.hint else []), is_error=True)
-
-
-# ---------------------------------------------------------------- answers
 
 
 def _as_hit(hit_tool: Tool, score: float, *, full: bool, asked: bool, bare: bool) -> ToolHit:

@@ -201,9 +201,6 @@ def scale_of(embedder: Embedder, text_vectors: TextVectors) -> tuple[float, floa
     return factor, CENTER - factor * float(cosines.mean())
 
 
-# ---------------------------------------------------------------- a catalog
-
-
 class ToolCatalog:
     """Tools that are searched together: their words counted, their vectors stacked."""
 
@@ -285,9 +282,6 @@ class ToolCatalog:
             return made.result(wait)
         except TooLate:
             return None
-
-
-# ---------------------------------------------------------------- searching
 
 
 class ToolFinder:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any
 
 from localmcp.arrays import np
-from localmcp.tool_search.ranking import ToolFinder
-from localmcp.tool_search.words import Token, ToolMetadata, function_words, read_lines, tokenize
+from localmcp.tool_search.discovery import Discovery
+from localmcp.tool_search.words import Token, function_words, read_lines, tokenize
 from localmcp.tools import Json, Tool
 from localmcp.wording.normalize import fold, stem
 from localmcp.wording.spelling import is_slip
@@ -61,63 +61,58 @@ class Ranking:
         return best if best and best.certainty >= LEAST and self.none <= NONE_AT_MOST else None
 
 
-class ToolRanking:
-    """Ranks any tools for a sentence. Thread-safe."""
+def rank_tools(
+    sentence: str, tools: Iterable[Tool], discovery: Discovery, *, with_model: bool | None = None
+) -> Ranking:
+    """Return every tool, the likeliest for a sentence first, then by name.
 
-    def __init__(self, finder: ToolFinder, describe: Callable[[Tool], ToolMetadata]) -> None:
-        """`describe`: what a tool is found by, the same object for the same tool."""
-        self._finder = finder
-        self._describe = describe
+    The model is asked only where phrases and words leave a doubt; `with_model` decides for every sentence.
+    """
+    listed = list(tools)
+    tokens = tuple(tokenize(sentence))
+    if not listed:
+        return Ranking(sentence, tokens, [], 1.0)
+    # Quotations, paths, ids and numbers say nothing about the tool.
+    spoken = sentence
+    for token in reversed(tokens):
+        if token.kind in ("quoted", "path", "id", "number"):
+            spoken = spoken[: token.start] + spoken[token.stop :]
+    spoken = " ".join(spoken.split()) or sentence
+    telling = [place for place, token in enumerate(tokens) if is_telling(token)]
+    described = list(map(discovery.describe, listed))
+    phrases: list[PhraseMatch | None] = []
+    by_sentence: list[tuple[float, ...]] = []
+    for tool, description in zip(listed, described, strict=True):
+        properties = tool.input_schema.get("properties", {})
+        parsed = map(parse_phrase, tool.mark.examples)
+        matches = filter(None, (match_phrase(phrase, tokens, properties) for phrase in parsed))
+        phrase = max(matches, key=lambda match: (round(match.score, 1), match.weight), default=None)
+        said = phrase.score if phrase else 0.0
+        placed = any(token.kind in ("path", "id") and asks_for(properties, token) for token in tokens)
+        explained: set[int] = set()
+        if phrase and said >= TRUSTED:
+            explained = explained.union(phrase.literals, *phrase.captured.values())
+        left = [tokens[place].stem not in description.text.weights for place in telling if place not in explained]
+        phrases.append(phrase)
+        by_sentence.append((said, said**4, float(placed), sum(left) / max(1, len(left))))
 
-    def rank(self, sentence: str, tools: Iterable[Tool], *, with_model: bool | None = None) -> Ranking:
-        """Return every tool, the likeliest first, then by name.
+    def weigh(patience: float | None) -> Ranking:
+        scores = discovery.finder.score(spoken, described, patience)
+        weights = np.array(WITH_MODEL if scores.with_model else WITHOUT_MODEL)
+        by_search: list[list[float]] = np.stack([scores.odds, scores.strengths], axis=1).tolist()
+        evidence = [(1.0, *pair, *signs) for pair, signs in zip(by_search, by_sentence, strict=True)]
+        # Together with "none of them", whose log odds are 0, they sum to 1.
+        weighed = np.array(evidence) @ weights
+        shares = np.exp(np.append(weighed, 0.0) - max(0.0, weighed.max()))
+        certainties: list[float] = (shares / shares.sum()).tolist()
+        none = certainties.pop()
+        ranked = list(map(RankedTool, listed, certainties, phrases, evidence))
+        ranked.sort(key=lambda ranked_tool: (-ranked_tool.certainty, ranked_tool.tool.name))
+        return Ranking(sentence, tokens, ranked, none)
 
-        The model is asked only where phrases and words leave a doubt; `with_model` decides for every sentence.
-        """
-        listed = list(tools)
-        tokens = tuple(tokenize(sentence))
-        if not listed:
-            return Ranking(sentence, tokens, [], 1.0)
-        # Quotations, paths, ids and numbers say nothing about the tool.
-        spoken = sentence
-        for token in reversed(tokens):
-            if token.kind in ("quoted", "path", "id", "number"):
-                spoken = spoken[: token.start] + spoken[token.stop :]
-        telling = [place for place, token in enumerate(tokens) if is_telling(token)]
-        described = list(map(self._describe, listed))
-        phrases: list[PhraseMatch | None] = []
-        by_sentence: list[tuple[float, ...]] = []
-        for tool, description in zip(listed, described, strict=True):
-            properties = tool.input_schema.get("properties", {})
-            parsed = map(parse_phrase, tool.mark.examples)
-            matches = filter(None, (match_phrase(phrase, tokens, properties) for phrase in parsed))
-            phrase = max(matches, key=lambda match: (round(match.score, 1), match.weight), default=None)
-            said = phrase.score if phrase else 0.0
-            placed = any(token.kind in ("path", "id") and asks_for(properties, token) for token in tokens)
-            explained = (
-                set(phrase.literals).union(*phrase.captured.values()) if phrase and said >= TRUSTED else set[int]()
-            )
-            left = [tokens[place].stem not in description.text.weights for place in telling if place not in explained]
-            phrases.append(phrase)
-            by_sentence.append((said, said**4, float(placed), sum(left) / max(1, len(left))))
-
-        def weigh(patience: float | None) -> Ranking:
-            scores = self._finder.score(" ".join(spoken.split()) or sentence, described, patience)
-            weights = np.array(WITH_MODEL if scores.with_model else WITHOUT_MODEL)
-            by_search: list[list[float]] = np.stack([scores.odds, scores.strengths], axis=1).tolist()
-            evidence = [(1.0, *pair, *signs) for pair, signs in zip(by_search, by_sentence, strict=True)]
-            # Together with "none of them", whose log odds are 0, they sum to 1.
-            weighed = np.array(evidence) @ weights
-            shares = np.exp(np.append(weighed, 0.0) - max(0.0, weighed.max()))
-            certainties: list[float] = (shares / shares.sum()).tolist()
-            none = certainties.pop()
-            ranked = list(map(RankedTool, listed, certainties, phrases, evidence))
-            ranked.sort(key=lambda ranked_tool: (-ranked_tool.certainty, ranked_tool.tool.name))
-            return Ranking(sentence, tokens, ranked, none)
-
-        ranking = weigh(None)
-        is_asked = ranking.tools[0].certainty < 0.9 if with_model is None else with_model
-        return weigh(PATIENCE) if is_asked else ranking
+    ranking = weigh(None)
+    is_asked = ranking.tools[0].certainty < 0.9 if with_model is None else with_model
+    return weigh(PATIENCE) if is_asked else ranking
 
 
 def is_telling(token: Token) -> bool:
@@ -211,9 +206,6 @@ def _literal(written: str) -> Literal:
     asks = any(stem(word, "english") in stems for word in _VERB_WORDS)
     weight = FUNCTION_WEIGHT if function_words().issuperset(words) else VERB_WEIGHT if asks else 1.0
     return Literal(words, stems, weight)
-
-
-# ---------------------------------------------------------------- matching
 
 
 def match_phrase(phrase: Phrase, tokens: Sequence[Token], properties: Mapping[str, Any]) -> PhraseMatch | None:

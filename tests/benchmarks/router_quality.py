@@ -115,6 +115,7 @@ def measure_arguments(workspace: Any, half: str) -> tuple[dict[str, float], list
     from discovery_quality import Listed, read_tools
 
     from localmcp.tool_search.ask import fill_arguments
+    from localmcp.tool_search.sentence_ranking import rank_tools
 
     lines = ARGUMENT_SENTENCES.read_text(encoding="utf-8").splitlines()
     rows = [row for row in map(json.loads, lines) if row["half"] == half]
@@ -127,7 +128,7 @@ def measure_arguments(workspace: Any, half: str) -> tuple[dict[str, float], list
     misses, made_up = [], 0
     for row in rows:
         tool = tools[row["tool"]]
-        ranking = workspace.tool_ranking.rank(row["sentence"], [tool], with_model=False)
+        ranking = rank_tools(row["sentence"], [tool], workspace.discovery, with_model=False)
         arguments = fill_arguments(ranking.sentence, ranking.tokens, ranking.tools[0], {})[0]
         right = folded(arguments) in folded(row["arguments"])
         is_open = set(tool.input_schema.get("required", ())) > set(row["arguments"][0])
@@ -158,7 +159,8 @@ def training_sets(workspace: Any, rows: list[dict[str, Any]], with_model: bool) 
     """
     import numpy as np
 
-    ranking = workspace.tool_ranking
+    from localmcp.tool_search.sentence_ranking import rank_tools
+
     tools = {each.tool.name: each.tool for each in workspace.router.rank("begin").tools}
     for row in rows:
         for hidden in (False, True) if row["tool"] in tools else (False,):
@@ -168,7 +170,7 @@ def training_sets(workspace: Any, rows: list[dict[str, Any]], with_model: bool) 
                 kept = each.mark
                 each.mark = dataclasses.replace(kept, examples=_not_said(each, row["sentence"]))
                 each.described = None
-            ranked = ranking.rank(row["sentence"], list(tools.values()), with_model=with_model).tools
+            ranked = rank_tools(row["sentence"], tools.values(), workspace.discovery, with_model=with_model).tools
             place = next((n for n, one in enumerate(ranked) if one.tool.name == row["tool"]), -1)
             weight = UNSEEN_WEIGHT if hidden else UNSERVABLE_WEIGHT if place < 0 else 1.0
             yield np.array([one.evidence for one in ranked]), place, weight

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from localmcp.config import load_settings
 from localmcp.errors import LocalMCPError
 from localmcp.tool_search.ask import ERROR_STATUS, fill_arguments
+from localmcp.tool_search.sentence_ranking import rank_tools
 from localmcp.tools import Answer, Param, Scope, tool, tools_of
 from localmcp.workspace import Workspace
 
@@ -284,7 +285,7 @@ def test_a_quotation_or_a_name_in_capitals_is_an_argument(workspace: Workspace) 
 def test_a_tool_without_phrases_takes_ids_numbers_and_paths(
     workspace: Workspace, sentence: str, arguments: dict[str, Any]
 ) -> None:
-    ranking = workspace.tool_ranking.rank(sentence, [workspace.registry.get("measure_hive")], with_model=False)
+    ranking = rank_tools(sentence, [workspace.registry.get("measure_hive")], workspace.discovery, with_model=False)
     assert fill_arguments(ranking.sentence, ranking.tokens, ranking.tools[0], {})[0] == arguments
 
 
@@ -319,7 +320,7 @@ def test_only_tools_of_the_scope_are_routed_to(workspace: Workspace) -> None:
 @settings(max_examples=30, deadline=None)
 @given(words=st.text(max_size=200))
 def test_any_sentence_is_decided(workspace: Workspace, words: str) -> None:
-    ranking = workspace.tool_ranking.rank(f"change rule {words}", workspace.registry.tools(), with_model=False)
+    ranking = rank_tools(f"change rule {words}", workspace.registry.tools(), workspace.discovery, with_model=False)
     assert sum(each.certainty for each in ranking.tools) + ranking.none == pytest.approx(1)
     decision = workspace.router.decide(ranking, {})
     assert decision.tool is None or set(decision.arguments) <= set(decision.tool.input_schema["properties"])
