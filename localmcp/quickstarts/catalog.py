@@ -293,11 +293,7 @@ class Quickstarts:
         return self._import(readings)
 
     def import_path(self, path: str | Path) -> ImportReport:
-        """Import a file, or every YAML and JSON file of a folder.
-
-        Raises:
-            NotFound: there is no such file or folder.
-        """
+        """Import a file, or every YAML and JSON file of a folder; raises NotFound if there is none."""
         expanded = expand_home(path)
         # Unlike `Path.exists` this is false, too, for a name that no file can have.
         if not os.path.exists(expanded):
@@ -348,11 +344,28 @@ class Quickstarts:
         rows = sorted(
             (row for listed, _, _ in shelves for row in listed), key=lambda row: (row.display_name.lower(), row.name)
         )[offset : offset + limit]
+        quickstarts: list[ListedQuickstart] = []
+        for row in rows:
+            spec = mapping_of(row.content.get("spec"))
+            kind, link = mapping_of(spec.get("type")).get("text"), mapping_of(spec.get("link")).get("href")
+            minutes = spec.get("durationMinutes")
+            listed: Json = {
+                "name": row.shown_name,
+                "displayName": row.display_name,
+                "description": row.description,
+                "tags": list(dict.fromkeys(value for _, value in row.tags)),
+                "tasks": task_count(row.content),
+                "type": kind if isinstance(kind, str) else None,
+                "link": link if isinstance(link, str) else None,
+                "durationMinutes": minutes if isinstance(minutes, int) else None,
+                "origin": row.origin,
+            }
+            quickstarts.append(without_none(listed))
         tags = sum((counted for _, _, counted in shelves), Counter[str]())
         return {
             "count": len(rows),
             "total": sum(total for _, total, _ in shelves),
-            "quickstarts": [_listed(row) for row in rows],
+            "quickstarts": quickstarts,
             "tags": dict(sorted(tags.items(), key=lambda pair: (-pair[1], pair[0]))),
         }
 
@@ -479,39 +492,22 @@ def search_answer(request: Request, max_distance: int, matches: Sequence[Match],
                 f"\nOnly those with the tag '{quoted(request.tag)}' were searched; listQuickstarts shows the tags."
             )
         return answer
-    answer["results"] = [cast(MatchedQuickstart, {"name": match.shown_name, **_facts(match)}) for match in matches]
+    answer["results"] = [
+        without_none(
+            {
+                "name": match.shown_name,
+                "displayName": match.display_name,
+                "description": match.description,
+                "score": match.score,
+                "matchType": match_type(match.score),
+                "matchedField": match.matched_field,
+                "origin": match.origin,
+            }
+        )
+        for match in matches
+    ]
     times = {"created_at": best.created_at, "updated_at": best.updated_at}
     whole = {"id": best.id, "name": best.shown_name, "content": best.content, **times}
-    answer["result"] = cast(BestMatch, {**_facts(matches[0]), "quickstart": whole})
+    facts: Any = {key: value for key, value in answer["results"][0].items() if key != "name"}
+    answer["result"] = cast(BestMatch, {**facts, "quickstart": whole})
     return answer
-
-
-def _facts(match: Match) -> Any:
-    return without_none(
-        {
-            "displayName": match.display_name,
-            "description": match.description,
-            "score": match.score,
-            "matchType": match_type(match.score),
-            "matchedField": match.matched_field,
-            "origin": match.origin,
-        }
-    )
-
-
-def _listed(row: Row) -> ListedQuickstart:
-    spec = mapping_of(row.content.get("spec"))
-    kind, link = mapping_of(spec.get("type")).get("text"), mapping_of(spec.get("link")).get("href")
-    minutes = spec.get("durationMinutes")
-    listed: Json = {
-        "name": row.shown_name,
-        "displayName": row.display_name,
-        "description": row.description,
-        "tags": list(dict.fromkeys(value for _, value in row.tags)),
-        "tasks": task_count(row.content),
-        "type": kind if isinstance(kind, str) else None,
-        "link": link if isinstance(link, str) else None,
-        "durationMinutes": minutes if isinstance(minutes, int) else None,
-        "origin": row.origin,
-    }
-    return without_none(listed)

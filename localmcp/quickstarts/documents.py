@@ -93,11 +93,7 @@ def read_file(path: Path, shown: str) -> Reading:
 
 
 def read_text(text: str, suffix: str, shown: str) -> Reading:
-    """Read documents from text; `suffix` says which form it has.
-
-    Raises:
-        Unreadable: it cannot be parsed; the message gives the line.
-    """
+    """Read documents from text; `suffix` says which form it has. Raises what `read_values` raises."""
     reading = Reading()
     items: list[Any] = []
     for value in read_values(text, suffix):
@@ -128,7 +124,7 @@ def _draft(item: Any) -> Draft:
     is_row = "content" in row and "spec" not in row
     content = row["content"] if is_row else row
     if isinstance(content, str):
-        content = read_content(content)
+        content = next(read_values(content, ".json"), None)
     content = mapping_of(content)
     kind = content.get("kind")
     # The kind in any case and number, or no other kind.
@@ -181,23 +177,10 @@ def _complaints(content: Json, name: str) -> list[str]:
 # ---------------------------------------------------------------- parsing
 
 
-def read_content(text: str) -> Json:
-    """Return the JSON of one quick start from an untrusted file, as an import would read it.
-
-    Raises:
-        Unreadable: not JSON, no mapping, or nested too deeply.
-    """
-    for value in read_values(text, ".json"):
-        if isinstance(value, dict):
-            return cast(Json, value)
-    raise Unreadable("is not a quick start: 'content' is not a mapping")
-
-
 def read_values(text: str, suffix: str) -> Iterator[Any]:
     """Yield each document of a text in a file of this ending, with nothing but JSON types in it.
 
-    Raises:
-        Unreadable: it cannot be parsed; the message gives the line.
+    Raises Unreadable with the line if it cannot be parsed.
     """
     if suffix == ".json":
         values = [_load_json(text, "JSON")]

@@ -13,8 +13,8 @@ from typing import Any, Literal, NamedTuple, cast
 import apsw
 
 from localmcp.index.federation import shown_name
-from localmcp.quickstarts.documents import Draft, Tag, Unreadable, read_content
-from localmcp.schemas import Json
+from localmcp.quickstarts.documents import Draft, Tag, Unreadable, read_values
+from localmcp.schemas import Json, mapping_of
 from localmcp.storage.database import (
     TrashEntry,
     bump_generations,
@@ -123,7 +123,7 @@ def _row(columns: Sequence[Any], origin: str | None) -> Row:
 
 def _read_content(text: str) -> Json:
     try:
-        return read_content(text)
+        return mapping_of(next(read_values(text, ".json"), None))
     except Unreadable:
         # Broken, in a file that need not be ours (S0-8).
         return {}

@@ -170,12 +170,7 @@ class RuleCatalog:
         return self.add(draft, onDuplicate)
 
     def add(self, draft: RuleDraft, on_duplicate: OnDuplicate = "ask") -> RuleAnswer:
-        """Store a rule, unless one says the same and `on_duplicate` is not `add`.
-
-        Raises:
-            InvalidInput: there is nothing in the rule.
-            FileUnavailable: the file cannot be written.
-        """
+        """Store a rule, unless one says the same and `on_duplicate` is not `add`; raises InvalidInput if it is none."""
         _check_draft(draft)
         twin, cosine = None, 1.0
         if on_duplicate != "add":
@@ -212,8 +207,7 @@ class RuleCatalog:
     def store(self, drafts: Sequence[RuleDraft]) -> list[Rule]:
         """Store rules with their instructions in one transaction, and embed them if the model is there.
 
-        Raises:
-            NotFound: the scope may not see the rules.
+        Raises NotFound if the scope may not see the rules.
         """
         rule_ids: list[int] = []
         with self.database.write() as connection:
@@ -462,11 +456,7 @@ class RuleCatalog:
         return None
 
     def embed_missing(self) -> int:
-        """Embed the rules that the model at hand has not read; returns how many.
-
-        Raises:
-            ModelUnavailable: there is no model.
-        """
+        """Embed the rules that the model at hand has not read; returns how many. Raises ModelUnavailable."""
         embedder = self._embedder.get()
         with self.database.read() as connection:
             is_foreign = rulebook.is_foreign(connection, embedder.identity)
@@ -574,10 +564,8 @@ def _put_into_trash(connection: apsw.Connection, rule: Rule) -> None:
 def restore_version(connection: apsw.Connection, entry: TrashEntry) -> None:
     """Bring a rule back from the trash as it was, without a vector; the version that is there meanwhile goes there.
 
-    Uses and instructions are again those of the time, also where another rule had got them.
-
-    Raises:
-        InvalidInput: another rule in force says the same.
+    Uses and instructions are again those of the time, also where another rule had got them. Raises InvalidInput if
+    another rule in force says the same.
     """
     content = read_trashed(connection, entry)
     row: dict[str, Any] = {**content["row"], "digest": rulebook.digest_of(content["row"]["rule_text"])}

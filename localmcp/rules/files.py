@@ -141,11 +141,7 @@ class RuleFiles:
 
 
 def rule_files_in(path: Path) -> list[Path]:
-    """Return the file itself, or the rule files of a project folder.
-
-    Raises:
-        NotFound: there is no such path, or the folder holds no rule files.
-    """
+    """Return the file itself, or the rule files of a project folder; raises NotFound if there are none."""
     place = expand_home(path)
     try:
         if place.is_file():

@@ -314,11 +314,7 @@ class RuleFinder:
                 match.reasons.append(f"its weight is {rule.weight:.3g}")
 
     def everyday(self) -> Everyday:
-        """Return what rules are compared with: shipped for the default models, else embedded once and kept.
-
-        Raises:
-            ModelUnavailable: the model fails.
-        """
+        """Return what rules are compared with: shipped for the default models, else embedded once and kept."""
         embedder = self._index.embedder.get()
         model = embedder.identity.fingerprint
         if model not in self._everyday:

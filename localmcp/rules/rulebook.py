@@ -179,11 +179,7 @@ def load_vectors(connection: apsw.Connection, limit: int) -> list[bytes]:
 
 
 def require_rule(connection: apsw.Connection, rule_id: int) -> Rule:
-    """Return the rule of that id.
-
-    Raises:
-        NotFound: there is none that the caller may see.
-    """
+    """Return the rule of that id; raises NotFound if there is none that the caller may see."""
     rules = {} if is_hidden(connection) else load_rules(connection, [rule_id])
     if rule_id not in rules:
         raise NotFound(f"There is no rule {rule_id}.", hint="listRules shows them with their ids.")
@@ -198,11 +194,7 @@ def find_same(connection: apsw.Connection, rule_text: str, project: str | None, 
 
 
 def refuse_twin(connection: apsw.Connection, rule_id: int, rule_text: str, project: str | None) -> None:
-    """Keep a rule from coming back beside one with the same text.
-
-    Raises:
-        InvalidInput: another rule in force says the same.
-    """
+    """Raise InvalidInput if another rule in force has the same text, beside which this one would come back."""
     if twin := find_same(connection, rule_text, project, other_than=rule_id):
         raise InvalidInput(
             f"Rule {twin.id} says the same and is in force: “{twin.rule_text}”.",
@@ -272,8 +264,7 @@ def unknown_category(connection: apsw.Connection, category: str | None) -> list[
 def store_vectors(connection: apsw.Connection, identity: ModelIdentity, embeddings: Mapping[int, bytes]) -> None:
     """Store rule id -> float32 vector, for rules that have none. Part of the caller's write transaction.
 
-    Raises:
-        ModelMismatch: the vectors that are there come from another model.
+    Raises ModelMismatch if the vectors that are there come from another model.
     """
     model_id = ensure_model(connection, identity)
     collection = claim_collection(connection, ensure_collection(connection, COLLECTION, kind=KIND), model_id)

@@ -261,8 +261,7 @@ class ToolCatalog:
     def vectors(self, embedder: Embedder, text_vectors: TextVectors, wait: float) -> ToolVectors | None:
         """Return the tools' vectors for a model, made in the background; None if that takes longer than `wait` seconds.
 
-        Raises:
-            ModelUnavailable: the model fails.
+        Raises ModelUnavailable if the model fails.
         """
 
         def make(made: Future[ToolVectors]) -> None:

@@ -71,9 +71,7 @@ def score_query(query: str, metadata: ToolMetadata) -> float:
 def score_word(word: str, metadata: ToolMetadata) -> float:
     """Return the highest rung that one word reaches, 0..0.9; likeness counts only where no rung is reached.
 
-    Args:
-        word: not empty, in lower case.
-        metadata: in lower case.
+    Both are in lower case, and the word is not empty.
     """
     rungs = [0.85 if keyword == word else 0.7 for keyword in metadata.keywords if word in keyword]
     if word in metadata.name:
@@ -228,8 +226,7 @@ def looking() -> frozenset[str]:
 def verbs_asked(words: Sequence[str]) -> frozenset[str]:
     """Return stems of the verbs that a tool for this request may have; empty where it has none that is known to be one.
 
-    Args:
-        words: of the request, folded, in order, courtesies left out.
+    `words`: of the request, folded, in order, courtesies left out.
     """
     if not words:
         return frozenset()
