@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
-from itertools import chain
 from typing import Annotated, Any, NotRequired, cast
 
 import apsw
@@ -166,18 +165,10 @@ class RuleFinder:
             raise InvalidInput(f"Error: taskDescription must be at most {MOST_CHARACTERS} characters")
         selection = Selection(category.strip().lower() if category else None, project or None)
         notices: list[str] = []
-        with self._database.read() as connection:
-            collection = rulebook.find_collection(connection)
-            if collection is None and current_scope().collections is not None:
-                notices.append(
-                    "This caller is bound to collections, and the developer's rules are not among them. A key opens "
-                    "them with: localmcp keys create --collection NAME --collection rules"
-                )
-            if collection is not None and not rulebook.has_rules(connection):
-                collection = None
-        elsewhere = any(self._federation.read_mounted(lambda _, theirs: rulebook.has_rules(theirs), notices))
-        result: RelevantRules = {"success": True, "rules": []}
-        if collection is not None or elsewhere:
+
+        @cache
+        def task() -> Task:
+            # Embedded only where there are rules.
             embedder = self._index.embedder
             try:
                 vector = embedder.embed_query(taskDescription, wait=MODEL_WAIT_SECONDS)
@@ -185,65 +176,91 @@ class RuleFinder:
             except (ModelUnavailable, ConfigurationError) as error:
                 message = f"Failed to generate embedding for task description: {error.message}"
                 raise ModelUnavailable(message, hint=error.hint) from error
-            task = Task(taskDescription, vector, conversation, tuple(files or ()))
-            least = self._threshold if similarityThreshold is None else similarityThreshold
-            with self._database.read() as connection:
-                rated = self._rated(connection, task, selection, notices)
-                fitting = sorted((m for m in rated if m.relevance >= least), key=lambda match: match.place)
-                matches = fitting[: maxResults or self._max_results]
-                if collection is not None and (
-                    rulebook.is_foreign(connection, embedder.get().identity)
-                    or rulebook.rules_without_vector(connection, 1)
-                ):
-                    notices.append("Some rules were not read by this model and are not found: run `localmcp reembed`.")
-                if not matches and not elsewhere:
-                    notices += rulebook.unknown_category(connection, selection.category)
-                result |= self._others(connection, [match.rule for match in matches], selection, notices)
-            result["rules"] = [
-                match.rule.as_json(
-                    {"relevance_score": round(match.relevance, 4)}, cosine=round(match.cosine, 4), why=match.reasons
+            return Task(taskDescription, vector, conversation, tuple(files or ()))
+
+        with self._database.read() as connection:
+            collection = rulebook.find_collection(connection)
+            if collection is None and current_scope().collections is not None:
+                notices.append(
+                    "This caller is bound to collections, and the developer's rules are not among them. A key opens "
+                    "them with: localmcp keys create --collection NAME --collection rules"
                 )
-                for match in matches
-            ]
-        if notices:
-            # A mounted file that cannot be read is met several times in one search.
-            result["notices"] = list(dict.fromkeys(notices))
-        return result
+            has_own = collection is not None and rulebook.has_rules(connection)
+            matches = self.match(connection, self._index, task(), selection) if has_own else []
+            standing = rulebook.standing_rules(connection, selection) if has_own else []
+            mounted = self._mounted_rules(connection, task, selection, notices)
+            for their_matches, their_standing in mounted:
+                matches += their_matches
+                standing += their_standing
+            if matches:
+                self._rate(matches, task())
+            least = self._threshold if similarityThreshold is None else similarityThreshold
+            fitting = sorted((m for m in matches if m.relevance >= least), key=lambda match: match.place)
+            fitting = fitting[: maxResults or self._max_results]
+            identity = self._index.embedder.get().identity if has_own else None
+            if identity and (rulebook.is_foreign(connection, identity) or rulebook.rules_without_vector(connection, 1)):
+                notices.append("Some rules were not read by this model and are not found: run `localmcp reembed`.")
+            if has_own and not fitting and not mounted:
+                notices += rulebook.unknown_category(connection, selection.category)
+            # S2-15: rules that were applied together with one of these at least twice.
+            sql = """
+                select other.rule_id, count(distinct other.occasion) as times
+                from rule_uses as ours
+                join rule_uses as other on other.occasion = ours.occasion and other.useful = 1
+                join rules on rules.id = other.rule_id and retired_at is null
+                where ours.useful = 1 and ours.rule_id in (select value from json_each(:ids))
+                    and other.rule_id not in (select value from json_each(:ids))
+                group by 1 having times >= 2 order by times desc, 1 limit 3
+            """
+            own_ids = json.dumps([match.rule.id for match in fitting if match.rule.origin is None])
+            times = dict(fetch_all(connection, sql, {"ids": own_ids}))
+            together = load_rules(connection, times).values()
+        rules = [
+            match.rule.as_json(
+                {"relevance_score": round(match.relevance, 4)}, cosine=round(match.cosine, 4), why=match.reasons
+            )
+            for match in fitting
+        ]
+        shown = {rule["id"] for rule in rules}
+        always = [
+            without_none({"id": rule.shown_id, "rule_text": rule.rule_text, "origin": rule.origin})
+            for rule in standing
+            if rule.shown_id not in shown
+        ]
+        combinations = [
+            {"id": rule.id, "rule_text": rule.rule_text, "applied_together": times[rule.id]} for rule in together
+        ]
+        others = {"combinations": combinations or None, "always": always[:20] or None, "notices": notices or None}
+        return without_none({"success": True, "rules": rules, **others})
 
-    def _others(
-        self, connection: apsw.Connection, rules: Sequence[Rule], selection: Selection, notices: list[str]
-    ) -> RelevantRules:
-        others: RelevantRules = {"success": True}
-        # S2-15: with one of them at least twice.
-        sql = """
-            select other.rule_id, count(distinct other.occasion) as times
-            from rule_uses as ours
-            join rule_uses as other on other.occasion = ours.occasion and other.useful = 1
-            join rules on rules.id = other.rule_id and retired_at is null
-            where ours.useful = 1 and ours.rule_id in (select value from json_each(:ids))
-                and other.rule_id not in (select value from json_each(:ids))
-            group by 1 having times >= 2 order by times desc, 1 limit 3
+    def _mounted_rules(
+        self, own: apsw.Connection, task: Callable[[], Task], selection: Selection, notices: list[str]
+    ) -> list[tuple[list[Match], list[Rule]]]:
+        """Return, for each mounted file with rules, those near the task, and those that hold for every task.
+
+        What your file holds too is left out, also where it is retired: who retired a rule wants it from nobody.
         """
-        own_ids = json.dumps([rule.id for rule in rules if rule.origin is None])
-        if times := dict(fetch_all(connection, sql, {"ids": own_ids})):
-            others["combinations"] = [
-                {"id": rule.id, "rule_text": rule.rule_text, "applied_together": times[rule.id]}
-                for rule in load_rules(connection, times).values()
-            ]
+        digest_is_held = "select 1 from rules where digest = ? and project is ? limit 1"
 
-        def look(file: MountedFile, theirs: apsw.Connection) -> list[Rule]:
-            theirs_standing = rulebook.standing_rules(theirs, selection, file.name)
-            return [rule for rule in theirs_standing if not _holds_text(connection, rule)]
+        def is_new(rule: Rule) -> bool:
+            return fetch_one(own, digest_is_held, (digest_of(rule.rule_text), rule.project)) is None
 
-        standing = rulebook.standing_rules(connection, selection)
-        standing += chain.from_iterable(self._federation.read_mounted(look, notices))
-        shown = {rule.shown_id for rule in rules}
-        if always := [rule for rule in standing if rule.shown_id not in shown][:20]:
-            others["always"] = [
-                without_none({"id": rule.shown_id, "rule_text": rule.rule_text, "origin": rule.origin})
-                for rule in always
-            ]
-        return others
+        def look(file: MountedFile, theirs: apsw.Connection) -> tuple[list[Match], list[Rule]] | None:
+            collection = rulebook.find_collection(theirs)
+            if collection is None or not rulebook.has_rules(theirs):
+                return None
+            matches = self.match(theirs, file.index(), task(), selection, file.name)
+            identity = self._index.embedder.get().identity
+            if collection.model_id is None or rulebook.is_foreign(theirs, identity):
+                merge = command_line("localmcp", "merge", file.database.path)
+                notices.append(
+                    f"{file.name} (mounted): its rules were not read by the model in use, and are not searched. "
+                    f"Take them into your file with: {merge}"
+                )
+            standing = rulebook.standing_rules(theirs, selection, file.name)
+            return [match for match in matches if is_new(match.rule)], list(filter(is_new, standing))
+
+        return self._federation.read_mounted(look, notices)
 
     def find_similar_rules(self, embedding: Vector, limit: int, threshold: float) -> list[tuple[Rule, float]]:
         """Return rules by plain cosine with a vector, best first, none below the threshold (S2-4)."""
@@ -256,29 +273,6 @@ class RuleFinder:
             cosines = {vector_id - VECTOR_IDS: cosine for vector_id, cosine in near if cosine >= threshold}
             rules = rulebook.load_rules(connection, cosines)
         return [(rule, cosines[rule_id]) for rule_id, rule in rules.items()]
-
-    def _rated(self, connection: apsw.Connection, task: Task, selection: Selection, notices: list[str]) -> list[Match]:
-        embedder = self._index.embedder.get()
-
-        def look(file: MountedFile, theirs: apsw.Connection) -> list[Match]:
-            collection = rulebook.find_collection(theirs)
-            if collection is None or not rulebook.has_rules(theirs):
-                return []
-            if collection.model_id is None or rulebook.is_foreign(theirs, embedder.identity):
-                merge = command_line("localmcp", "merge", file.database.path)
-                notices.append(
-                    f"{file.name} (mounted): its rules were not read by the model in use, and are not searched. "
-                    f"Take them into your file with: {merge}"
-                )
-                return []
-            matches = self.match(theirs, file.index(), task, selection, file.name)
-            return [match for match in matches if not _holds_text(connection, match.rule)]
-
-        matches = self.match(connection, self._index, task, selection)
-        matches += chain.from_iterable(self._federation.read_mounted(look, notices))
-        if matches:
-            self._rate(matches, task)
-        return matches
 
     def _rate(self, matches: Sequence[Match], task: Task) -> None:
         """Set the relevance, and what orders equally relevant rules: files, category, use, recency, weight (S2-10).
@@ -411,12 +405,6 @@ class RuleFinder:
             return (list(rules.values()), len(ids)) if ids else None
 
         return self._federation.read_mounted(look)
-
-
-def _holds_text(connection: apsw.Connection, rule: Rule) -> bool:
-    # A retired one counts too: who retired it wants it from nobody.
-    sql = "select 1 from rules where digest = ? and project is ? limit 1"
-    return bool(fetch_one(connection, sql, (digest_of(rule.rule_text), rule.project)))
 
 
 # ---------------------------------------------------------------- how relevant a rule is (0..1), with any model
