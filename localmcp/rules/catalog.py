@@ -110,7 +110,13 @@ class RememberAnswer(TypedDict):
 
 
 def own_rule_id(name: str, value: Any) -> Any:
-    """Return the number of a rule to be changed, also from text; never of a mounted one (`team:5`)."""
+    """Return the number of a rule to be changed, also from text; never of a mounted one (`team:5`).
+
+    Of a list those are left out where there are others: reports about them are not kept.
+    """
+    if isinstance(value, list):
+        items = cast("list[Any]", value)
+        return [item for item in items if not _is_mounted(item)] or [own_rule_id(name, item) for item in items]
     if _is_mounted(value):
         raise never_changed(f"Rule {value}", value.rpartition(":")[0])
     return integer_or_string(name, value)
@@ -118,14 +124,6 @@ def own_rule_id(name: str, value: Any) -> Any:
 
 def _is_mounted(rule_id: Any) -> bool:
     return isinstance(rule_id, str) and ":" in rule_id and rule_id.rpartition(":")[2].isdecimal()
-
-
-def own_rule_ids(name: str, value: Any) -> Any:
-    """Return the same for a list, without mounted rules: reports about those are not kept."""
-    if not isinstance(value, list):
-        return value
-    items = cast("list[Any]", value)
-    return [item for item in items if not _is_mounted(item)] or [own_rule_id(name, item) for item in items]
 
 
 class RuleCatalog:
@@ -265,9 +263,7 @@ class RuleCatalog:
         )
         stored: RememberAnswer = {"success": True, "stored": True, "message": message, "rule": rule["rule_text"]}
         stored.update({"category": rule["category"], "ruleId": rule["id"], "instructionId": instruction_id})
-        if "similarity" in answer:
-            stored["counted"] = True
-        return stored
+        return {**stored, "counted": True} if "similarity" in answer else stored
 
     @hidden_change(
         "editRule",
@@ -384,7 +380,7 @@ class RuleCatalog:
             "rule {ruleIds} was not useful|helpful {useful=false}",
             "rule {ruleIds} did not help {useful=false}",
         ),
-        accepts={"ruleIds": own_rule_ids},
+        accepts={"ruleIds": own_rule_id},
     )
     def report_use(
         self,

@@ -121,15 +121,6 @@ class Adapter(NamedTuple):
     wording: Vector
     """(dimension + 1,): parts what people say from what tools are called; the last is the offset."""
 
-    def freedom(self, request: Vector) -> float:
-        """Return how freely a request is worded: from 0, as tools are called (assistants do that), to 1."""
-        return min(1.0, max(0.0, float(request @ self.wording[:-1] + self.wording[-1])))
-
-    def adapt(self, requests: Vectors, freedom: float = 1.0) -> Vectors:
-        """Return the unit vectors (..., dimension) that tools are compared with: r + freedom * r A B."""
-        moved = requests + freedom * ((requests @ self.down) @ self.up)
-        return (moved / np.linalg.norm(moved, axis=-1, keepdims=True)).astype(np.float32)
-
 
 def _mean_of_nearest(cosines: NDArray[Any], rows: Vectors, count: int) -> Vector:
     nearest = np.argpartition(cosines, -count)[-count:]
@@ -178,15 +169,19 @@ class ToolVectors:
         with its name alone; with what people say for such tools; and of the tool with what tools for such requests
         are called. Without an adapter the last two are the first, and half of it.
         """
-        freedom = self._adapter.freedom(request) if self._adapter else 1.0
-        row = self._adapter.adapt(request, freedom) if self._adapter else request
+        adapter, freedom, row = self._adapter, 1.0, request
+        if adapter:
+            # How freely a request is worded: from 0, as tools are called (assistants do that), to 1.
+            freedom = min(1.0, max(0.0, float(request @ adapter.wording[:-1] + adapter.wording[-1])))
+            moved = request + freedom * ((request @ adapter.down) @ adapter.up)
+            row = (moved / np.linalg.norm(moved)).astype(np.float32)
         cosines = (self._first @ row, np.maximum.reduceat(self._others @ row, self._begins), self._named @ row)
         first, other, named = (cosine * self._scale[0] + self._scale[1] for cosine in cosines)
-        if self._adapter is None:
+        if adapter is None:
             return first, other, named, first, first / 2
-        on_axes = request @ self._adapter.axes
+        on_axes = request @ adapter.axes
         # What tools for such requests are called; both sides are worded as people speak.
-        called = _mean_of_nearest(self._adapter.sayings @ on_axes, self._adapter.capabilities, NEAREST_SAYINGS)
+        called = _mean_of_nearest(adapter.sayings @ on_axes, adapter.capabilities, NEAREST_SAYINGS)
         return first, other, named, freedom * (self._sayings @ on_axes), freedom * (self._on_axes @ called)
 
 
