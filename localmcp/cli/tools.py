@@ -82,21 +82,19 @@ def _describe(tool: Tool) -> Json:
 @pass_session
 def search(session: Session, words: tuple[str, ...], limit: int) -> None:
     """Find tools by what they do, as an assistant would."""
-    workspace = session.reading()
-    discovery = workspace.discovery
+    discovery = session.reading().discovery
     if not discovery.finder.remembers:
         session.remark("Reading what every tool does; the next search remembers it …")
     # A person waits for the model, which an assistant's search does not.
-    ranked = discovery.finder.find(" ".join(words), discovery.searchable(), patience=120.0)
+    ranked, found = discovery.rank(" ".join(words), most=limit, patience=120.0)
     hits: list[Json] = []
-    for tool, score in ranked.tools[:limit]:
-        shown = {"name": tool.name, "description": tool.description, "score": round(score, 4)}
-        hits.append({**shown, "parameters": parameter_line(tool.schema, required_only=True)})
-        if notice := workspace.registry.get(tool.name).notice:
-            hits[-1]["notice"] = notice
+    for tool, score in ranked:
+        parameters = parameter_line(discovery.describe(tool).schema, required_only=True)
+        shown = {"name": tool.name, "description": tool.description, "score": round(score, 4), "parameters": parameters}
+        hits.append({**shown, "notice": tool.notice} if tool.notice else shown)
     if not hits:
         session.note(NOTHING_FOUND)
-    elif not ranked.sure:
+    elif not found.sure:
         session.note("No tool clearly fits; these are the nearest.")
     if session.as_json:
         session.print_json(hits)

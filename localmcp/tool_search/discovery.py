@@ -69,20 +69,16 @@ class Discovery:
         self.starting: Callable[[], list[str]] = list
         """Names of connected servers whose tools are not known yet."""
 
-    def searchable(self) -> list[ToolMetadata]:
-        """Return every tool that a search may find in the current scope."""
-        return [self.describe(tool) for tool in self._searchable()]
-
     def search(self, query: str = "", max_results: int = 0, *, profile: Profile = "best") -> list[ToolHit]:
         """Return the tools that fit, best first, as `ToolFinder.find` says. 0 and less do not cut."""
         hits: list[ToolHit] = []
-        for hit_tool, score in self._rank(query, profile, max_results)[0]:
+        for hit_tool, score in self.rank(query, profile, max_results)[0]:
             schema = _schema_of(hit_tool)
             hit: ToolHit = {"name": hit_tool.name, "description": hit_tool.description, "score": round(score, 4)}
             hits.append(hit if schema is None else {**hit, "input_schema": schema, "inputSchema": schema})
         return hits
 
-    def _rank(
+    def rank(
         self,
         query: str,
         profile: Profile = "best",
@@ -90,7 +86,7 @@ class Discovery:
         patience: float = PATIENCE,
         queries: Sequence[str] = (),
     ) -> tuple[list[tuple[Tool, float]], Hits]:
-        # Tools and scores, best first, at most `most` (0 = all), and the hits that they were made of.
+        """Return tools and scores, best first, at most `most` (0 = all), and the hits that they were made of."""
         tools = self._searchable()
         described = [self.describe(tool) for tool in tools]
         ranked = self.finder.find(query, described, profile=profile, patience=patience, queries=queries)
@@ -103,7 +99,7 @@ class Discovery:
 
         It waits for no model: who called a tool that does not exist learns so at once, and by words if need be.
         """
-        hits, _ = self._rank(words, most=5, patience=0.0)
+        hits, _ = self.rank(words, most=5, patience=0.0)
         return [tool.name for tool, _ in hits]
 
     def introduction(self) -> str:
@@ -159,7 +155,7 @@ class Discovery:
         after = [f"{', '.join(servers)} {ending} tools are found in a few seconds."] if servers else []
         asked = [text.strip()[:2000] for text in queries or () if text.strip()][:MOST_PARTS]
         text = ". ".join(filter(None, (query.strip(), *asked)))
-        ranked, hits = self._rank(text, most=max_results, queries=asked if len(asked) > 1 else ())
+        ranked, hits = self.rank(text, most=max_results, queries=asked if len(asked) > 1 else ())
         if not ranked:
             return _told({"confidence": "none", "tools": [], "count": 0}, NOTHING_FOUND, after)
         sure, is_full = hits.sure, detail == "full"

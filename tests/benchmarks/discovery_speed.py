@@ -60,7 +60,7 @@ def main() -> None:
         registry.add(Listed(each))
     print(f"bytes that {options.tools:,} hidden tools add to tools/list: {listed_bytes(registry.visible()) - before}")
     start = time.perf_counter()
-    discovery.finder.find("begin", discovery.searchable(), patience=LONGEST_WAIT)
+    discovery.rank("begin", patience=LONGEST_WAIT)
     print(f"first search, with loading and embedding: {time.perf_counter() - start:.1f} s")
     queries = [row["query"] for row in read_queries("held")]
     searches = {

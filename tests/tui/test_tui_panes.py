@@ -128,7 +128,7 @@ def tools(tui: RunningTui) -> list[str]:
 async def test_the_search_for_tools_is_the_assistants_with_its_scores(tui: RunningTui) -> None:
     discovery = tui.app.session.workspace.discovery
     # Without the vectors of the tools, words alone are compared.
-    discovery.finder.score("trash", discovery.searchable(), patience=60)
+    discovery.rank("trash", patience=60)
     await show(tui, "tools", "documents in the trash")
     await tui.until(lambda: tui.pane.rows and "▰" in tui.pane.rows[0].title.plain)
     answer = tui.app.session.call("tool_search", query="documents in the trash", max_results=50).value
