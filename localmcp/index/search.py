@@ -205,7 +205,19 @@ class Search:
             self.mode = "keyword"
             outcome.by_words_only = self.request.mode != "keyword"
         if self.mode != "semantic":
-            self._search_words()
+            connection, text = self.connection, self.request.text
+            query = keyword.build_query(connection, text, self.ids, self.index.vocabulary, self.generations.content)
+            outcome.query = query
+            arms.bm25 = keyword.search_words(connection, query, DEEPEST, self.allowed)
+            found = [*islice(arms.bm25, self.depth)]
+            self.named, arms.only_names = keyword.named_sources(connection, text, self.ids, self.allowed)
+            if self.named:
+                # A document that is named is found by word, whatever is in it.
+                sql = "select id from chunks where position = 0 and source_id in (select value from carray(?))"
+                for chunk_id in fetch_column(connection, sql, (apsw.carray(array("q", self.named)),)):
+                    arms.bm25.setdefault(chunk_id, 1e-6)
+                    found.append(chunk_id)
+            arms.keyword_ranks = {chunk_id: place for place, chunk_id in enumerate(dict.fromkeys(found), 1)}
             outcome.lap("keyword")
         language = None
         if self.mode != "keyword":
@@ -221,23 +233,6 @@ class Search:
         demanded = DEMANDED_SHARE * outcome.query.attainable if arms.reads_all and outcome.query else 0.0
         self._page(fusion.rank(arms, self.mode, outcome.weights, demanded))
         outcome.lap("rows")
-
-    # ------------------------------------------------------------ words
-
-    def _search_words(self) -> None:
-        arms, text = self.arms, self.request.text
-        query = keyword.build_query(self.connection, text, self.ids, self.index.vocabulary, self.generations.content)
-        self.outcome.query = query
-        arms.bm25 = keyword.search_words(self.connection, query, DEEPEST, self.allowed)
-        found = [*islice(arms.bm25, self.depth)]
-        self.named, arms.only_names = keyword.named_sources(self.connection, text, self.ids, self.allowed)
-        if self.named:
-            # A document that is named is found by word, whatever is in it.
-            sql = "select id from chunks where position = 0 and source_id in (select value from carray(?))"
-            for chunk_id in fetch_column(self.connection, sql, (apsw.carray(array("q", self.named)),)):
-                arms.bm25.setdefault(chunk_id, 1e-6)
-                found.append(chunk_id)
-        arms.keyword_ranks = {chunk_id: place for place, chunk_id in enumerate(dict.fromkeys(found), 1)}
 
     # ------------------------------------------------------------ meaning
 

@@ -154,11 +154,27 @@ def put_source(
     """
     shared = pending or Pending()
     removed, kept = 0, dict[int, int]()
-    if replaces:
+    if replaces is not None:
         # What it replaces may be in what is still to be written.
         shared.write(connection)
         removed, kept = _clear_changed(connection, draft, replaces)
-    indexed = _put_row(connection, draft, replaces)
+    names = ("collection_id", "partition_id", "title", "source_type", "format", "uri", "sha256", "size", "mtime_ns")
+    metadata = dict(draft.metadata)
+    if draft.date and "date" not in metadata:
+        metadata |= {"date": draft.date, "dateFrom": draft.date_from}
+    row: dict[str, Any] = {
+        **{name: getattr(draft, name) for name in (*names, "language", "tables")},
+        "metadata": json.dumps(metadata, ensure_ascii=False),
+        "chunk_count": len(draft.chunks),
+        "updated_at": utc_now(),
+    }
+    if replaces is None:
+        row |= {"uuid": str(uuid.uuid4()), "created_at": row["updated_at"]}
+        indexed = Indexed(insert_row(connection, "sources", row), row["uuid"])
+    else:
+        changes = ", ".join(f"{name} = :{name}" for name in row)
+        sql = f"update sources set {changes} where id = :id returning uuid"
+        indexed = Indexed(replaces, fetch_one(connection, sql, {**row, "id": replaces}))
     places = ", ".join(f"{name} = ?" for name in _PLACE)
     moved = ((*_place(draft.chunks[position], position), chunk_id) for position, chunk_id in kept.items())
     connection.executemany(f"update chunks set {places} where id = ?", moved)
@@ -195,28 +211,6 @@ def _clear_changed(connection: apsw.Connection, draft: SourceDraft, source_id: i
     vector.remove_vectors(connection, gone)
     connection.executemany("delete from chunks where id = ?", ((row_id,) for row_id in gone))
     return len(gone), kept
-
-
-def _put_row(connection: apsw.Connection, draft: SourceDraft, source_id: int | None) -> Indexed:
-    names = ("collection_id", "partition_id", "title", "source_type", "format", "uri", "sha256", "size", "mtime_ns")
-    metadata = dict(draft.metadata)
-    if draft.date and "date" not in metadata:
-        metadata |= {"date": draft.date, "dateFrom": draft.date_from}
-    row: dict[str, Any] = {
-        **{name: getattr(draft, name) for name in names},
-        "language": draft.language,
-        "metadata": json.dumps(metadata, ensure_ascii=False),
-        "chunk_count": len(draft.chunks),
-        "tables": draft.tables,
-        "updated_at": utc_now(),
-    }
-    if source_id is None:
-        identity = str(uuid.uuid4())
-        new = {**row, "uuid": identity, "created_at": row["updated_at"]}
-        return Indexed(insert_row(connection, "sources", new), identity)
-    changes = ", ".join(f"{name} = :{name}" for name in row)
-    sql = f"update sources set {changes} where id = :id returning uuid"
-    return Indexed(source_id, fetch_one(connection, sql, {**row, "id": source_id}))
 
 
 def _insert_chunks(

@@ -183,9 +183,20 @@ def _copy(given: Path, bytes_: Path, target: Path, keep: KeptPowers) -> Dropped 
                 delete from main.signs where id not in (
                     select signs.id from main.signs join main.models on models.id = model_id where {SEGMENT_FITS})
             """)
-            dropped = None if mine else _drop_powers(connection, keep)
+            keys = folders = 0
+            if not mine:
+                connection.execute("update main.file set id = ?", (uuid.uuid4().hex,))
+                connection.execute("delete from main.jobs")
+                if not keep.keys:
+                    keys = fetch_one(connection, "select count(*) from main.api_keys")
+                    connection.execute("delete from main.api_keys")
+                if not keep.watched_folders:
+                    folders = fetch_one(connection, "select count(*) from main.roots where kind not like 'removed %'")
+                    # Text recognition reads every file that waits here, in a watched folder or not.
+                    connection.execute("update main.ledger set pages = 0 where pages > 0")
+                    connection.execute("delete from main.roots")
             connection.execute("commit")
-            return dropped
+            return None if mine else Dropped(keys, folders)
     except (apsw.ConstraintError, apsw.SQLError, apsw.MismatchError) as error:
         raise FileUnavailable(f"{given} is damaged, or was changed by another program: {error}.") from error
     except apsw.Error as error:
@@ -203,22 +214,6 @@ def copy_table(
     connection.execute(
         f'insert into main."{table}" ({names}) select {names} from {given}."{table}" where {which}', bindings
     )
-
-
-def _drop_powers(connection: apsw.Connection, keep: KeptPowers) -> Dropped:
-    """Give the file another id, and delete what would act on this machine: foreign keys are off meanwhile."""
-    connection.execute("update main.file set id = ?", (uuid.uuid4().hex,))
-    connection.execute("delete from main.jobs")
-    keys, folders = 0, 0
-    if not keep.keys:
-        keys = fetch_one(connection, "select count(*) from main.api_keys")
-        connection.execute("delete from main.api_keys")
-    if not keep.watched_folders:
-        folders = fetch_one(connection, "select count(*) from main.roots where kind not like 'removed %'")
-        # Text recognition reads every file that waits here, in a watched folder or not.
-        connection.execute("update main.ledger set pages = 0 where pages > 0")
-        connection.execute("delete from main.roots")
-    return Dropped(keys, folders)
 
 
 # ---------------------------------------------------------------- in a process that can be killed

@@ -46,6 +46,7 @@ def connect(name: str | Path, flags: int = READ_WRITE) -> apsw.Connection:
         return 1.0 - float(one @ other)
 
     connection.create_scalar_function("vec_distance_cosine", distance, 2, deterministic=True)
+    # Its function takes the place of ours, which stays where there is no wheel of it.
     load_sqlite_vec(connection)
     return connection
 
@@ -106,10 +107,7 @@ def register_levenshtein(connection: apsw.Connection) -> None:
 
 
 def load_sqlite_vec(connection: apsw.Connection) -> None:
-    """Load the extension by its path: importing the package would import numpy (100 ms).
-
-    Its `vec_distance_cosine` takes the place of ours, which stays where there is no wheel of it.
-    """
+    """Load the extension by its path: importing the package would import numpy (100 ms)."""
     spec = importlib.util.find_spec("sqlite_vec")
     if spec is None or not spec.submodule_search_locations:
         return

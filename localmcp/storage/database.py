@@ -8,7 +8,7 @@ import threading
 import uuid
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext, suppress
-from contextvars import ContextVar, Token
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -51,7 +51,6 @@ class Interruption:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._connection: apsw.Connection | None = None
-        self._token: Token[Interruption | None] | None = None
         self.stopped = False
 
     def __enter__(self) -> Interruption:
@@ -59,8 +58,7 @@ class Interruption:
         return self
 
     def __exit__(self, *_error: object) -> None:
-        if self._token is not None:
-            _current.reset(self._token)
+        _current.reset(self._token)
 
     def stop(self) -> None:
         """End what is being read; harmless when nothing is."""
@@ -314,26 +312,21 @@ class Database:
 
     def _first_connection(self) -> apsw.Connection:
         """Return a connection that has read of the file; a journal that a kill left is played back."""
-
-        def readable(flags: int) -> apsw.Connection:
-            connection = self._connect(flags)
+        try:
+            connection = self._connect(READ)
             connection.pragma("application_id")
             return connection
-
-        try:
-            return readable(READ)
         except (apsw.CantOpenError, apsw.ReadOnlyError) as error:
             is_protected = self.path.is_file() and not os.access(self.path.parent, os.W_OK)
             if is_protected and not any(Path(f"{self.path}{ending}").exists() for ending in ("-wal", "-journal")):
                 self._immutable = True
                 return self._connect(READ)
-            may_play_back = not (
-                is_protected or self.read_only or self._foreign or schema.names_another_file(self.path)
-            )
-            if isinstance(error, apsw.CantOpenError) or not may_play_back:
+            stays = is_protected or self.read_only or self._foreign or schema.names_another_file(self.path)
+            if stays or isinstance(error, apsw.CantOpenError):
                 raise
-            readable(READ_WRITE).close()
-            return readable(READ)
+        with closing(self._connect(READ_WRITE)) as connection:
+            connection.pragma("application_id")
+        return self._connect(READ)
 
     # ------------------------------------------------------------ errors
 
