@@ -183,7 +183,6 @@ class Federation:
         return _join(request, parts, [*notices, *troubles.values()])
 
     def _chosen(self, origin: str | None) -> list[MountedFile | None]:
-        """Return your file (None) and the mounted ones, or the mounted one of that name alone."""
         mounted, troubles = self.mounted()
         if origin is None:
             return [None, *mounted]

@@ -231,7 +231,6 @@ class _Words:
             self.umlauts = {fold(word): fold(word.lower().translate(_UMLAUTS)) for word in typed}
 
     def terms(self, units: Sequence[Stems], languages: Sequence[str]) -> list[Term]:
-        """Return units of a query as words of these languages."""
         if not units:
             return []
         alternatives = [_alternatives(unit, languages, self.umlauts) for unit in units]
@@ -281,7 +280,6 @@ class _Words:
 
 
 def _alternatives(unit: Stems, languages: Sequence[str], umlauts: Mapping[str, str] | None) -> tuple[Stems, ...]:
-    """Return the stems by which a unit is searched, in each language; a version with and without its leading v."""
     spellings, (first, *others) = [unit], unit
     if others and first.isdigit():
         # `1.5.4` is often written `v1.5.4`.
@@ -429,9 +427,8 @@ def named_sources(
         name, in_path = file_name(path), words.intersection(words_of(path))
         in_name = words.intersection(words_of(name))
         is_whole = in_path == words and words.intersection(words_of(name.rpartition(".")[0] or name))
-        if not in_name or not (is_whole or ("." in name and fold(name) in folded)):
-            continue
-        if allowed is not None and source_id not in allowed:
+        is_named = is_whole or ("." in name and fold(name) in folded)
+        if not in_name or not is_named or (allowed is not None and source_id not in allowed):
             continue
         if len(in_path) > most:
             most, shares = len(in_path), {}

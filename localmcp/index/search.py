@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from array import array
 from collections import Counter
@@ -251,7 +250,6 @@ class Search:
         return bool(self.embedded)
 
     def _search_vectors(self, vectors: Sequence[Vector]) -> None:
-        """Find the nearest chunks, and complete the keyword arm's hits with their cosines."""
         connection, arms, model_id = self.connection, self.arms, self.model_id
         blocks = self.index.sign_blocks(connection, model_id, self.generations, self.embedded)
         self.outcome.searched["vectors"] = sum(len(block.ids) for block in blocks)
@@ -428,7 +426,6 @@ class Index:
         self.adaptive = adaptive
         """Weight by the kinds of text that were found, where they were measured."""
         self.vocabulary = Vocabulary()
-        self._lock = threading.Lock()
         self._signs: dict[int, SignIndex] = {}
         self._kept: dict[tuple[Any, ...], Any] = {}
         """Codes of words, and sources that fulfil the last filters: among 100,000 sources they take 25 ms to find."""
@@ -491,8 +488,7 @@ class Index:
         self, connection: apsw.Connection, model_id: int, generations: Generations, collection_ids: Sequence[int]
     ) -> list[Block]:
         """Return the sign codes of those collections in this snapshot, from the cache that every feature shares."""
-        with self._lock:
-            signs = self._signs.setdefault(model_id, SignIndex(model_id))
+        signs = self._signs.setdefault(model_id, SignIndex(model_id))
         return signs.blocks(connection, generations.signs, collection_ids)
 
     def word_codes(self, connection: apsw.Connection, model_id: int, generation: int) -> tuple[Block, ...]:
@@ -501,5 +497,4 @@ class Index:
 
     def close(self) -> None:
         """Forget what is cached."""
-        with self._lock:
-            self._signs, self._kept = {}, {}
+        self._signs, self._kept = {}, {}

@@ -240,7 +240,6 @@ _PLACE = ("position", "start", "stop", "headings", "text", "first_line", "last_l
 
 
 def _place(chunk: ChunkDraft, position: int) -> tuple[Any, ...]:
-    """Return the columns of _PLACE."""
     lines = (chunk.first_line, chunk.last_line, chunk.first_page, chunk.last_page)
     return (position, chunk.start, chunk.stop, json.dumps(chunk.headings, ensure_ascii=False), chunk.text, *lines)
 
@@ -303,7 +302,6 @@ def _hide_chunks(connection: apsw.Connection, collection_id: int, chunk_ids: Seq
 
 
 def _count_in_groups(connection: apsw.Connection, chunk_ids: Sequence[int], sign: int) -> None:
-    """Count stored chunks into (+1) or out of (-1) their groups."""
     sql = "select group_id, count(*) from chunks where id in (select value from carray(?)) group by 1"
     counts = fetch_all(connection, sql, (apsw.carray(array("q", chunk_ids)),)) if chunk_ids else []
     sql = "update groups set chunks = chunks + ? where id = ?"
@@ -338,7 +336,6 @@ def clear_collection(database: Database, collection_id: int) -> None:
 
 
 def _delete_sources(connection: apsw.Connection, source_ids: Iterable[int]) -> None:
-    """Delete sources that are in the trash, and the vectors of their chunks."""
     for source_id in source_ids:
         vector.remove_vectors(connection, _chunk_ids(connection, source_id))
         connection.execute("delete from sources where id = ?", (source_id,))

@@ -337,8 +337,6 @@ def work_off(
 
 REFRESH = "localmcp refresh"
 """The command that makes missing vectors."""
-Tell = Callable[[int, int], None]
-"""Called with the passages that are done, of all that have to be."""
 
 
 @dataclass(slots=True)
@@ -356,8 +354,9 @@ class Reembedded:
 
 
 def reembed(
-    database: Database, collection: Collection, embedder: Embedder, tell: Tell = lambda done, total: None
-) -> Reembedded:
+    database: Database, collection: Collection, embedder: Embedder,
+    tell: Callable[[int, int], None] = lambda done, total: None,
+) -> Reembedded:  # fmt: skip
     """Give every passage of a collection a vector, then let these answer; goes on where a run was killed."""
     lacking = f"""
         {_PASSAGE} where sources.collection_id = ? and trashed_at is null and groups.kind <> '{WORD_ONLY}'

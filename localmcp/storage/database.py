@@ -11,7 +11,7 @@ from contextlib import closing, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import apsw
 
@@ -34,8 +34,7 @@ UNREADABLE_ROWS = (ValueError, TypeError, AttributeError, LookupError, Arithmeti
 _NOT_ADOPTED = "it comes from somewhere else and has not been adopted"
 
 
-@dataclass(frozen=True, slots=True)
-class Generations:
+class Generations(NamedTuple):
     """Counters that only grow when what is searched changes; caches compare them."""
 
     content: int
