@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 MAX_NAME = 100
 DEFAULT_PARTITION = "_default"
 """The partition of chunks whose source names none (Milvus' own word)."""
-MOST_SCALED = 20.0
-"""No model has a range of cosines so narrow, or so far off."""
 LEAST_SHARE, LEAST_PASSAGES = 0.2, 20
 """From this share on, passages in languages that the model does not know are worth a word."""
 
@@ -180,7 +178,8 @@ def sound_calibration(stored: str | None) -> Calibration | None:
         measured = Calibration(float(values["offset"]), float(values["factor"]), bool(values["reads_all"]))
     except (KeyError, TypeError, ValueError, OverflowError, RecursionError):
         return None
-    return measured if abs(measured.offset) < MOST_SCALED and 0 < measured.factor < MOST_SCALED else None
+    # No model has a range of cosines so narrow, or so far off.
+    return measured if abs(measured.offset) < 20 and 0 < measured.factor < 20 else None
 
 
 def spec_of(name: str, dimension: int = 0) -> str:

@@ -193,29 +193,23 @@ class Filters:
 
 def allowed_sources(connection: apsw.Connection, collections: Sequence[Collection], filters: Filters) -> Ids:
     """Return ids of the sources in those collections that pass the filters, ascending."""
-    sql, bindings = f"trashed_at is null and collection_id in ({_marks(collections)})", list[Any]()
-    bindings += [collection.id for collection in collections]
+    among = ",".join(str(collection.id) for collection in collections)
+    tests: list[tuple[str, list[Any]]] = [(f"trashed_at is null and collection_id in ({among})", [])]
     if filters.partitions:
         unnamed = "or partition_id is null" if DEFAULT_PARTITION in filters.partitions else ""
         named = f"select id from partitions where name in ({_marks(filters.partitions)})"
-        sql += f" and (partition_id in ({named}) {unnamed})"
-        bindings += filters.partitions
+        tests.append((f"(partition_id in ({named}) {unnamed})", [*filters.partitions]))
     if filters.source_ids:
-        sql += f" and uuid in ({_marks(filters.source_ids)})"
-        bindings += filters.source_ids
+        tests.append((f"uuid in ({_marks(filters.source_ids)})", [*filters.source_ids]))
     if filters.source_types:
-        is_kind, values = type_condition(filters.source_types)
-        sql += f" and {is_kind}"
-        bindings += values
+        tests.append(type_condition(filters.source_types))
     if filters.path_prefix is not None:
-        below, values = path_condition(filters.path_prefix)
-        sql += f" and {below}"
-        bindings += values
+        tests.append(path_condition(filters.path_prefix))
     for moment, sign in ((filters.since, ">="), (filters.until, "<")):
         if moment:
-            sql += f" and {SOURCE_DATE} {sign} ?"
-            bindings.append(moment)
-    rows = fetch_column(connection, f"select id from sources where {sql} order by id", bindings)
+            tests.append((f"{SOURCE_DATE} {sign} ?", [moment]))
+    sql = f"select id from sources where {' and '.join(test for test, _ in tests)} order by id"
+    rows = fetch_column(connection, sql, [value for _, values in tests for value in values])
     source_ids = np.array(rows, np.int64)
     if conditions := tuple(filter(None, (parse_condition(filters.metadata), filters.condition))):
         fulfils, named = sql_condition(And(conditions), "sources.metadata", SOURCE_COLUMNS)

@@ -7,7 +7,7 @@ import re
 from array import array
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import apsw
 
@@ -175,30 +175,12 @@ LOOKED_AT = 3
 """The first hits, of which one should answer."""
 
 
-class Signals(NamedTuple):
-    """Features for and against a passage; also their weights in a logistic map."""
-
-    constant: float
-    meaning: float
-    """Cosine."""
-    far: float
-    """How much the cosine is below .25, that of a passage about something else: words shared with it are chance."""
-    coverage: float
-    """Share of the idf of the question's content words that are in the passage."""
-    lacks_number: float
-    """1 if the question has a word with a digit (code, year, amount) that the passage lacks."""
-    other_language: float
-    """1 if question and passage are in different languages: they share few words, and their cosines are lower."""
-    words: float
-    """Logarithm of 1 + the number of content words: half of two says less than half of six."""
-
-
-HYBRID = Signals(-4.77, 2.4, -14.36, 6.07, -4.41, 1.35, 1.24)
-"""Fitted on the judged questions that `tests/benchmarks/confidence_quality.py` measures. The best sentence by meaning,
-the share of the bm25 score, the next passages, ranks and the agreement of both arms gained nothing on sets that were
-left out."""
-KEYWORD = Signals(-4.25, 0.0, 0.0, 6.19, -3.8, 0.0, 1.31)
-SEMANTIC = Signals(-2.0, 6.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+HYBRID = (-4.77, 2.4, -14.36, 6.07, -4.41, 1.35, 1.24)
+"""Weights of the signals that `Judge.relevance` lists, fitted on the judged questions that
+`tests/benchmarks/confidence_quality.py` measures. The best sentence by meaning, the share of the bm25 score, the next
+passages, ranks and the agreement of both arms gained nothing on sets that were left out."""
+KEYWORD = (-4.25, 0.0, 0.0, 6.19, -3.8, 0.0, 1.31)
+SEMANTIC = (-2.0, 6.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,13 +201,17 @@ class Judge:
         weights = KEYWORD if cosine is None else HYBRID if self.by_words else SEMANTIC
         total = sum(self.idf_by_word.values())
         coverage = sum(idf for word, idf in self.idf_by_word.items() if word in matched) / total if total else 0.0
-        signals = Signals(
+        signals = (
             1.0,
             cosine or 0.0,
+            # Words shared with a passage about something else are chance.
             max(0.25 - (cosine or 0.0), 0.0),
             coverage,
+            # Codes, years and amounts.
             float(any(has_digit(word) and word not in matched for word in self.idf_by_word)),
+            # Two languages share few words, and their cosines are lower.
             float(other_language),
+            # Half of two words says less than half of six.
             math.log(1 + len(self.idf_by_word)),
         )
         likely = 100 / (1 + math.exp(-sum(weight * signal for weight, signal in zip(weights, signals, strict=True))))

@@ -7,7 +7,7 @@ import uuid
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
@@ -105,19 +105,17 @@ class Indexed:
     removed: int = 0
 
 
-@dataclass(slots=True)
 class Pending:
     """Writes that the sources of one transaction share; done once, at its end."""
 
-    words: dict[int, list[tuple[int, IndexedWords]]] = field(
-        default_factory=lambda: defaultdict[int, list[tuple[int, IndexedWords]]](list)
-    )
-    """Id and words of new chunks, by collection."""
-    source_ids: list[int] = field(default_factory=list[int])
-    groups: dict[tuple[int, str, str], int] = field(default_factory=dict[tuple[int, str, str], int])
-    """Ids by collection, language and kind."""
-    grouped: Counter[int] = field(default_factory=Counter[int])
-    """New chunks by group."""
+    def __init__(self) -> None:
+        self.words = defaultdict[int, list[tuple[int, IndexedWords]]](list)
+        """Id and words of new chunks, by collection."""
+        self.source_ids: list[int] = []
+        self.groups: dict[tuple[int, str, str], int] = {}
+        """Ids by collection, language and kind."""
+        self.grouped = Counter[int]()
+        """New chunks by group."""
 
     def write(self, connection: apsw.Connection) -> None:
         """Write it all. Part of the caller's write transaction."""
