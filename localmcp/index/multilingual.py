@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
@@ -22,7 +22,7 @@ from localmcp.index.keyword import LONGEST, sentences
 from localmcp.index.vector import Block, code_words, estimates, nearest_codes, pack_signs
 from localmcp.models import MULTILINGUAL_NAME, Embedder
 from localmcp.models.embedder import WORD_CODE_BYTES, WordCode
-from localmcp.storage.database import fetch_all
+from localmcp.storage.database import fetch_all, fetch_column
 from localmcp.wording.normalize import is_function_word, runs, stem, words_of_run
 
 if TYPE_CHECKING:
@@ -188,26 +188,24 @@ def alike_passages(search: Search, reader: WordReader, language: str) -> dict[in
     return {chunk_id: value / most for chunk_id, value in sums.items() if value > 0}
 
 
-def _passages(search: Search, word_ids: set[int]) -> dict[int, list[int]]:
+def _passages(search: Search, word_ids: Iterable[int]) -> dict[int, list[int]]:
     """Return word id -> the passages that hold it and may answer, of words that are not in many."""
-    if not word_ids or (search.allowed is not None and not len(search.allowed)):
+    connection, values = search.connection, {"collections": apsw.carray(array("q", search.embedded))}
+    sql = "select id, word from word_vectors where id in (select value from carray(?))"
+    words = fetch_all(connection, sql, (apsw.carray(array("q", word_ids)),)) if word_ids else []
+    sql = f"select rowid from chunks_fts where chunks_fts match ? limit {MOST_PASSAGES + 1}"
+    found = {word_id: fetch_column(connection, sql, (f'"{word.replace(chr(34), "")}"',)) for word_id, word in words}
+    few = {word_id: chunk_ids for word_id, chunk_ids in found.items() if len(chunk_ids) <= MOST_PASSAGES}
+    ids = array("q", {chunk_id for chunk_ids in few.values() for chunk_id in chunk_ids})
+    if not ids or (search.allowed is not None and not len(search.allowed)):
         return {}
-    values = {"words": apsw.carray(array("q", word_ids)), "collections": apsw.carray(array("q", search.embedded))}
     if search.allowed is not None:
         values["allowed"] = apsw.carray(search.allowed)
     sql = f"""
-        select word_vectors.id, chunks.id from word_vectors
-        cross join chunks_fts on chunks_fts match '"' || replace(word, '"', '') || '"'
-        cross join chunks on chunks.id = chunks_fts.rowid cross join sources on sources.id = source_id
-        where word_vectors.id in (select value from carray(:words))
-            and {MOST_PASSAGES} >= (
-                select sum(terms.chunks) from collections
-                cross join terms on terms.collection_id = collections.id and term = word
-            )
-            and trashed_at is null and sources.collection_id in (select value from carray(:collections))
+        select chunks.id from chunks join sources on sources.id = source_id
+        where chunks.id in (select value from carray(:ids)) and trashed_at is null
+            and collection_id in (select value from carray(:collections))
             {"and source_id in (select value from carray(:allowed))" if search.allowed is not None else ""}
     """
-    passages = defaultdict[int, list[int]](list)
-    for word_id, chunk_id in fetch_all(search.connection, sql, values):
-        passages[word_id].append(chunk_id)
-    return passages
+    may_answer = set(fetch_column(connection, sql, {**values, "ids": apsw.carray(ids)}))
+    return {word_id: [row for row in chunk_ids if row in may_answer] for word_id, chunk_ids in few.items()}
