@@ -15,7 +15,7 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from localmcp.config import describe_settings, is_secret
+from localmcp.config import describe_settings
 from localmcp.errors import ConfigurationError, InvalidInput
 from localmcp.schemas import Json
 from localmcp.version import __version__
@@ -197,7 +197,7 @@ def describe_server(owner: str, url: str | None, digest: str) -> Json:
 
 
 def _variable(setting: Json) -> Json:
-    return {"name": setting["env"], "description": setting["says"], "isSecret": is_secret(setting["name"])}
+    return {"name": setting["env"], "description": setting["says"], "isSecret": setting["secret"]}
 
 
 if __name__ == "__main__":

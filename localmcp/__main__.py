@@ -8,7 +8,10 @@ import sys
 
 def main() -> None:
     """Run the command line in `sys.argv`."""
-    _open_streams()
+    # What is closed or missing is None, and the next file would get its number.
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))
     # Threads of numpy's own, which nothing here is large enough for, take 60 ms of the processor at its import.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     options = plain_serve(sys.argv[1:])
@@ -24,13 +27,6 @@ def main() -> None:
     except KeyboardInterrupt:
         # Pressed while the modules are imported, before there is a command to stop.
         sys.exit(130)
-
-
-def _open_streams() -> None:
-    """Open what is closed or missing: Python has None for it, and the next file would get its number."""
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode))
 
 
 def plain_serve(arguments: list[str]) -> tuple[str | None, str | None] | None:

@@ -13,7 +13,6 @@ import tomllib
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import Field, dataclass, field, fields, replace
-from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -70,11 +69,7 @@ def packaged_data() -> Path:
 
 
 def sample_directory() -> Path:
-    """Return the sample documents: inside the installed package, or beside it in a checkout.
-
-    Raises:
-        ConfigurationError: the samples were removed from the installation.
-    """
+    """Return the sample documents, installed or of a checkout; raises ConfigurationError if they were removed."""
     package = Path(str(files("localmcp")))
     for place in (package / "sample_data", package.parent / "sample_data"):
         if (place / "documents").is_dir():
@@ -188,117 +183,73 @@ class Settings:
 _FIELDS = {f.name: f for f in fields(Settings)}
 
 
-def setting_names() -> list[str]:
-    """Return the valid keys of `config.toml`, in order."""
-    return list(_FIELDS)
-
-
 _CREDENTIALS = re.compile(r"(?<=://)[^/@]+(?=@)")
 """User and password in an address."""
 
 
-def is_secret(name: str) -> bool:
-    """Return whether the setting's value is never shown."""
-    return _FIELDS[name].metadata["secret"]
-
-
 def describe_settings() -> list[dict[str, Any]]:
-    """Return each setting with its variable, its default and one sentence."""
+    """Return each setting: its `name`, `env`, `default`, what it `says`, whether it is `secret`, what is accepted."""
     defaults = Settings()
     return [
-        {"name": name, "env": _variable_of(f), "default": getattr(defaults, name), "says": f.metadata["says"]}
+        {**f.metadata, "name": name, "env": _variable_of(f), "default": getattr(defaults, name)}
         for name, f in _FIELDS.items()
-    ]
-
-
-def settings_in_force(settings: Settings) -> list[dict[str, Any]]:
-    """Return each setting as JSON: its value, where that comes from, its default, its variable and what it does."""
-    return [
-        {
-            "name": (name := setting["name"]),
-            "value": shown_value(name, getattr(settings, name)),
-            "from": origin_of(name),
-            "default": shown_value(name, setting["default"]),
-            "env": setting["env"],
-            "says": setting["says"],
-        }
-        for setting in describe_settings()
     ]
 
 
 def shown_value(name: str, value: Any) -> Any:
     """Return a value as JSON; a secret, and the credentials of an address, are not shown."""
-    if is_secret(name):
+    if _FIELDS[name].metadata["secret"]:
         return "(set)" if value else ""
-    if isinstance(value, str):
-        return _CREDENTIALS.sub("(hidden)", value)
-    return _plain(value)
+    return _CREDENTIALS.sub("(hidden)", value) if isinstance(value, str) else _plain(value)
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as JSON and TOML can hold it."""
     if isinstance(value, tuple):
         return [str(item) for item in value]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
-    if value is None:
-        return ""
-    return str(value) if isinstance(value, Path) else value
+    return "" if value is None else str(value) if isinstance(value, Path) else value
 
 
 def origin_of(name: str) -> str:
     """Return where a value comes from, besides the command line: its variable, `config.toml`, or `default`."""
+    variable, _ = _from_environment(name)
+    return variable or ("config.toml" if name in read_config_file() else "default")
+
+
+def _from_environment(name: str) -> tuple[str, str]:
     variable = _variable_of(_FIELDS[name])
-    if read_variable(variable) is not None:
-        return variable
-    if name == "model" and read_variable(_SIMILARITY_MODEL) not in (None, _REMOTE_DEFAULT):
-        return _SIMILARITY_MODEL
-    return "config.toml" if name in read_config_file() else "default"
+    value = read_variable(variable)
+    if value is None and name == "model":
+        # S2-9: the original's variable chooses the model too, unless it holds the original's remote default.
+        variable = "SIMILARITY_SEARCH_MODEL"
+        value = read_variable(variable)
+        if value == "text-embedding-3-small":
+            import logging
+
+            logging.getLogger(__name__).warning(
+                "%s=%s names a model of OpenAI and is ignored: nothing leaves this machine unasked. "
+                "To use it: localmcp config set model openai:%s. To end this message, unset the variable.",
+                variable, value, value,
+            )  # fmt: skip
+            value = None
+    return ("", "") if value is None else (variable, value)
 
 
 def load_settings(**overrides: Any) -> Settings:
-    """Return the settings in force; `overrides` are the command line's (None = not given).
-
-    Raises:
-        ConfigurationError: a value that cannot be used, naming where it was set.
-    """
+    """Return the settings in force; `overrides` are the command line's, None = not given. Raises as `parse_setting`."""
     where = str(config_file())
     values = {name: parse_setting(name, raw, where) for name, raw in read_config_file().items()}
-    for name, f in _FIELDS.items():
-        raw = read_variable(_variable_of(f))
-        if raw is None and name == "model":
-            raw = _similarity_model()
-        if raw is not None:
-            values[name] = parse_setting(name, raw, f"the variable {_variable_of(f)}")
+    for name in _FIELDS:
+        variable, raw = _from_environment(name)
+        if variable:
+            values[name] = parse_setting(name, raw, f"the variable {variable}")
     for name, raw in overrides.items():
         if raw is not None:
             values[name] = parse_setting(name, raw, "the command line")
     return replace(Settings(), **values)
 
 
-_SIMILARITY_MODEL, _REMOTE_DEFAULT = "SIMILARITY_SEARCH_MODEL", "text-embedding-3-small"
-
-
-def _similarity_model() -> str | None:
-    """S2-9: the original's variable chooses the model too, unless it holds the original's remote default."""
-    name = read_variable(_SIMILARITY_MODEL)
-    if name != _REMOTE_DEFAULT:
-        return name
-    import logging
-
-    logging.getLogger(__name__).warning(
-        "SIMILARITY_SEARCH_MODEL=%s names a model of OpenAI and is ignored: nothing leaves this machine unasked. "
-        "To use it: localmcp config set model openai:%s. To end this message, unset the variable.",
-        name,
-        name,
-    )
-    return None
-
-
 def read_config_file() -> Mapping[str, Any]:
-    """Return the raw table of `config.toml`; empty when there is none.
-
-    Raises:
-        ConfigurationError: not TOML (with the line).
-    """
+    """Return the table of `config.toml`, empty without one; raises ConfigurationError with the line of a mistake."""
     path = config_file()
     try:
         return tomllib.loads(path.read_text(encoding="utf-8-sig"))
@@ -316,11 +267,7 @@ def setting_text(value: Any) -> str:
 
 
 def write_setting(name: str, raw: str | None) -> Path:
-    """Set (or with None remove) one key in `config.toml`, keeping comments and order; return the file.
-
-    Raises:
-        ConfigurationError: an unknown key or a value that cannot be used.
-    """
+    """Set a key of `config.toml`, or remove it for None, and keep its comments; raises as `parse_setting`."""
     import tomlkit
     from tomlkit import TOMLDocument
 
@@ -328,7 +275,7 @@ def write_setting(name: str, raw: str | None) -> Path:
     # Reading it first refuses a broken file with its line.
     present = read_config_file()
     if raw is not None or name not in present:  # a wrong key that is in the file can be removed
-        _check_name(name, "the command line")
+        check_name(name)
     if raw is None and name not in present:
         return path
     document: TOMLDocument = tomlkit.parse(path.read_text(encoding="utf-8-sig")) if path.exists() else TOMLDocument()
@@ -340,30 +287,29 @@ def write_setting(name: str, raw: str | None) -> Path:
     return path
 
 
-def _check_name(name: str, where: str) -> None:
-    if name in setting_names():
+def check_name(name: str, where: str = "") -> None:
+    """Raise ConfigurationError, which names the nearest, unless there is a setting of that name."""
+    if name in _FIELDS:
         return
     import difflib
 
-    near = difflib.get_close_matches(name, setting_names(), 1)
-    hint = f"Did you mean '{near[0]}'?" if near else f"Known settings: {', '.join(setting_names())}."
+    near = difflib.get_close_matches(name, _FIELDS, 1)
+    hint = f"Did you mean '{near[0]}'?" if near else f"Known settings: {', '.join(_FIELDS)}."
     if where == str(config_file()):
         hint += f"\nTo remove it: localmcp config unset {shlex.quote(name)}"
-    raise ConfigurationError(f"Unknown setting '{name}' in {where}.", hint=hint)
+    raise ConfigurationError(f"Unknown setting '{name}'{f' in {where}' if where else ''}.", hint=hint)
 
 
 def parse_setting(name: str, raw: Any, where: str) -> Any:
     """Return `raw` (text, or a TOML value) as the type of the setting `name`.
 
-    Raises:
-        ConfigurationError: names the setting, the value, the place and what would be accepted; or no such setting, with
-            the nearest.
+    Raises ConfigurationError, which names the setting or the nearest, the value, the place and what would be accepted.
     """
-    _check_name(name, where)
+    check_name(name, where)
     spec = _FIELDS[name]
     choices, between, items = spec.metadata["choices"], spec.metadata["between"], spec.metadata["items"]
     try:
-        value: Any = _PARSERS[str(spec.type)](raw)
+        value: Any = _parsed(str(spec.type), raw)
         if choices and value not in choices:
             raise ValueError(f"it must be one of {', '.join(choices)}")
         if between is not None and not between[0] <= value <= between[1]:
@@ -376,46 +322,30 @@ def parse_setting(name: str, raw: Any, where: str) -> Any:
     return value
 
 
-def _parse_path(raw: Any) -> Path:
-    if not isinstance(raw, str | Path) or not str(raw):
-        raise ValueError("it must be a path")
-    return expand_home(raw).absolute()
-
-
-def _parse_paths(raw: Any) -> tuple[Path, ...]:
-    parts = [p for p in raw.split(os.pathsep) if p] if isinstance(raw, str) else raw
-    return tuple(_parse_path(part) for part in parts)
-
-
 _BOOLEANS = {**dict.fromkeys(("true", "1", "yes", "on"), True), **dict.fromkeys(("false", "0", "no", "off"), False)}
 
 
-def _parse_bool(raw: Any) -> bool:
-    if str(raw).lower() not in _BOOLEANS:
-        raise ValueError("it must be true or false")
-    return _BOOLEANS[str(raw).lower()]
-
-
-def _parse_number(kind: type[float], noun: str, raw: Any) -> float:
-    with suppress(ValueError, OverflowError):
-        number = kind(raw)
-        if not isinstance(raw, bool) and (isinstance(raw, str) or number == raw):
-            return number
+def _parsed(kind: str, raw: Any) -> Any:
+    match kind:
+        case "Path":
+            if isinstance(raw, str | Path) and str(raw):
+                return expand_home(raw).absolute()
+            noun = "a path"
+        case "tuple[Path, ...]":
+            parts = [part for part in raw.split(os.pathsep) if part] if isinstance(raw, str) else raw
+            return tuple(_parsed("Path", part) for part in parts)
+        case "bool":
+            if str(raw).lower() in _BOOLEANS:
+                return _BOOLEANS[str(raw).lower()]
+            noun = "true or false"
+        case "str":
+            if isinstance(raw, str):
+                return raw
+            noun = "text"
+        case _:
+            number_of, noun = (int, "a whole number") if kind == "int" else (float, "a number")
+            with suppress(ValueError, OverflowError):
+                number = number_of(raw)
+                if not isinstance(raw, bool) and (isinstance(raw, str) or number == raw):
+                    return number
     raise ValueError(f"it must be {noun}")
-
-
-def _parse_str(raw: Any) -> str:
-    if not isinstance(raw, str):
-        raise ValueError("it must be text")
-    return raw
-
-
-_PARSERS = {
-    "Path": _parse_path,
-    "str": _parse_str,
-    "int": partial(_parse_number, int, "a whole number"),
-    "float": partial(_parse_number, float, "a number"),
-    "float | None": partial(_parse_number, float, "a number"),
-    "bool": _parse_bool,
-    "tuple[Path, ...]": _parse_paths,
-}

@@ -1,26 +1,7 @@
 """Every error that localmcp raises on purpose.
 
-LocalMCPError                       1  failure
-├── InvalidInput                    2  a value that cannot be used: names the field, the value, what is accepted
-│   └── UnknownTool                 2
-│       └── ToolNotFound            2  the same, as a provider of tools says it
-├── NotFound                        1  no such source, chunk, collection, path
-├── UnreadableDocument              1  a file that cannot be turned into text
-│   ├── ScannedDocument             1  a file whose pages are pictures: text recognition reads them later
-│   └── MissingExtra                3  the reader for this format is not installed
-├── AccessDenied                    1  outside the folders, collections or tools the caller may use
-├── NeedsConfirmation               1  something large would be removed; asks first
-├── Interrupted                     1  a search that was stopped because its caller left
-├── Unavailable                     3  something needed is not there right now
-│   ├── MissingCapability           3  the client does not offer what the call needs
-│   ├── FileUnavailable             3  the database file cannot be opened, locked or written
-│   └── ModelUnavailable            3  a model cannot be loaded or reached
-└── ConfigurationError              4  a setting, or the file itself, does not fit this program
-    ├── NotOurFile                  4  not a localmcp database
-    │   └── AlteredSchema           4  one whose tables somebody changed
-    ├── FileTooNew                  4  written by a newer localmcp
-    ├── FileTooOld                  4  written before the first release
-    └── ModelMismatch               4  vectors of two models would be mixed
+Exit codes: 1 failure, 2 a value that cannot be used, 3 something needed is not there right now, 4 a setting or the file
+itself does not fit this program.
 """
 
 import re
@@ -94,8 +75,7 @@ class MissingExtra(UnreadableDocument):
 
     def __init__(self, feature: str, extra: str) -> None:
         super().__init__(
-            f"{feature} needs the optional extra '{extra}'.",
-            hint=f"Install it with: pip install 'localmcp[{extra}]'",
+            f"{feature} needs the optional extra '{extra}'.", hint=f"Install it with: pip install 'localmcp[{extra}]'"
         )
 
 

@@ -57,18 +57,6 @@ HASH_AT_MOST = 20_000_000
 """Larger files are not read to see whether they have changed."""
 
 
-def holds_other_bytes(path: str, size: int, sha256: str) -> bool:
-    """Return whether a regular file of that size, if it is not too large to look, has another SHA-256.
-
-    Raises:
-        OSError: it cannot be read.
-    """
-    if size > HASH_AT_MOST:
-        return False
-    with open(path, "rb") as file:
-        return hashlib.sha256(file.read(HASH_AT_MOST + 1)).hexdigest() != sha256
-
-
 Freshness = Literal["fresh", "changed", "missing", "unverifiable"]
 
 
@@ -104,7 +92,9 @@ def check_freshness(
     if place != uri or size is None or size > HASH_AT_MOST or sha256 is None:
         return "changed"
     try:
-        return "changed" if holds_other_bytes(uri, size, sha256) else "fresh"
+        with open(uri, "rb") as file:
+            is_same = hashlib.sha256(file.read(HASH_AT_MOST + 1)).hexdigest() == sha256
+        return "fresh" if is_same else "changed"
     except OSError:
         return "unverifiable"
 
@@ -136,11 +126,7 @@ def expand_home(path: str | os.PathLike[str]) -> Path:
 
 
 def make_private_folder(folder: Path) -> None:
-    """Make the folder and its parents; those that are made are the owner's alone.
-
-    Raises:
-        OSError: it cannot be made.
-    """
+    """Make the folder and its parents; those that are made are the owner's alone. Raises OSError."""
     if folder.is_dir():
         return
     if folder.parent != folder:  # as for a drive that is not there
@@ -160,11 +146,7 @@ def make_private_file(path: Path) -> None:
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
-    """Write the whole file or nothing; a new one is the owner's alone, an old one keeps its mode, and a link stays one.
-
-    Raises:
-        OSError: the folder or the file cannot be written.
-    """
+    """Write a whole file or nothing: a new one is its owner's alone, an old one keeps its mode, a link stays one."""
     path = path.resolve()
     make_private_folder(path.parent)
     descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
@@ -198,10 +180,7 @@ def read_json_object(path: Path) -> dict[str, Any]:
 def scratch_folder(parent: Path) -> Generator[Path]:
     """Yield a private folder below `parent` that is removed afterwards; those of killed processes go first.
 
-    A lock on a file in it tells a folder in use from one that was left behind.
-
-    Raises:
-        OSError: it cannot be made.
+    A lock on a file in it tells a folder in use from one that was left behind. Raises OSError if it cannot be made.
     """
     for abandoned in abandoned_folders(parent):
         shutil.rmtree(abandoned, ignore_errors=True)
@@ -216,19 +195,16 @@ def scratch_folder(parent: Path) -> Generator[Path]:
 
 def abandoned_folders(parent: Path) -> list[Path]:
     """Return the scratch folders whose process is gone."""
-    return [folder for folder in parent.glob(f"{SCRATCH}*") if _is_abandoned(folder)]
-
-
-def _is_abandoned(folder: Path) -> bool:
-    try:
-        with open(folder / "lock", "r+b") as lock:
-            return _try_lock(lock.fileno())
-    except FileNotFoundError:
+    abandoned: list[Path] = []
+    for folder in parent.glob(f"{SCRATCH}*"):
         with suppress(OSError):
-            return time.time() - folder.stat().st_mtime > ABANDONED_SECONDS
-    except OSError:
-        pass
-    return False
+            try:
+                with open(folder / "lock", "r+b") as lock:
+                    is_left = _try_lock(lock.fileno())
+            except FileNotFoundError:
+                is_left = time.time() - folder.stat().st_mtime > ABANDONED_SECONDS
+            abandoned += [folder] if is_left else []
+    return abandoned
 
 
 def _try_lock(descriptor: int) -> bool:

@@ -9,7 +9,7 @@ import ssl
 import time
 from collections.abc import Callable, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import SplitResult, urljoin, urlsplit
 
@@ -62,9 +62,7 @@ class Response:
 def send(request: Request, is_read: Callable[[Response], bool] = lambda _: True) -> Response:
     """Return the answer, without its body where `is_read` refuses that; redirects are not followed.
 
-    Raises:
-        TimeoutError: there is none in time.
-        OSError: another failure, whose words may hold the URL.
+    Raises TimeoutError if there is none in time, OSError, whose words may hold the URL, for another failure.
     """
     import httpx2
     from anyio.from_thread import start_blocking_portal
@@ -80,6 +78,8 @@ def send(request: Request, is_read: Callable[[Response], bool] = lambda _: True)
 
 
 async def _exchange(request: Request, is_read: Callable[[Response], bool]) -> Response:
+    from urllib.request import getproxies, proxy_bypass
+
     import httpx2
     from anyio import fail_after
 
@@ -90,8 +90,13 @@ async def _exchange(request: Request, is_read: Callable[[Response], bool]) -> Re
         # The name is still what the certificate must be for.
         headers["Host"], extensions["sni_hostname"] = url.netloc.decode(), url.raw_host.decode()
         url = url.copy_with(host=request.address)
+    parts, proxy = urlsplit(request.url), None
+    # No text for a server on this machine goes to the proxy of the environment.
+    if request.address is None and parts.hostname not in LOOPBACK and not proxy_bypass(parts.netloc):
+        proxy = getproxies().get(parts.scheme)
+        proxy = f"http://{proxy}" if proxy and "://" not in proxy else proxy
     client = httpx2.AsyncClient(
-        verify=_system_certificates(), trust_env=False, proxy=_find_proxy(request), timeout=request.silence_seconds
+        verify=_system_certificates(), trust_env=False, proxy=proxy, timeout=request.silence_seconds
     )
     sent = client.build_request(request.method, url, headers=headers, content=request.body, extensions=extensions)
     with fail_after(request.total_seconds):
@@ -105,20 +110,7 @@ async def _exchange(request: Request, is_read: Callable[[Response], bool]) -> Re
     return replace(response, body=bytes(body))
 
 
-@functools.cache
-def _system_certificates() -> ssl.SSLContext:
-    return ssl.create_default_context()
-
-
-def _find_proxy(request: Request) -> str | None:
-    """Return the proxy of the environment; no text for a server on this machine goes to it."""
-    from urllib.request import getproxies, proxy_bypass
-
-    parts = urlsplit(request.url)
-    if request.address is not None or parts.hostname in LOOPBACK or proxy_bypass(parts.netloc):
-        return None
-    proxy = getproxies().get(parts.scheme)
-    return f"http://{proxy}" if proxy and "://" not in proxy else proxy
+_system_certificates = functools.cache(ssl.create_default_context)
 
 
 def _find_cause(error: BaseException) -> OSError:
@@ -129,23 +121,10 @@ def _find_cause(error: BaseException) -> OSError:
     return error if isinstance(error, OSError) else OSError(str(error) or type(error).__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class EndpointWords:
-    """The words in messages about one kind of endpoint."""
-
-    name: str
-    """`The model nomic`."""
-    key_setting: str
-    """Where the key is set: `LOCALMCP_MODEL_API_KEY`."""
-    hints: Mapping[int, str] = field(default_factory=dict[int, str])
-    """HTTP status -> what to do."""
-
-
 def split_model_url(url: str, owner: str, key_setting: str, accepted: str) -> SplitResult:
     """Return the parts of `http(s)://HOST/…#MODEL`, the URL of `owner` (`The model`).
 
-    Raises:
-        ConfigurationError: it cannot be read, holds a secret, or lacks the host or the model.
+    Raises ConfigurationError if it cannot be read, holds a secret, or lacks the host or the model.
     """
     try:
         parts = urlsplit(url)
@@ -171,21 +150,26 @@ class JsonEndpoint:
     def __init__(
         self,
         url: str,
-        words: EndpointWords,
-        api_key: str | None = None,
+        name: str,
+        key_setting: str,
+        if_missing: str,
+        api_key: str | None,
         *,
-        timeout: float = 30.0,
+        timeout: float,
         retry_delay: float = 1.0,
     ) -> None:
-        """`timeout` and `retry_delay` in seconds.
+        """`name`, as `The model nomic`, is that of messages; `if_missing` says what to do after status 404.
 
-        Raises:
-            ConfigurationError: the URL is not http(s), or the key cannot be sent in a header.
+        `key_setting`: where the key is set, as `LOCALMCP_MODEL_API_KEY`. `timeout` and `retry_delay` in seconds.
+
+        Raises ConfigurationError if the URL is not http(s), or the key cannot be sent in a header.
         """
         if urlsplit(url).scheme not in ("http", "https"):
             raise ConfigurationError(f"The model's URL is '{url}', but must begin with http:// or https://.")
         self.url = url
-        self._words = words
+        self.where = f"{name} at {url}"
+        """`The model nomic at http://127.0.0.1:11434/v1/embeddings`."""
+        self._key_setting, self._if_missing = key_setting, if_missing
         self._key = (api_key or "").strip()
         if not self._key.isascii() or not self._key.isprintable() or " " in self._key:
             # The key is not repeated in the message.
@@ -195,56 +179,44 @@ class JsonEndpoint:
         if self._key and urlsplit(url).scheme == "http" and urlsplit(url).hostname not in LOOPBACK:
             _log.warning("the API key goes to %s unencrypted; use https", urlsplit(url).hostname)
 
-    @property
-    def where(self) -> str:
-        """`The model nomic at http://127.0.0.1:11434/v1/embeddings`."""
-        return f"{self._words.name} at {self.url}"
-
     def post(self, payload: Mapping[str, Any], retries: int = 0) -> bytes:
-        """Return the body of the answer, at most 64 MB.
-
-        Raises:
-            ModelUnavailable: refused, unreachable, too slow, or another status than 200; says the next step.
-        """
+        """Return the body of the answer, at most 64 MB; raises ModelUnavailable, which says the next step."""
         headers = {"Content-Type": "application/json", "Accept": "application/json"}
         if self._key:
             headers["Authorization"] = f"Bearer {self._key}"
         request = Request("POST", self.url, headers, json.dumps(payload).encode(), silence_seconds=self._timeout)
-        response = self._send(request)
-        for attempt in range(retries):
-            if not (response.status == 429 or response.status >= 500):
+        attempt = 0
+        while True:
+            try:
+                response = send(request)
+            except TimeoutError as error:
+                late = f"{self.where} did not answer within {self._timeout:g} seconds."
+                raise ModelUnavailable(late, hint="Try again later.") from error
+            except ConnectionRefusedError as error:
+                hint = "Start the server (with Ollama: ollama serve)."
+                raise ModelUnavailable(f"{self.where} refused the connection.", hint=hint) from error
+            except OSError as error:
+                hint = "Check the URL and the network."
+                raise ModelUnavailable(f"{self.where} cannot be reached: {error}.", hint=hint) from error
+            if attempt == retries or not (response.status == 429 or response.status >= 500):
                 break
             after = response.headers.get("Retry-After", "")
             pause = float(after) if after.isascii() and after.isdigit() else self._retry_delay * 2**attempt
             _log.info("%s: status %d, trying again in %.1f s", self.where, response.status, pause)
             time.sleep(min(pause, _LONGEST_PAUSE))
-            response = self._send(request)
+            attempt += 1
+        if len(response.body) > _MOST_BYTES:
+            raise ModelUnavailable(f"{self.where} answered with more than {_MOST_BYTES >> 20} MB.")
         if not 200 <= response.status < 300:
             raise self._explain_status(response)
         return response.body
-
-    def _send(self, request: Request) -> Response:
-        try:
-            response = send(request)
-        except TimeoutError as error:
-            late = f"{self.where} did not answer within {self._timeout:g} seconds."
-            raise ModelUnavailable(late, hint="Try again later.") from error
-        except ConnectionRefusedError as error:
-            hint = "Start the server (with Ollama: ollama serve)."
-            raise ModelUnavailable(f"{self.where} refused the connection.", hint=hint) from error
-        except OSError as error:
-            hint = "Check the URL and the network."
-            raise ModelUnavailable(f"{self.where} cannot be reached: {error}.", hint=hint) from error
-        if len(response.body) > _MOST_BYTES:
-            raise ModelUnavailable(f"{self.where} answered with more than {_MOST_BYTES >> 20} MB.")
-        return response
 
     def _explain_status(self, response: Response) -> ModelUnavailable:
         status = response.status
         if status in (401, 403):
             # The body is not shown: some servers repeat part of the key in it.
             key_state = "the API key was refused" if self._key else "an API key is needed"
-            hint = f"Set {self._words.key_setting} to a valid key."
+            hint = f"Set {self._key_setting} to a valid key."
             return ModelUnavailable(f"{self.where}: {key_state} (HTTP {status}).", hint=hint)
         if 300 <= status < 400:
             message = f"{self.where} redirects elsewhere (HTTP {status})."
@@ -259,8 +231,8 @@ class JsonEndpoint:
         if self._key:
             text = text.replace(self._key, "***")
         detail = " ".join(text.split())[:200].rstrip(".")
-        usual = "Check the URL and the model's name."
+        hint = self._if_missing if status == 404 else "Check the URL and the model's name."
         if status == 429 or status >= 500:
-            usual = "The service limits requests; try again later." if status == 429 else "Try again later."
+            hint = "The service limits requests; try again later." if status == 429 else "Try again later."
         message = f"{self.where} failed with HTTP {status}{f': {detail}' if detail else ''}."
-        return ModelUnavailable(message, hint=self._words.hints.get(status, usual))
+        return ModelUnavailable(message, hint=hint)

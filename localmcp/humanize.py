@@ -22,19 +22,12 @@ def command_line(*words: object) -> str:
     for text in map(str, words):
         if not text.isprintable():
             # In signs that the terminal shows, as `␊` for a line break, it would name nothing.
-            written.append(f"$'{''.join(map(_escaped, text))}'")
+            plain = text.encode(errors="surrogateescape").decode("latin-1")
+            escaped = re.sub(r"[^ -~]|['\\]", lambda sign: f"\\x{ord(sign[0]):02x}", plain)
+            written.append(f"$'{escaped}'")
         else:
             written.append(text if re.fullmatch(r"[\w@%+=:,./~-]+", text) else shlex.quote(text))
     return " ".join(written)
-
-
-def _escaped(char: str) -> str:
-    """Return a character as a shell reads it between `$'` and `'`."""
-    if char.isprintable() and char not in "'\\":
-        return char
-    # Bytes of a file's name that are no text are in the range of the first.
-    encoded = char.encode(errors="surrogateescape" if "\udc80" <= char <= "\udcff" else "surrogatepass")
-    return "".join(f"\\x{byte:02x}" for byte in encoded)
 
 
 def counted(number: int, noun: str) -> str:
@@ -64,22 +57,15 @@ def choices(names: Collection[str]) -> str:
     return f"There {'is' if len(names) == 1 else 'are'}: {', '.join(names)}."
 
 
-def bar(share: float, cells: int) -> str:
-    """Return 0..1 as a bar of up to `cells` blocks, drawn in eighths."""
-    full, eighths = divmod(round(max(0.0, min(share, 1.0)) * cells * 8), 8)
-    return "█" * full + ("", *"▏▎▍▌▋▊▉")[eighths]
-
-
 def size(number: int) -> str:
     """Bytes in the unit people use: `812 kB`, `4.2 MB`."""
     if number < 1000:
         return f"{number} bytes"
-    value = float(number)
-    for unit in ("kB", "MB", "GB"):
-        value /= 1000
-        if value < 1000 or unit == "GB":
-            return f"{value:.0f} {unit}" if value >= 100 or unit == "kB" else f"{value:.1f} {unit}"
-    raise AssertionError("unreachable")
+    unit, value = "kB", number / 1000
+    for larger in ("MB", "GB"):
+        if value >= 1000:
+            unit, value = larger, value / 1000
+    return f"{value:.0f} {unit}" if value >= 100 or unit == "kB" else f"{value:.1f} {unit}"
 
 
 def duration(seconds: float) -> str:
@@ -159,7 +145,9 @@ def field_text(name: str, value: Any) -> str:
     if value is True:
         return "yes"
     if isinstance(value, int):
-        return size(value) if "bytes" in name.lower() else f"{value:,}" if abs(value) > 9999 else str(value)
+        # The number of a record is typed again as it is.
+        groups = abs(value) > 9999 and not re.search("ids?$|found", name.lower())
+        return size(value) if "bytes" in name.lower() else f"{value:,}" if groups else str(value)
     if isinstance(value, float):
         return f"{value:.3g}"
     if isinstance(value, dict):

@@ -8,14 +8,15 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args, get_origin
 
 from localmcp.errors import InvalidInput, Unavailable
-from localmcp.linear_patterns import matches
 
 if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError
+    from pydantic_core import SchemaValidator
 
 Json = dict[str, Any]
 
@@ -64,12 +65,7 @@ def compact_json(value: Any) -> str:
 
 
 def read_json(text: str) -> Any:
-    """Return the value of a JSON text; NaN and infinities, which many programs print and JSON does not have, are null.
-
-    Raises:
-        ValueError: it is no JSON.
-        RecursionError: it is nested too deep.
-    """
+    """Return the value of a JSON text, null for NaN and infinities; raises ValueError, or RecursionError."""
     return json.loads(text, parse_constant=lambda _: None)
 
 
@@ -299,11 +295,9 @@ def check_arguments(name: str, schema: Json, arguments: Json, *, seconds: float 
     """Check the arguments of the tool `name` against the JSON Schema that somebody else wrote for it.
 
     References to other documents are never followed. Where the schema itself is no valid one, nothing is checked: the
-    tool then has to answer for itself. The same holds for a pattern that `linear_patterns` does not support.
+    tool then has to answer for itself. The same holds for a pattern that `matches` does not support.
 
-    Raises:
-        InvalidInput: the arguments do not fit; the message lists every problem and the expected parameters.
-        Unavailable: the check takes longer than `seconds`.
+    Raises InvalidInput, which lists every problem and the parameters; Unavailable if the check takes longer.
     """
     try:
         errors = _schema_errors(name, schema, arguments, time.monotonic() + seconds)
@@ -367,7 +361,6 @@ def _schema_errors(name: str, schema: Json, arguments: Json, deadline: float) ->
 
 
 def _describe_problem(error: ValidationError, schema: Json) -> list[str]:
-    """Return the problem in words, one line for each key that is missing or unknown."""
     place = ".".join(str(part) for part in error.absolute_path)
     inside = f"{place}." if place else ""
     value, expected = cast(Any, error.instance), cast(Any, error.validator_value)
@@ -392,3 +385,39 @@ def _describe_problem(error: ValidationError, schema: Json) -> list[str]:
         return [f"{place}: should be {kinds}, got {shorten_value(value)}{guess}"]
     message = error.message if len(error.message) <= 160 else error.message[:157] + "..."
     return [f"{place}: {message}"]
+
+
+# ---------------------------------------------------------------- untrusted patterns
+# Matched in time that grows with the text, never exponentially, by Rust's `regex`, which pydantic brings; it has no
+# look-around and no backreferences.
+
+MOST_REPEATS = 3
+"""Signs of repetition up to which Python's engine is quick with a path; each further one multiplies its attempts."""
+
+
+def matches(pattern: str, text: str) -> bool | None:
+    """Return whether the pattern is anywhere in the text; None if this engine does not support the pattern."""
+    compiled = _compile(pattern)
+    return None if compiled is None else compiled.isinstance_python(text)
+
+
+def path_matcher(pattern: re.Pattern[str]) -> Callable[[str], Any]:
+    """Return what tells whether a pattern is in a path.
+
+    One that may take too long and that this engine does not support is in none.
+    """
+    if pattern.pattern.count("*") + pattern.pattern.count("+") <= MOST_REPEATS:
+        return pattern.search
+    compiled = _compile(pattern.pattern)
+    return compiled.isinstance_python if compiled else lambda _: False
+
+
+@lru_cache(maxsize=1000)
+def _compile(pattern: str) -> SchemaValidator | None:
+    from pydantic_core import SchemaError, SchemaValidator, core_schema
+
+    schema: Any = core_schema.str_schema(pattern=pattern, regex_engine="rust-regex", strict=True)
+    try:
+        return SchemaValidator(schema)
+    except (SchemaError, UnicodeError):
+        return None

@@ -47,9 +47,7 @@ def invisible(text: str) -> str:
     """Return what `visible` made of one line, or of several, as it was; a text that held such signs itself differs."""
 
     def hidden(sign: re.Match[str]) -> str:
-        if sign[1]:
-            return chr(int(sign[1], 16))
-        return chr(_DELETE if sign[0] == "␡" else ord(sign[0]) - _PICTURES)
+        return chr(int(sign[1], 16) if sign[1] else _DELETE if sign[0] == "␡" else ord(sign[0]) - _PICTURES)
 
     return _SHOWN.sub(hidden, text)
 

@@ -8,13 +8,7 @@ from functools import partial
 
 from localmcp.activity import Activity
 from localmcp.api_keys import ApiKeys
-from localmcp.config import (
-    Settings,
-    cache_directory,
-    config_directory,
-    load_settings,
-    state_directory,
-)
+from localmcp.config import Settings, cache_directory, config_directory, load_settings, state_directory
 from localmcp.hub.servers import McpServers
 from localmcp.index.federation import Federation
 from localmcp.index.search import Index
@@ -72,7 +66,6 @@ class Workspace:
         self.registry.observe(self.activity.note_call)
 
     def _add_features(self) -> None:
-        """Open what is built on the index."""
         self.knowledge = KnowledgeBase(self.federation)
         self.library = Library(self.database, self.embedder, self.settings)
         self.library_tools = LibraryTools(self.library)
@@ -90,14 +83,14 @@ class Workspace:
         self.records = Records(self.index, self.milvus, self.library.remove)
 
     def _add_tools(self) -> None:
-        """Open the registry with the tools of every feature, and what finds them."""
         self.registry = Registry()
         self.registry.explain = self.database.explain
         self.activity = Activity(self.database, self.settings.log_calls)
         self.tool_finder = ToolFinder(self.embedder, cache_directory() / "discovery")
         self.discovery = Discovery(self.registry, self.tool_finder)
         self.registry.suggest = self.discovery.suggest
-        self.router = Router(self.registry, self.discovery, self._open_language_model)
+        spec, key = self.settings.language_model, self.settings.language_model_key or None
+        self.router = Router(self.registry, self.discovery, lambda: LanguageModel(spec, key) if spec else None)
         for service in (
             self.knowledge,
             self.library_tools,
@@ -129,12 +122,6 @@ class Workspace:
     def providers(self) -> list[Provider]:
         """What brings tools: a provider a kind of own tools, and each server."""
         return [*self.own_tools.providers, *self.mcp_servers.servers.values()]
-
-    def _open_language_model(self) -> LanguageModel | None:
-        settings = self.settings
-        if not settings.language_model:
-            return None
-        return LanguageModel(settings.language_model, settings.language_model_key or None)
 
     def merging(self, call: Call) -> Merge:
         """Return what takes other files into this one; `call` runs the tools that import quick starts and rules."""
@@ -179,9 +166,5 @@ class Workspace:
 
 
 def open_workspace(path: str | os.PathLike[str] | None = None, **settings: object) -> Workspace:
-    """Open a file (the default one for None); settings are those of `config.toml`.
-
-    Raises:
-        ConfigurationError: a setting that cannot be used.
-    """
+    """Open a file (the default one for None); settings are those of `config.toml`. Raises ConfigurationError."""
     return Workspace(load_settings(database=path, **settings))

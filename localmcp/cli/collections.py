@@ -1,8 +1,9 @@
-"""`localmcp collections` and `retrieve`, `tables` and `query`, `push` and `pull`: what other databases know as well."""
+"""`localmcp collections`, `retrieve`, `tables`, `query`, `push`, `pull`, `rules`, `quickstarts`: all but documents."""
 
 from __future__ import annotations
 
 import csv
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -10,12 +11,19 @@ from typing import Any
 
 import click
 
+from localmcp.cli import render
 from localmcp.cli.documents import finish_vectors
-from localmcp.cli.options import json_or_text, no_wait, parse_object, read_bytes, tool_command
+from localmcp.cli.options import json_or_text, no_wait, parse_object, read_bytes, tool_command, tool_options
 from localmcp.cli.session import COMMAND_OF_TOOL, Session, command, group, pass_session, shown_counts
+from localmcp.config import sample_directory
 from localmcp.errors import InvalidInput
+from localmcp.files import write_atomically
 from localmcp.humanize import counted
+from localmcp.quickstarts.catalog import Quickstarts
 from localmcp.records.records import GivenRecord, Records, parse_record
+from localmcp.rules.catalog import RuleCatalog
+from localmcp.rules.files import RuleFiles
+from localmcp.rules.finder import RuleFinder
 from localmcp.schemas import Json
 from localmcp.tables.table_tools import TableTools
 
@@ -30,14 +38,11 @@ def _filter(says: str) -> Any:
 
 
 def _prepare_retrieval(_session: Session, arguments: Json) -> Json:
-    texts, filters = arguments["texts"], arguments.pop("filters")
-    if not all(text.strip() for text in texts):
-        raise InvalidInput("A TEXT is empty.", hint="Say what to look for, such as: localmcp retrieve papers ovens")
-    return {**arguments, "filter": _read_filters(filters), "matched_text": len(texts) > 1}
+    condition = _read_filters(arguments.pop("filters"))
+    return {**arguments, "filter": condition, "matched_text": len(arguments["texts"]) > 1}
 
 
 def _read_filters(texts: Sequence[str]) -> Json | None:
-    """Return all of the conditions: each a JSON object, or `key=value`."""
     conditions: list[Json] = []
     for text in texts:
         if not text.lstrip().startswith("{") and "=" in text:
@@ -90,7 +95,10 @@ tool_command(
     collections, "list", Records.list_collections, "List the collections, with their partitions.",
     columns=("name", "documents", "chunks", "searchedIn", "partitions", "description"),
 )  # fmt: skip
-tool_command(collections, "create", Records.create_collection, "Make a collection.", makes=True, arguments=NAME)
+tool_command(
+    collections, "create", Records.create_collection, "Make a collection.", makes=True, arguments=NAME,
+    show=lambda session, made: session.note(f"{made['name']} is {'made' if made['created'] else 'there already'}."),
+)  # fmt: skip
 tool_command(
     collections, "describe", Records.describe_collection, arguments=NAME,
     help="Show what is in a collection, its model, and where it is searched.",
@@ -98,7 +106,6 @@ tool_command(
 
 
 def _ask(session: Session, arguments: Json) -> str:
-    """Look whether it is there, then ask."""
     session.call("describe_collection", collection_name=arguments["collection_name"])
     arguments["confirm"] = True
     return f"Put collection '{arguments['collection_name']}' with everything in it into the trash?"
@@ -149,8 +156,7 @@ def insert(
 def read_lines(file: str) -> Iterator[tuple[str, Json]]:
     """Yield the name (`papers.jsonl line 3`) and the object of every line that is not blank; `-` is stdin.
 
-    Raises:
-        InvalidInput: the file is not UTF-8, or a line is no JSON object.
+    Raises InvalidInput if the file is not UTF-8, or a line is no JSON object.
     """
     name = "stdin" if file == "-" else Path(file).name
     try:
@@ -270,3 +276,158 @@ def pull(session: Session, collection: str, name: str | None) -> None:
     with shown_counts(session, f"copying {collection} from Milvus") as show:
         pulled = session.workspace.milvus_copies.pull(collection, name, show)
     session.answer(pulled, session.show)
+
+
+# ---------------------------------------------------------------- guidance
+
+
+@group()
+def rules() -> None:
+    """Keep rules for assistants, and find those that a task needs.
+
+    \b
+      localmcp rules import .                          CLAUDE.md, AGENTS.md, .cursorrules, ...
+      localmcp rules add "Write tests for every fix."
+      localmcp rules search "add an endpoint that stores orders"
+    """
+
+
+tool_command(
+    rules, "search", RuleFinder.get_relevant_rules, "Find the rules that a task needs, and say why.",
+    arguments={"taskDescription": "TASK..."},
+    spelled={"maxResults": "-n --limit", "similarityThreshold": "--threshold", "files": "--file"},
+    says={"maxResults": "Rules at most; default 5"}, columns=("id", "relevance_score", "rule_text", "category", "why"),
+)  # fmt: skip
+tool_command(
+    rules, "add", RuleCatalog.add_rule, "Add a rule, unless one says nearly the same.", makes=True,
+    arguments={"rule_text": "RULE"},
+    spelled={"globs": "--glob", "alwaysApply": "--always", "onDuplicate": "--duplicate"},
+)  # fmt: skip
+tool_command(
+    rules, "remember", RuleCatalog.remember, makes=True, arguments={"instruction": "INSTRUCTION"},
+    help="Make a rule of an instruction in your own words, unless it was meant for the moment.",
+)  # fmt: skip
+tool_command(
+    rules, "list", RuleCatalog.list_rules, "List the rules, newest first.",
+    columns=("id", "rule_text", "category", "context", "project", "globs", "made_by"),
+)  # fmt: skip
+
+
+tool_command(
+    rules, "edit", RuleCatalog.edit_rule, arguments={"id": "ID"},
+    prepare=lambda _, changes: {**changes, "globs": changes["globs"] and [glob for glob in changes["globs"] if glob]},
+    help="Change a rule; what is left out stays, and an empty text takes a project or files away.",
+    spelled={"rule_text": "--text", "globs": "--glob", "alwaysApply": "--always/--not-always"},
+)  # fmt: skip
+tool_command(
+    rules, "retire", RuleCatalog.retire_rule, "Take a rule out of use; it can be restored.", arguments={"id": "ID"}
+)
+tool_command(rules, "restore", RuleCatalog.restore_rule, "Bring a retired rule back into use.", arguments={"id": "ID"})
+
+
+@rules.command("import")
+@click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--project", help="They hold in this project only.")
+@pass_session
+def import_rules(session: Session, paths: tuple[Path, ...], project: str | None) -> int:
+    """Import rules: a file, or a project folder with CLAUDE.md, AGENTS.md, .cursorrules, .cursor/rules, Copilot files.
+
+    Files may be Markdown, .mdc or JSON Lines (rule_text, category, context). Rules that are known stay as they are.
+    """
+    calls = ({"path": str(path), "project": project} for path in paths)
+    report = session.import_each("importRules", calls, ("added", "known", "files", "skipped"))
+    twins = f", {report['known']} known already" if report["known"] else ""
+    session.answer(report)
+    session.note(f"{counted(report['added'], 'rule')} added from {counted(len(report['files']), 'file')}{twins}.")
+    return int(bool(report["skipped"]) and not report["added"] and not report["known"])
+
+
+@rules.command("export")
+@tool_options(RuleFiles.export_rules)
+@click.option("--to", "folder", type=click.Path(path_type=Path), help="Write files below this folder, not to stdout.")
+@click.option("--force", is_flag=True, help="Files that are there may be replaced.")
+@pass_session
+def export_rules(session: Session, folder: Path | None, force: bool, **arguments: Any) -> None:
+    """Print the rules in a form that can be imported again, or write them to files."""
+    result = session.call("exportRules", **arguments).value
+    session.warn(*result.get("notices", ()))
+    if folder is None:
+        session.answer(result, lambda value: render.write("".join(file["text"] for file in value["files"]), nl=False))
+        return
+    texts = {folder / file["name"]: file["text"] for file in result["files"]}
+    existing = next((path for path in texts if path.exists() and not force), None)
+    if existing is not None:
+        raise InvalidInput(f"{existing} is there already.", hint="Name another place, or replace it with --force.")
+    for path, text in texts.items():
+        write_atomically(path, text)
+    answer = {"count": result["count"], "format": arguments["format"], "files": list(map(str, texts))}
+    session.answer(answer, session.show)
+
+
+# ---------------------------------------------------------------- quick starts
+
+
+@group()
+def quickstarts() -> None:
+    """Import, search and read short guides.
+
+    \b
+      localmcp quickstarts import --samples
+      localmcp quickstarts search "geting startd"
+      localmcp quickstarts show first-search
+    """
+
+
+@quickstarts.command("import")
+@click.argument("paths", nargs=-1, metavar="FILE|FOLDER...")
+@click.option("--samples", is_flag=True, help="The guides to localmcp that come with it.")
+@pass_session
+def import_quickstarts(session: Session, paths: tuple[str, ...], samples: bool) -> int:
+    """Import YAML, JSON and JSON Lines: ConsoleQuickStart documents, or rows {name, content}.
+
+    Quick starts that are known by name are updated. A file that cannot be read is reported and left out.
+    """
+    if samples:
+        paths = (*paths, str(sample_directory() / "quickstarts"))
+    if not paths:
+        raise InvalidInput("Name a file or folder, or say --samples.")
+    calls = ({"path": os.path.abspath(path)} for path in paths)
+    fields = ("added", "updated", "unchanged", "skipped", "warnings")
+    total = session.import_each("importQuickstarts", calls, fields)
+    counts = [f"{total[key]:,} {key}" for key in ("added", "updated", "unchanged") if total[key]]
+    session.answer(total, ", ".join(counts) or "Nothing imported.")
+    for warning in total["warnings"]:
+        session.remark(f"{warning['where']}: {warning['problem']}")
+    return int(bool(total["skipped"]) and not counts)
+
+
+def _need_words(_session: Session, arguments: Json) -> Json:
+    if not any(arguments[name] for name in ("displayName", "name", "description")):
+        raise InvalidInput("Say what to search for: words of the title, --name or --description.")
+    return arguments
+
+
+tool_command(
+    quickstarts, "search", Quickstarts.search, arguments={"displayName": "[WORDS]..."}, prepare=_need_words,
+    help="Search by words of the title; typing errors and another word order are forgiven.",
+    columns=("score", "name", "displayName", "description", "matchType"),
+)  # fmt: skip
+tool_command(
+    quickstarts, "list", Quickstarts.list_quickstarts, "List the quick starts by title.",
+    columns=("name", "displayName", "tasks", "tags"),
+)  # fmt: skip
+tool_command(
+    quickstarts, "show", Quickstarts.show, "Print a quick start, by name or title, as Markdown.",
+    arguments={"name": "NAME..."}, show=lambda _, value: render.write(value["markdown"], nl=False),
+)  # fmt: skip
+tool_command(
+    quickstarts, "remove", Quickstarts.remove, "Remove quick starts; importing one again brings it back.",
+    arguments={"names": "NAME..."},
+)  # fmt: skip
+
+
+tool_command(
+    quickstarts, "export", Quickstarts.export, arguments={"names": "[NAME]..."},
+    help="Print quick starts, all or the named ones, so that `import` reads them back without a difference.",
+    show=lambda _, value: render.write(value["text"], nl=False),
+)  # fmt: skip

@@ -37,7 +37,7 @@ from localmcp.cli.session import (
 from localmcp.errors import InvalidInput, NeedsConfirmation, NotFound
 from localmcp.files import unicode_path
 from localmcp.humanize import FILTERS, command_line, counted, duration, explanation, parse_query_line, short_path, size
-from localmcp.index.collections import choose_collections, visible_collections
+from localmcp.index.collections import choose_collections
 from localmcp.index.vector_queue import REFRESH, waiting
 from localmcp.library.jobs import Report
 from localmcp.library.ledger import SOURCE_TYPES, Entry, entries_below
@@ -89,7 +89,7 @@ def search(session: Session, meta: tuple[str, ...], **arguments: Any) -> int:
 
 
 def parse_metadata(pairs: tuple[str, ...]) -> Json:
-    """`("year=2024", "tags=[1, 2]", "author=Ada")` as `{"year": 2024, "tags": [1, 2], "author": "Ada"}`."""
+    """`year=2024`, `tags=[1, 2]`, `author=Ada` as `{"year": 2024, "tags": [1, 2], "author": "Ada"}`."""
     wrong = "--meta: '{}' must be KEY=VALUE, such as author=Ada or year=2024."
     return {key: json_or_text(value) for key, value in (split_pair(pair, wrong.format(pair)) for pair in pairs)}
 
@@ -207,7 +207,8 @@ def remove(session: Session, targets: tuple[str, ...], collection: str | None, y
     session.confirm(question if ids else f"Nothing of {places} is in the file. Look at it no longer?", yes)
     report = library.remove(targets, collection=collection)
     session.answer({"removed": report.removed})
-    session.note(f"{counted(report.removed, 'document')} put into the trash.")
+    nothing = f"No document was removed. {places}: no longer looked at."
+    session.note(f"{counted(report.removed, 'document')} put into the trash." if report.removed else nothing)
     if report.removed:
         session.remark(f"Bring back with: localmcp trash restore {command_line(*targets)}   (localmcp trash list)")
 
@@ -389,20 +390,17 @@ def finish_vectors(session: Session, collections: Iterable[str | None], *, wait:
 def _print_summary(
     session: Session, report: Report, paths: Iterable[str], collection: str | None, *, tried: bool
 ) -> None:
-    """Print the summary on stderr; `tried` says that missing vectors were to be made."""
     database, entries = session.workspace.database, list[Entry]()
     session.note(summary(report, database.size()))
     if report.skipped or report.failed:
-        name = collection.casefold() if collection else None
         folders = [unicode_path(os.path.realpath(os.path.expanduser(path))) for path in paths]
         with database.read() as connection:
-            ids = [c.id for c in visible_collections(connection) if name in (None, c.name.casefold())]
             # A folder may be below another.
             by_path = {
-                (number, path): entry
-                for number in ids
+                (owner.id, path): entry
+                for owner in choose_collections(connection, [collection] if collection else None)
                 for folder in folders
-                for path, entry in entries_below(connection, number, folder).items()
+                for path, entry in entries_below(connection, owner.id, folder).items()
             }
         entries = list(by_path.values())
     reasons = Counter(entry.reason for entry in entries if entry.status == "skipped")

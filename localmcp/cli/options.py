@@ -80,6 +80,7 @@ def tool_command(
     COMMAND_OF_TOOL[tool] = f"localmcp {parent.name} {name}" if parent else f"localmcp {name}"
 
     def run(session: Session, **arguments: Any) -> int:
+        COMMAND_OF_TOOL.update({name: words.split()[-1] for name, words in described.get("spelled", {}).items()})
         agreed: bool = arguments.pop("yes", False)
         if prepare is not None:
             arguments = prepare(session, arguments)
@@ -95,17 +96,6 @@ def tool_command(
     return parent.command(name, help=help)(function) if parent else command(name, help=help)(function)
 
 
-def refuse_blank(message: str, *names: str) -> Callable[[Session, Json], Json]:
-    """Return a `prepare` that wants words in one of these, and refuses blanks in words of the command line."""
-
-    def prepare(_session: Session, arguments: Json) -> Json:
-        if not "".join(arguments.get(name) or "" for name in names).strip():
-            raise InvalidInput(message)
-        return arguments
-
-    return prepare
-
-
 def tool_options(
     method: Function,
     *,
@@ -119,8 +109,8 @@ def tool_options(
 
     Values arrive under the tool's names, None if left out.
 
-    `arguments`: parameter -> metavar of what is written without an option; `...` at its end takes several words, which
-    are joined for a parameter that is one text.
+    `arguments`: parameter -> metavar of what is written without an option, in brackets if it may be left out; `...` at
+    its end takes several words, which are joined for a parameter that is one text. None may be blank.
     `spelled`: parameter -> its options, such as `-n --limit`, where they are not the name in kebab case.
     `says`: parameter -> help, where the tool's own words are not for a command line.
     `without`: parameters that the command fills by itself.
@@ -146,8 +136,10 @@ def tool_options(
             if kind is not bool:
                 attributes["type"] = _type(hints[name])
             if name in arguments:
-                attributes["required"] = default is inspect.Parameter.empty
-                if arguments[name].rstrip("]").endswith("..."):
+                attributes["required"] = not arguments[name].startswith("[")
+                if isinstance(attributes["type"], _Text):
+                    attributes["type"].least = 1
+                if arguments[name].endswith("..."):
                     attributes |= {"nargs": -1, "callback": list_or_none if is_list else joined_or_none}
                 function = click.argument(name, cls=_Argument, metavar=arguments[name], **attributes)(function)
                 continue
@@ -167,7 +159,6 @@ def tool_options(
 
 
 def _type(hint: Any) -> Any:
-    """Return click's type of a hint; a list has the type of its items."""
     kind, param = _bare(hint), param_of(hint) or Param("")
     if get_origin(kind) is list:
         kind, param = get_args(kind)[0], Param("")
@@ -178,11 +169,10 @@ def _type(hint: Any) -> Any:
         return click.INT if least is None and most is None else click.IntRange(least, most)
     if kind is float:
         return click.FloatRange(param.minimum, param.maximum)
-    return _Text(param.min_length, param.max_length) if param.min_length or param.max_length else click.STRING
+    return _Text(param.min_length, param.max_length)
 
 
 def _bare(hint: Any) -> Any:
-    """Return the type without `Param` and without None."""
     kind = bare_type(hint)
     if get_origin(kind) in (Union, types.UnionType):
         return next(part for part in get_args(kind) if part is not types.NoneType)
@@ -210,11 +200,7 @@ def no_wait(says: str = "Return when everything is found by its words.") -> Opti
 
 
 def existing_file(file: Path, *, hint: str | None = None) -> Path:
-    """Return the file with `~` expanded.
-
-    Raises:
-        NotFound: there is none.
-    """
+    """Return the file with `~` expanded; raises NotFound if there is none."""
     path = expand_home(file)
     if not path.is_file():
         problem = f"{file} is a folder; a file is needed." if path.is_dir() else f"There is no file {file}."
@@ -234,11 +220,7 @@ def read_bytes(file: str) -> bytes:
 
 
 def parse_object(text: str | bytes, subject: str, hint: str | None = None) -> Json:
-    """Return the object of a JSON text.
-
-    Raises:
-        InvalidInput: it is not JSON, or no object; the message begins with `subject`, such as `The arguments are`.
-    """
+    """Return the object of a JSON text; raises InvalidInput, which begins with `subject` (`The arguments are`)."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -249,11 +231,7 @@ def parse_object(text: str | bytes, subject: str, hint: str | None = None) -> Js
 
 
 def split_pair(pair: str, message: str, hint: str | None = None) -> tuple[str, str]:
-    """Return the key and the value of `key=value`.
-
-    Raises:
-        InvalidInput: it has no `=`, or nothing before it; says `message`.
-    """
+    """Return the key and the value of `key=value`; raises InvalidInput with `message` if one is missing."""
     key, equals, value = pair.partition("=")
     if not equals or not key.strip():
         raise InvalidInput(message, hint=hint)
@@ -275,10 +253,8 @@ def parse_time(option: str, text: str | None, *, ahead: bool) -> str | None:
     """Return the time that far ahead or back, or the time itself, as ISO 8601 in UTC; or None.
 
     A bare `m` is months, as in every span; ahead it is refused, because who means minutes would get a key for years.
-    An empty time is an error: a shell variable that is not set must not make a key that never ends.
-
-    Raises:
-        InvalidInput: neither; names the option.
+    An empty time is an error: a shell variable that is not set must not make a key that never ends. InvalidInput names
+    the option.
     """
     if text is None:
         return None

@@ -43,12 +43,8 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "collections": ("collections", "Make, fill, describe and drop collections."),
         "retrieve": ("collections", "Find what is nearest to one or several texts in a collection."),
     },
-    "Quick starts": {
-        "quickstarts": ("guidance", "Import, search and read short guides."),
-    },
-    "Rules": {
-        "rules": ("guidance", "Keep rules for assistants, and find those that a task needs."),
-    },
+    "Quick starts": {"quickstarts": ("collections", "Import, search and read short guides.")},
+    "Rules": {"rules": ("collections", "Keep rules for assistants, and find those that a task needs.")},
     "Assistants": {
         "serve": ("start", "Serve the tools over MCP, on stdin and stdout."),
         "ask": ("tools", "Say in your own words what you want; the tool that does it is found and run."),
@@ -56,8 +52,8 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "call": ("tools", "Call any tool with JSON arguments."),
         "connect": ("servers", "Connect an assistant: its configuration is found, changed and tried out."),
         "servers": ("servers", "Connect other MCP servers; an assistant finds their tools with tool_search."),
-        "keys": ("keys", "Make, list and revoke the API keys that requests over HTTP need."),
-        "log": ("keys", "Show what was called, by whom, and how it ended; what it adds up to."),
+        "keys": ("tools", "Make, list and revoke the API keys that requests over HTTP need."),
+        "log": ("tools", "Show what was called, by whom, and how it ended; what it adds up to."),
     },
     "Files to give away": {
         "pack": ("file", "Write one file to give away."),
@@ -71,8 +67,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "eval": ("file", "Measure how well the search answers."),
         "status": ("file", "Show the file, what is in it, and the model."),
         "config": ("start", "Show and change the settings."),
-        "models": ("models", "List embedding models, or download one."),
-        "reembed": ("models", "Let another model read everything that is in the file."),
+        "models": ("file", "List embedding models, or download one."),
         "doctor": ("file", "Check the file, the model, the configuration and this machine."),
         "backup": ("file", "Copy the file while it is in use, and check the copy."),
         "restore": ("file", "Bring back what a backup holds; what is in the file now is kept beside it."),
@@ -83,23 +78,19 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     },
 }
 """Section -> command -> (module, what it does), so that `--help` imports no command."""
-
-
-def modules() -> dict[str, tuple[str, str]]:
-    """Command -> (module, what it does)."""
-    return {name: entry for section in COMMANDS.values() for name, entry in section.items()}
+MODULES = {name: entry for section in COMMANDS.values() for name, entry in section.items()}
+"""Command -> (module, what it does)."""
 
 
 class Program(Group):
     """The commands of `COMMANDS`."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(modules())
+        return list(MODULES)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in modules():
-            return None
-        return getattr(import_module(f"localmcp.cli.{modules()[cmd_name][0]}"), cmd_name)
+        module = f"localmcp.cli.{MODULES[cmd_name][0]}" if cmd_name in MODULES else None
+        return getattr(import_module(module), cmd_name) if module else None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for section, commands in COMMANDS.items():
@@ -180,7 +171,6 @@ def execute(session: Session, arguments: Sequence[str]) -> int:
 
 
 def _trace(session: Session) -> bool:
-    """Write the traceback of the error being handled, if the person asked for it."""
     if session.verbosity == 0 or session.as_json:
         return False
     import traceback

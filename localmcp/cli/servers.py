@@ -12,6 +12,7 @@ from localmcp.cli.session import Session, command, group, pass_session
 from localmcp.config import servers_file
 from localmcp.connect.configuration import (
     FILE,
+    ask_for_tools,
     block_for,
     describe_client,
     find_targets,
@@ -22,15 +23,13 @@ from localmcp.connect.configuration import (
     write_changes,
 )
 from localmcp.errors import InvalidInput
-from localmcp.hub.client_configuration import ClientFile, client_names, read_servers
+from localmcp.hub.client_configuration import client_names, read_servers
 from localmcp.hub.entries import entry_of, parse_entry, take_over, write_entries
 from localmcp.hub.server import McpServer
 from localmcp.hub.servers import McpServers
 from localmcp.humanize import counted
 from localmcp.schemas import Json
 from localmcp.visible_text import visible
-
-COLUMNS = ("name", "state", "tools", "where", "args", "error")
 
 
 @group()
@@ -61,29 +60,28 @@ def open_servers(session: Session) -> McpServers:
 def list_servers(session: Session) -> None:
     """List the servers, and how many tools each is known to have."""
     listed = open_servers(session).servers.values()
-    described = [describe(server) for server in listed]
+    # Without what may be secret: the values of variables and headers, and keys in arguments.
+    described: list[Json] = [
+        {
+            "name": server.entry.name,
+            "type": "http" if server.entry.url else "stdio",
+            "where": server.entry.where,
+            "args": server.entry.shown_args,
+            "env": sorted(server.entry.env),
+            "headers": sorted(server.entry.headers),
+            "namespace": server.entry.namespace,
+            "state": server.condition,
+            "tools": server.known_tools,
+            "error": server.entry.problem or None,
+        }
+        for server in listed
+    ]
     answer = {"file": str(servers_file()), "count": len(described), "servers": described}
-    session.answer(answer, lambda value: session.show(value, columns=COLUMNS))
+    columns = ("name", "state", "tools", "where", "args", "error")
+    session.answer(answer, lambda value: session.show(value, columns=columns))
     if not described:
         session.note("No servers yet. Begin with: localmcp servers import claude-desktop")
     _warn_of_changes(session, listed)
-
-
-def describe(server: McpServer) -> Json:
-    """Return a server without what may be secret: the values of variables and headers, and keys in arguments."""
-    entry = server.entry
-    return {
-        "name": entry.name,
-        "type": "http" if entry.url else "stdio",
-        "where": entry.where,
-        "args": entry.shown_args,
-        "env": sorted(entry.env),
-        "headers": sorted(entry.headers),
-        "namespace": entry.namespace,
-        "state": server.condition,
-        "tools": server.known_tools,
-        "error": entry.problem or None,
-    }
 
 
 @servers.command("add")
@@ -227,7 +225,6 @@ def refresh(session: Session, names: tuple[str, ...]) -> int:
 
 
 def _refresh(session: Session, names: Sequence[str]) -> dict[str, Json]:
-    """Start those servers once; return name -> how many tools it has, or why it does not run."""
     servers = open_servers(session)
     outcomes = servers.refresh(names)
     _warn_of_changes(session, map(servers.server, names))
@@ -238,7 +235,6 @@ def _refresh(session: Session, names: Sequence[str]) -> dict[str, Json]:
 
 
 def _warn_of_changes(session: Session, servers: Iterable[McpServer]) -> None:
-    """Name the servers whose tools are no longer what the person approved."""
     for server in servers:
         if count := len(server.changes()):
             changes = f"{server.entry.name}: {counted(count, 'tool')} changed since you approved it; see"
@@ -284,37 +280,22 @@ def connect(
         return
     # Settings that cannot be used are reported here, not by a server that nobody watches.
     _ = session.settings
-    launch = entry, _, _ = make_entry(session.database, profile)
+    entry, carried, withheld = make_entry(session.database, profile)
     if show:
         block = block_for(targets[0] if targets else None, name, entry)
         places = [str(target.path) for target in targets]
-        answer = {"name": name, "entry": entry, "block": block, "files": places}
-        session.answer(answer, block)
+        session.answer({"name": name, "entry": entry, "block": block, "files": places}, block)
         for place in places:
             session.remark(f"Put it into {place}")
         return
-    connect_client(session, targets, name, launch, dry_run, start=not (dry_run or no_start))
-
-
-def connect_client(
-    session: Session,
-    targets: list[ClientFile],
-    name: str,
-    launch: tuple[Json, list[str], list[str]],
-    dry_run: bool,
-    *,
-    start: bool,
-) -> None:
-    """Start the server once, then write the configuration; a server that does not start is not written."""
-    from localmcp.connect.configuration import ask_for_tools
-
-    first, absence, (entry, carried, withheld) = targets[0], "", launch
+    first, absence, start = targets[0], "", not (dry_run or no_start)
     changes = [plan_change(target, name, entry) for target in targets]
     if first.client != FILE and not is_present(first):
         present = ", ".join(dict.fromkeys(client.client for client in present_clients())) or "none"
         absence = f"{first.title} was not found on this machine; clients found: {present}. This is its file anyway."
     if start:
         session.remark("Starting the server once, as the client will …")
+    # A server that does not start is not written.
     tools = ask_for_tools(name, entry) if start else None
     files = write_changes(changes, dry_run=dry_run)
     result: Json = {
@@ -324,8 +305,7 @@ def connect_client(
     session.answer(result, session.show)
     if withheld:
         session.warn(f"Not written, because secret: {', '.join(withheld)}. Keep them by: localmcp config set")
-    if absence:
-        session.warn(absence)
+    session.warn(*filter(None, (absence,)))
     if any(file["action"] in ("added", "updated") for file in files) and not dry_run:
         program = "the program that reads this file" if first.client == FILE else first.title
         session.note(f"Next: quit {program} completely, and start it again.")

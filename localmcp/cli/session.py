@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 INTERRUPTED = 130
 COMMAND_OF_TOOL: dict[str, str] = {}
-"""Tool -> the command that calls it, of the commands that were imported."""
+"""Tool -> the command that calls it, of the commands that were imported; parameter -> the option of this run."""
 
 
 class Session:
@@ -93,11 +93,7 @@ class Session:
         return self.workspace
 
     def existing(self) -> Workspace:
-        """Return the workspace on a file that is there.
-
-        Raises:
-            FileUnavailable: there is no file yet.
-        """
+        """Return the workspace on a file that is there; raises FileUnavailable if it is not."""
         if not self.settings.database.exists():
             from localmcp.storage.database import HOW_TO_BEGIN
 
@@ -202,9 +198,7 @@ class Session:
     def confirm(self, question: str, yes: bool) -> None:
         """Ask a question unless the answer is known, only where a person can answer.
 
-        Raises:
-            NeedsConfirmation: none can, and --yes was not given.
-            Exit: the person said no, which ends the command with exit code 1.
+        Raises NeedsConfirmation if none can and --yes was not given; Exit, with exit code 1, if the person said no.
         """
         if not yes and not self.can_ask:
             raise NeedsConfirmation(f"{question} Nothing was done.", hint="Say yes with --yes.")
@@ -278,7 +272,6 @@ def shown_counts(session: Session, words: str) -> Generator[Callable[[int, int],
 
 @contextmanager
 def _bars(session: Session) -> Generator[Callable[[str, int, int, str], None]]:
-    """Yield a function that shows how far a phase is, with the time that is left; the bar vanishes at the end."""
     if not session.shows_progress:
         yield lambda phase, done, total, words: None
         return

@@ -20,7 +20,7 @@ from localmcp import config as configuration
 from localmcp.cli import render
 from localmcp.cli.session import Session, command, group, pass_session, shown_progress
 from localmcp.errors import ConfigurationError, InvalidInput, Unavailable
-from localmcp.files import expand_home, make_private_folder
+from localmcp.files import expand_home, make_private_folder, open_private
 from localmcp.humanize import choices, command_line
 from localmcp.schemas import Json, did_you_mean
 from localmcp.visible_text import VisibleFormatter
@@ -60,11 +60,7 @@ def list_subjects() -> dict[str, str]:
 
 
 def read_page(subject: str) -> str:
-    """Return the page as Markdown.
-
-    Raises:
-        InvalidInput: there is no such page; names the nearest.
-    """
+    """Return the page as Markdown; raises InvalidInput, which names the nearest, if there is none."""
     page = files("localmcp").joinpath("docs", f"{subject}.md")
     if subject.isidentifier() and page.is_file():
         return page.read_text(encoding="utf-8")
@@ -285,9 +281,8 @@ def separate_screen_stream(log: Path) -> Generator[None]:
         yield
         return
     screen = os.dup(2)
-    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    os.dup2(descriptor, 2)
-    os.close(descriptor)
+    with open(log, "ab", opener=open_private) as written:
+        os.dup2(written.fileno(), 2)
     drawn = os.fdopen(screen, "w", encoding="utf-8", errors="replace", closefd=False)
     sys.__stdout__ = sys.__stderr__ = drawn
     try:
@@ -314,9 +309,17 @@ def config() -> None:
 @pass_session
 def show_settings(session: Session) -> None:
     """Show every setting: its value, where it comes from, and what it does."""
-    settings = configuration.settings_in_force(session.settings)
-    for setting in settings:
-        setting["from"] = _origin(session, setting["name"])
+    settings = [
+        {
+            "name": (name := setting["name"]),
+            "value": configuration.shown_value(name, getattr(session.settings, name)),
+            "from": _origin(session, name),
+            "default": configuration.shown_value(name, setting["default"]),
+            "env": setting["env"],
+            "says": setting["says"],
+        }
+        for setting in configuration.describe_settings()
+    ]
     rows = [(item["name"], configuration.setting_text(item["value"]), item["from"], item["says"]) for item in settings]
     answer = {"file": str(configuration.config_file()), "settings": settings}
     session.answer(answer, lambda _: session.print_table(("setting", "value", "from", "what it does"), rows))
@@ -327,7 +330,8 @@ def show_settings(session: Session) -> None:
 @pass_session
 def get_setting(session: Session, name: str) -> None:
     """Print one setting's value."""
-    value = configuration.shown_value(_checked_name(name), getattr(session.settings, name))
+    configuration.check_name(name)
+    value = configuration.shown_value(name, getattr(session.settings, name))
     session.answer({name: value}, lambda _: render.echo(configuration.setting_text(value)))
 
 
@@ -337,7 +341,6 @@ def get_setting(session: Session, name: str) -> None:
 @pass_session
 def set_setting(session: Session, name: str, value: str) -> None:
     """Write one setting to config.toml; its comments and order are kept."""
-    name = _checked_name(name)
     # Checked before it is written; no model is opened for it.
     if name == "model":
         from localmcp.models import parse_spec
@@ -353,7 +356,9 @@ def set_setting(session: Session, name: str, value: str) -> None:
         from localmcp.models.language_model import parse_address
 
         parse_address(value)
-    _tell(session, name, configuration.write_setting(name, value), "Written to")
+    path = configuration.write_setting(name, value)
+    session.note(f"Written to {path}")  # before the settings are read, which fails while others in it are wrong
+    session.answer({name: configuration.shown_value(name, getattr(session.settings, name)), "file": str(path)})
     where = _origin(session, name)
     if where not in ("config.toml", "default"):
         session.warn(f"{where} is set as well, and wins.")
@@ -365,11 +370,8 @@ def set_setting(session: Session, name: str, value: str) -> None:
 def unset_setting(session: Session, name: str) -> None:
     """Remove one setting from config.toml, so that its default holds."""
     path = configuration.write_setting(name, None)
-    if name in configuration.setting_names():
-        _tell(session, name, path, "Removed from")
-    else:
-        session.answer({"file": str(path)})
-        session.note(f"Removed from {path}")
+    session.answer({"file": str(path)})
+    session.note(f"Removed from {path}")
 
 
 @config.command("path")
@@ -380,20 +382,5 @@ def print_path(session: Session) -> None:
     session.answer({"file": str(path), "exists": path.exists()}, str(path))
 
 
-def _checked_name(name: str) -> str:
-    """Return the name of a setting, if it is one; an error names the nearest."""
-    names = configuration.setting_names()
-    if name in names:
-        return name
-    raise ConfigurationError(f"Unknown setting '{name}'.", hint=did_you_mean(name, names, choices(names)))
-
-
-def _tell(session: Session, name: str, path: Path, verb: str) -> None:
-    session.note(f"{verb} {path}")  # before the settings are read, which fails while others in the file are wrong
-    value = configuration.shown_value(name, getattr(session.settings, name))
-    session.answer({name: value, "file": str(path)})
-
-
 def _origin(session: Session, name: str) -> str:
-    """Return where the value in force comes from."""
     return "--db" if name == "database" and session.database else configuration.origin_of(name)

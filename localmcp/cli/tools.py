@@ -1,21 +1,40 @@
-"""`localmcp tools`, `call` and `ask`: every tool an assistant has, by hand, and mistakes in the person's own."""
+"""`localmcp tools`, `call`, `ask`: what assistants can do, by hand; `keys` and `log`: who may, and what was called."""
 
 from __future__ import annotations
 
 import json
+import uuid
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from localmcp.activity import INTERFACES
 from localmcp.cli import render
-from localmcp.cli.options import json_or_text, parse_object, read_bytes, split_pair
+from localmcp.cli.options import (
+    FORM,
+    collection_option,
+    json_or_text,
+    parse_object,
+    parse_time,
+    read_bytes,
+    split_pair,
+    tool_options,
+)
 from localmcp.cli.session import Session, command, group, pass_session
-from localmcp.errors import InvalidInput
-from localmcp.humanize import command_line, counted
-from localmcp.schemas import Json, describe_parameters, mapping_of
+from localmcp.errors import NotFound
+from localmcp.humanize import choices, command_line, counted
+from localmcp.library.search import is_uuid
+from localmcp.schemas import Json, describe_parameters, did_you_mean, mapping_of
+from localmcp.tool_search.ask import Router
 from localmcp.tool_search.discovery import NOTHING_FOUND, parameter_line
 from localmcp.tools import Tool
+from localmcp.tools.base import RIGHTS
+
+if TYPE_CHECKING:
+    from localmcp.workspace import Workspace
 
 
 @group(invoke_without_command=True)
@@ -99,11 +118,11 @@ def search(session: Session, words: tuple[str, ...], limit: int) -> None:
     if session.as_json:
         session.print_json(hits)
         return
-    for item in hits:
-        render.echo(f"{item['score']:>6.3f}  {render.bold(item['name'])}  {render.dim(item['parameters'])}")
-        render.echo(f"        {' '.join(item['description'].split())}")
-        if "notice" in item:
-            render.echo(f"        {render.warned(item['notice'])}")
+    for hit in hits:
+        render.echo(f"{hit['score']:>6.3f}  {render.bold(hit['name'])}  {render.dim(hit['parameters'])}")
+        render.echo(f"        {' '.join(hit['description'].split())}")
+        if "notice" in hit:
+            render.echo(f"        {render.warned(hit['notice'])}")
 
 
 @command()
@@ -181,12 +200,8 @@ def check(session: Session, files: tuple[Path, ...]) -> int:
     checked = len(files) or sum(len(file.tools) for file in own_tools.files())
     value: Json = {"ok": errors == 0, "errors": errors, "warnings": len(problems) - errors, "checked": checked}
     value["problems"] = list(map(asdict, problems))
-
-    def show(_: Json) -> None:
-        for problem in problems:
-            render.echo(render.styled(str(problem), fg="red" if problem.level == "error" else "yellow"))
-
-    session.answer(value, show)
+    colors = {"error": "red", "warning": "yellow"}
+    session.answer(value, "\n".join(render.styled(str(problem), fg=colors[problem.level]) for problem in problems))
     if not problems:
         session.note(f"{counted(checked, 'file' if files else 'tool')}, no mistakes.")
     # As for any configuration that has to be fixed.
@@ -194,11 +209,9 @@ def check(session: Session, files: tuple[Path, ...]) -> int:
 
 
 @command()
-@click.argument("query", nargs=-1, required=True)
-@click.option("-n", "--limit", type=int, help="Handed to the tool, if it takes one.")
-@click.option("--max-distance", type=int, help="Handed to the tool, if it takes one.")
+@tool_options(Router.ask, arguments={"query": "QUERY..."})
 @pass_session
-def ask(session: Session, query: tuple[str, ...], limit: int | None, max_distance: int | None) -> int:
+def ask(session: Session, **arguments: Any) -> int:
     """Say in your own words what you want; the tool that does it is found and run.
 
     Tools that remove something are only shown, with the command that runs them.
@@ -206,12 +219,8 @@ def ask(session: Session, query: tuple[str, ...], limit: int | None, max_distanc
     \b
       localmcp ask "find quickstarts about backups"
     """
-    if not " ".join(query).strip():
-        raise InvalidInput("QUERY is empty.", hint='Say what you want, such as: localmcp ask "list my documents"')
-    arguments = {"query": " ".join(query), "limit": limit, "maxDistance": max_distance}
-    response = session.call_in(session.reading(), "ask", arguments).value
 
-    def show(_: Json) -> None:
+    def show(session: Session, response: Json) -> None:
         if result := response.get("tool_result"):
             call = f"{result['tool']} {json.dumps(response['arguments'], ensure_ascii=False)}"
             session.remark(f"{call}  ({response['certainty']:.0%} sure, {response['router']})")
@@ -225,5 +234,164 @@ def ask(session: Session, query: tuple[str, ...], limit: int | None, max_distanc
         elif response["status"] == "no_tool_call":
             session.remark(f"Nearest: {', '.join(candidate['tool'] for candidate in response['candidates'])}")
 
-    session.answer(response, show)
-    return 1 if response["status"] == "error" else 0
+    answer = session.call_in(session.reading(), "ask", arguments)
+    return session.answer_tool(answer, show) or int(answer.value["status"] == "error")
+
+
+# ---------------------------------------------------------------- keys
+
+
+@group()
+def keys() -> None:
+    """Make, list and revoke the API keys that requests over HTTP need.
+
+    A key is shown once, when it is made; the file keeps only a hash of it.
+    """
+
+
+_names = partial(click.option, multiple=True, metavar="NAME")
+
+
+@keys.command("create")
+@click.option("--name", default="", help="What you will know it by.")
+@click.option(
+    "--scope", type=click.Choice(list(RIGHTS)), default="read", show_default=True,
+    help="What it may do; each implies the ones before it.",
+)  # fmt: skip
+@_names("-c", "--collection", "collections", help="Open only this collection; may be repeated.")
+@_names("--tools", help="Open only this tool; may be repeated.")
+@_names("--providers", help="Open only the tools of this provider, besides localmcp's own; may be repeated.")
+@click.option("--expires", metavar="WHEN", help=f"When it ends: {FORM}.")
+@pass_session
+def create(session: Session, name: str, scope: str, expires: str | None, **opens: tuple[str, ...]) -> None:
+    """Make a key and print it, once.
+
+    \b
+      KEY=$(localmcp keys create --name editor --scope read --expires 90d)
+    """
+    workspace = session.workspace
+    for tool in opens["tools"]:
+        # Refuses a misspelled name, with the nearest one.
+        workspace.registry.get(tool)
+    known = [provider.name for provider in workspace.providers]
+    for provider in opens["providers"]:
+        if provider not in known:
+            # It may be one that is connected later.
+            session.warn(f"There is no provider '{provider}' yet. {did_you_mean(provider, known, choices(known))}")
+    end, limits = parse_time("--expires", expires, ahead=True), {kind: names or None for kind, names in opens.items()}
+    made = workspace.api_keys.create(name=name, scopes=[scope], expires_at=end, **limits)
+
+    def show(value: Json) -> None:
+        render.echo(made.key)
+        session.warn(value["warning"])
+        session.note(render.render(value["keyInfo"]))
+
+    session.answer(made.as_json(), show)
+
+
+@keys.command("list")
+@collection_option("Only keys that open this collection.")
+@pass_session
+def list_keys(session: Session, collection: str | None) -> None:
+    """List the keys, the newest first: what each opens, and how it was used."""
+    workspace = session.existing()
+    used = {caller["caller"]: caller for caller in workspace.activity.stats()["callers"]}
+    counts = ("calls", "errors", "errorRate")
+    listed = [
+        {**item.as_json(), **{name: used.get(item.id, {}).get(name, 0) for name in counts}}
+        for item in workspace.api_keys.list(collection)
+    ]
+    columns = "name id prefix status scopes collections tools providers expires_at last_used_at uses errorRate".split()
+    session.answer({"success": True, "keys": listed}, lambda value: session.show(value, columns=columns))
+    if not listed:
+        session.note("There are no keys. Make one with: localmcp keys create --name NAME")
+
+
+@keys.command("revoke")
+@click.argument("key", metavar="ID|NAME|KEY")
+@pass_session
+def revoke(session: Session, key: str) -> None:
+    """Make a key useless at once, also for servers that are running; it stays in the list."""
+    _end(session, key, "revoked")
+
+
+@keys.command("delete")
+@click.argument("key", metavar="ID|NAME|KEY")
+@pass_session
+def delete(session: Session, key: str) -> None:
+    """Remove a key for good; its calls stay in the log."""
+    _end(session, key, "deleted")
+
+
+def _end(session: Session, key: str, state: str) -> None:
+    api_keys = session.existing().api_keys
+    end = api_keys.revoke if state == "revoked" else api_keys.delete
+    info = end(api_keys.find(key).id)
+    session.answer({"success": True, "message": f"API key {state} successfully", "keyInfo": info.as_json()})
+    session.note(f"The key {info.name} ({info.prefix}…) is {state}.")
+
+
+# ---------------------------------------------------------------- the log of calls
+
+_of_tool = click.option("--tool", help="Only this tool, or what was run through it.")
+_key = click.option("--key", metavar="ID|NAME|CALLER", help="Only calls with this API key, or from cli, tui or stdio.")
+_since = click.option(
+    "--since", metavar="WHEN", help="Only what is newer: 30min, 2h, 7d, 6m (months), yesterday, or a date."
+)
+_collection = collection_option("Only calls about this collection.")
+
+
+@group("log", invoke_without_command=True)
+@_of_tool
+@_key
+@_collection
+@click.option("--errors", is_flag=True, help="Only calls that failed.")
+@_since
+@click.option("-n", "--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="Calls.")
+@click.option("--offset", type=click.IntRange(0), default=0, help="Of the latest, calls to skip.")
+@pass_session
+@click.pass_context
+def log(ctx: click.Context, session: Session, limit: int, offset: int, **conditions: Any) -> None:
+    """Show what was called, by whom, and how it ended; what it adds up to.
+
+    Every interface is in it: the command line, assistants, HTTP. The latest calls are last. Arguments are kept, their
+    secrets masked, unless the setting log_calls is "names"; "none" keeps nothing.
+    """
+    if ctx.invoked_subcommand:
+        return
+    workspace = session.existing()
+    chosen = _chosen(workspace, **conditions)
+    entries, total = workspace.activity.logs(**chosen, limit=limit, offset=offset)
+    answer: Json = {"count": len(entries), "total": total, "calls": [entry.as_json() for entry in entries]}
+    # The latest is last, where a person looks.
+    latest = {**answer, "calls": answer["calls"][::-1]}
+    columns = "startedAt caller keyName tool via milliseconds resultBytes error arguments".split()
+    session.answer(answer, lambda _: session.show(latest, columns=columns))
+
+
+def _chosen(workspace: Workspace, key: str | None, since: str | None, **conditions: Any) -> dict[str, Any]:
+    # The key is an interface, or the id of one, which may be deleted.
+    key_id = key
+    if key and key not in INTERFACES:
+        try:
+            key_id = workspace.api_keys.find(key).id
+        except NotFound:
+            if not is_uuid(key):
+                raise
+            key_id = str(uuid.UUID(key))
+    return {**conditions, "key_id": key_id or None, "since": parse_time("--since", since, ahead=False)}
+
+
+@log.command("stats")
+@_of_tool
+@_key
+@_collection
+@_since
+@pass_session
+def stats(session: Session, **conditions: Any) -> None:
+    """Add the calls up, by tool and by caller: how many, how many failed, how long they took, how much they answered.
+
+    A tool that was run through execute_tool or ask counts once, as itself.
+    """
+    workspace = session.existing()
+    session.answer(workspace.activity.stats(**_chosen(workspace, **conditions)), session.show)

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
-from localmcp.config import APP, describe_settings, is_secret, read_variable, state_directory
+from localmcp.config import APP, describe_settings, read_variable, state_directory
 from localmcp.errors import ConfigurationError, InvalidInput, LocalMCPError, Unavailable
 from localmcp.files import expand_home, write_atomically
 from localmcp.hub import client_configuration as clients
@@ -213,7 +213,7 @@ def make_entry(database: str | None = None, profile: str | None = None) -> tuple
         args += ["--profile", profile]
     carried: dict[str, str] = {}
     withheld: list[str] = []
-    secret = {setting["env"] for setting in describe_settings() if is_secret(setting["name"])}
+    secret = {setting["env"] for setting in describe_settings() if setting["secret"]}
     for name in (*DIRECTORIES, *(setting["env"] for setting in describe_settings())):
         value = read_variable(name) or ""
         if name in (*DIRECTORIES, "LOCALMCP_FOLDERS"):

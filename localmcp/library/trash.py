@@ -144,9 +144,9 @@ def named_in_trash(connection: apsw.Connection, name: str) -> list[SourceRow]:
     held = [row for row, _ in trashed(connection)]
     rows = [row for row in held if row.id]
     place = os.path.normcase(canonical_path(name))
-    # Of a file that was removed twice, the last version.
-    by_path = {os.path.normcase(row.uri): row for row in reversed(rows) if row.uri}
-    if inside := [row for path, row in by_path.items() if below(path, place) or path.startswith(f"{place}#")]:
+    # Of a file that was removed twice from a collection, the last version.
+    by_path = {(row.collection_id, os.path.normcase(row.uri)): row for row in reversed(rows) if row.uri}
+    if inside := [row for (_, path), row in by_path.items() if below(path, place) or path.startswith(f"{place}#")]:
         return inside
     near = nearest(name, [row.title for row in rows] + [row.uri for row in rows if row.uri])
     see = "See what is in it: localmcp trash list   (as a tool: list_trash)" if held else "The trash is empty."

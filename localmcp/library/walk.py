@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from localmcp.errors import InvalidInput
 from localmcp.files import modified_ns, reason_of, unicode_path
-from localmcp.linear_patterns import path_matcher
+from localmcp.schemas import path_matcher
 
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec

@@ -35,7 +35,7 @@ from localmcp.arrays import Vector, Vectors, np
 from localmcp.config import Settings
 from localmcp.errors import ConfigurationError, InvalidInput, LocalMCPError, ModelMismatch, ModelUnavailable
 from localmcp.files import write_atomically
-from localmcp.http import EndpointWords, JsonEndpoint, split_model_url
+from localmcp.http import JsonEndpoint, split_model_url
 from localmcp.models.embedder import (
     DEFAULT_NAME,
     MULTILINGUAL_NAME,
@@ -325,10 +325,12 @@ class EndpointEmbedder:
         ConfigurationError if the URL is not http(s), or the key cannot be sent in a header; ModelMismatch if the
         model's dimension is another than `dimension`; ModelUnavailable if the endpoint cannot be reached, or refuses.
         """
-        hints = {404: "Check the URL (it usually ends in /v1) and the model's name; with Ollama: ollama pull MODEL"}
-        words = EndpointWords(f"The model {model}", "LOCALMCP_MODEL_API_KEY", hints)
+        if_missing = "Check the URL (it usually ends in /v1) and the model's name; with Ollama: ollama pull MODEL"
         url = url.rstrip("/").removesuffix("/embeddings") + "/embeddings"
-        self._endpoint = JsonEndpoint(url, words, api_key, timeout=timeout, retry_delay=retry_delay)
+        self._endpoint = JsonEndpoint(
+            url, f"The model {model}", "LOCALMCP_MODEL_API_KEY", if_missing, api_key,
+            timeout=timeout, retry_delay=retry_delay,
+        )  # fmt: skip
         self._model = model
         self._dimension = dimension
         self.count_tokens = estimate_tokens

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any, Literal, cast
 
 from localmcp.errors import ConfigurationError, ModelUnavailable
-from localmcp.http import EndpointWords, JsonEndpoint, split_model_url
+from localmcp.http import JsonEndpoint, split_model_url
 from localmcp.schemas import Json
 from localmcp.tools import Tool
 
@@ -40,12 +40,9 @@ class LanguageModel:
             raise ConfigurationError(
                 f"{spec} needs an API key.", hint="Set LOCALMCP_LANGUAGE_MODEL_KEY, or use a model on this machine."
             )
-        words = EndpointWords(
-            name=f"The language model {self._model}",
-            key_setting="LOCALMCP_LANGUAGE_MODEL_KEY",
-            hints={404: f"Check the URL and the model's name; with Ollama: ollama pull {self._model}"},
-        )
-        self._endpoint = JsonEndpoint(url, words, api_key, timeout=60.0)
+        if_missing = f"Check the URL and the model's name; with Ollama: ollama pull {self._model}"
+        name, key_setting = f"The language model {self._model}", "LOCALMCP_LANGUAGE_MODEL_KEY"
+        self._endpoint = JsonEndpoint(url, name, key_setting, if_missing, api_key, timeout=60.0)
         self.name = f"{self._dialect}:{self._model}"
         """`ollama:llama3.1`."""
 

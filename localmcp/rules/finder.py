@@ -24,7 +24,6 @@ from localmcp.index.federation import Federation, MountedFile
 from localmcp.index.passages import read_texts
 from localmcp.index.search import MODEL_WAIT_SECONDS, Index
 from localmcp.index.vector import Block, nearest_chunks, nearest_codes
-from localmcp.linear_patterns import path_matcher
 from localmcp.models import Embedder, is_unit_vector
 from localmcp.models.embedder import TextVectors
 from localmcp.rules import rulebook
@@ -38,7 +37,7 @@ from localmcp.rules.rulebook import (
     load_rules,
     load_vectors,
 )
-from localmcp.schemas import lenient_value
+from localmcp.schemas import lenient_value, path_matcher
 from localmcp.storage.database import Database, fetch_all, fetch_column, fetch_one, read_generations
 from localmcp.storage.schema import utc_moment
 from localmcp.tools import Param, current_scope, integer_or_string, tool, without_none
@@ -199,7 +198,7 @@ class RuleFinder:
             fitting = fitting[: maxResults or self._max_results]
             identity = self._index.embedder.get().identity if has_own else None
             if identity and (rulebook.is_foreign(connection, identity) or rulebook.rules_without_vector(connection, 1)):
-                notices.append("Some rules were not read by this model and are not found: run `localmcp reembed`.")
+                notices.append("Some rules were not read by this model, and not found: run `localmcp models use`.")
             if has_own and not fitting and not mounted:
                 notices += rulebook.unknown_category(connection, selection.category)
             # S2-15: rules that were applied together with one of these at least twice.

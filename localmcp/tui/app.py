@@ -327,7 +327,6 @@ class LocalMcpApp(ErrorGuard, App[None]):
         self._reload_panes(message.counters)
 
     def _reload_panes(self, counters: dict[str, int]) -> None:
-        """Reload the pane in front, which keeps the focus where the person is, and the others when they are shown."""
         for child in self.switcher.query(Pane):
             child.stale = child is not self.pane
         self.pane.file_changed(counters)

@@ -183,17 +183,12 @@ def fields_of(schema: Any) -> list[Field]:
     return sorted(fields, key=lambda field: not field.required)
 
 
-def _resolve(spec: Any, root: Json, depth: int = 0) -> Json:
+def _resolve(spec: Any, root: Json) -> Json:
     """Follow `$ref` inside the schema, and take the null out of `anyOf`."""
-    table = mapping_of(spec)
-    if "$ref" in table and depth < 8:
-        named = _resolve(followed(table, root), root, depth + 1)
-        return {**named, **{key: value for key, value in table.items() if key != "$ref"}}
-    for word in ("anyOf", "oneOf"):
-        not_null = [option for option in list_of(table.get(word)) if mapping_of(option).get("type") != "null"]
-        if len(not_null) == 1 and depth < 8:
-            return {**table, **_resolve(not_null[0], root, depth + 1)}
-    return table
+    table = {**followed(spec, root), **mapping_of(spec)}
+    options = [*list_of(table.get("anyOf")), *list_of(table.get("oneOf"))]
+    not_null = [option for option in options if mapping_of(option).get("type") != "null"]
+    return {**table, **followed(not_null[0], root)} if len(not_null) == 1 else table
 
 
 # ---------------------------------------------------------------- the screen
@@ -236,6 +231,7 @@ class FormScreen(ModalScreen[Any], Asking):  # pyright: ignore[reportIncompatibl
         if self.fields:
             self.query_one("#field-0").focus()
 
+    @on(Input.Submitted)
     def action_run(self) -> None:
         """Save the arguments without empty fields; say of every field that cannot be used why not."""
         if self.is_asking("save"):
@@ -266,11 +262,6 @@ class FormScreen(ModalScreen[Any], Asking):  # pyright: ignore[reportIncompatibl
         if problem:
             self.call_after_refresh(line.scroll_visible, animate=False)
 
-    @on(Input.Submitted)
-    def submitted(self) -> None:
-        """Enter in a single line saves."""
-        self.action_run()
-
 
 def _widget(field: Field, value: Any, identity: str) -> Widget:
     hint = HINTS.get(field.kind, "")
@@ -293,11 +284,6 @@ def _widget(field: Field, value: Any, identity: str) -> Widget:
 
 
 def _value(field: Field, widget: Widget) -> Any:
-    """Return what is in a widget; None when nothing does.
-
-    Raises:
-        ValueError: it is not what the schema wants.
-    """
     if isinstance(widget, Select):
         return None if widget.is_blank() else cast(Any, widget).value
     text = widget.text if isinstance(widget, TextArea) else cast(Input, widget).value

@@ -239,8 +239,6 @@ class LibraryPane(Pane, DocumentKeys):
             self.app.notify("This row is none that can be removed: go to a document, a folder or a collection.")
 
     def _confirm_removal(self, what: str, targets: Sequence[str], collection: str | None = None) -> None:
-        """Ask, then remove beside whatever else runs, and keep what is needed to undo it."""
-
         def work() -> list[str]:
             library = self.session.workspace.library
             affected = {row.uuid for name in targets for row in library.removable(name, collection=collection)}
@@ -288,7 +286,6 @@ Entry = tuple[str, Content, Place]
 
 
 def _first_level(workspace: Workspace) -> Iterator[Entry]:
-    """Yield the collections of the file, then those of mounted ones, and the trash."""
     stats: Any = workspace.knowledge.get_stats()
     for collection in stats["collections"]:
         name, documents = collection["name"], collection["sources"]
@@ -310,7 +307,6 @@ def _first_level(workspace: Workspace) -> Iterator[Entry]:
 
 
 def _below(workspace: Workspace, place: Place, words: str) -> Iterator[Entry]:
-    """Yield what is right below a branch; with words, every document of a collection that fits."""
     depth, name, inventory = place.depth + 1, place.collection, inventory_of(workspace, place.origin)
     if place.kind == "trash":
         for row, since in workspace.library.trashed():

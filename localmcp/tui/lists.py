@@ -93,7 +93,6 @@ class RulesPane(Pane):
         return super().check_action(action, parameters)
 
     def _change(self, title: str, tool: str, *, values: Json | None = None, warning: str = "", **fixed: Any) -> None:
-        """Call a tool that changes rules, after its form unless it is about one that is highlighted."""
         form = tool_schema(tool, *fixed) if values is not None or not fixed else None
         command = Command(title, "", partial(_save, tool, **fixed), form=form, warning=warning)
         start(self, command, self._changed, values)
@@ -107,7 +106,6 @@ class RulesPane(Pane):
             self._change(f"Change rule {rule['id']}", "editRule", values=values, id=rule["id"])
 
     def _own_rule(self) -> Json | None:
-        """Return the highlighted rule, if it can be changed; else show why not, and return None."""
         rule: Json | None = self.chosen.record if self.chosen is not None else None
         if rule is None or "origin" not in rule:
             return rule
@@ -307,7 +305,6 @@ class ActivityPane(Pane):
 
 
 def _call_row(entry: LogEntry) -> Row:
-    """Return a call in two lines: when, the tool and what was asked; who, and how it ended; beside them the whole."""
     when, arguments = local_time(entry.started_at), entry.arguments or {}
     values = {
         name: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

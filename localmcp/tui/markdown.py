@@ -164,7 +164,6 @@ class PassageRenderer:
     def _line(
         self, text: Text, passage: int, mark: str, links: Sequence[Link], urls: Sequence[str], spans: Spans
     ) -> Line:
-        """Return a line with its mark, its matches and its links, also the addresses that are no link yet."""
         matches, starts = spans(text.plain), {link.start for link in links}
         for start, stop in matches:
             text.stylize(self._match, start, stop)

@@ -129,7 +129,6 @@ class ReaderScreen(Screen[None], DocumentKeys):  # pyright: ignore[reportIncompa
         self.app.theme_changed_signal.subscribe(self, lambda _: self.on_resize())
 
         def read() -> tuple[Json, list[Json], list[tuple[str, int]]]:
-            """Return the document, its passages and its headings."""
             about = self.session.look(lambda w: look_around(w, self.target, 0))
             passages: list[Json] = []
             offset: int | None = 0
@@ -177,7 +176,6 @@ class ReaderScreen(Screen[None], DocumentKeys):  # pyright: ignore[reportIncompa
         self.view.scroll_to(y=offset + len(self.view.lines) - before, animate=False, force=True)
 
     def _draw_to(self, last: int) -> None:
-        """Draw further passages below; the highlighted link stays."""
         link = self.view.link
         self._draw(range(self._drawn.start, last))
         self.view.link = link
@@ -190,7 +188,6 @@ class ReaderScreen(Screen[None], DocumentKeys):  # pyright: ignore[reportIncompa
             self.view.show_line(self._lines_of(passage)[0])
 
     def _draw(self, drawn: range | None = None) -> None:
-        """Draw those passages; None = the same ones again."""
         drawn = self._drawn if drawn is None else drawn
         self._drawn = range(max(drawn.start, 0), min(drawn.stop, len(self.passages)))
         beside = 0 if self.outline.has_class("hidden") else self.outline.outer_size.width
@@ -218,7 +215,6 @@ class ReaderScreen(Screen[None], DocumentKeys):  # pyright: ignore[reportIncompa
 
     @property
     def _top(self) -> Json:
-        """The passage at the top of the screen."""
         return self.passages[self.view.lines[self._top_line].passage]
 
     def _go_to(self, position: int) -> None:
@@ -268,7 +264,6 @@ class ReaderScreen(Screen[None], DocumentKeys):  # pyright: ignore[reportIncompa
             self.app.notify(f"“{self.term}” is not in this document.", severity="warning")
 
     def _go_to_match(self, position: int, step: int) -> bool:
-        """Go to the next passage from a position on that holds the term; return whether there is one."""
         term = self.term.casefold()
         places = range(position, len(self.passages)) if step > 0 else range(position, -1, -1)
         found = next((n for n in places if term in self.passages[n]["content"].casefold()), None)

@@ -85,11 +85,7 @@ class Found:
 
 
 def run_search(session: Session, asked: Asked, limit: int) -> Found:
-    """Search, for a thread that may wait. The answer is what an assistant gets, with its explanation.
-
-    Raises:
-        NotFound: a filter names nothing.
-    """
+    """Search as an assistant does, in a thread; raises NotFound if a filter names nothing."""
     line, mode, by_date, similar_to = asked
     words, filters = parse_query_line(line)
     tags, last = filters.pop("tag", None), {FILTERS[name]: values[-1] for name, values in filters.items()}
@@ -175,7 +171,6 @@ class SearchPane(Pane, DocumentKeys):
             return
 
         def show_refusal(error: LocalMCPError) -> None:
-            """Show why there is no answer, instead of passages that answered something else."""
             self.found = Found(asked, remarks=str(error))
             self._show([])
             self.app.post_message(Failed(error))
@@ -187,7 +182,6 @@ class SearchPane(Pane, DocumentKeys):
     action_again = reload
 
     def _show_start(self, is_empty: bool) -> None:
-        """Show saved searches and the recent ones, before anything was typed; the first steps in an empty library."""
         was_first_run, memory, self.found = self._is_first_run, self.session.memory, Found()
         if is_empty and not self.session.job:
             steps = (
@@ -277,11 +271,9 @@ class SearchPane(Pane, DocumentKeys):
             self.reload()
 
     def _look_around(self, hit: Json) -> None:
-        """Show a passage as it is read and what comes after it, below the reasons if they are asked for.
-
-        Not if another is highlighted by now.
-        """
+        """Show a passage as it is read and what comes after it, below the reasons if they are asked for."""
         if hit is not self.hit:
+            # Another is highlighted by now.
             return
         # Another search may have begun when the passage comes.
         result = self.found.result
@@ -313,10 +305,7 @@ class SearchPane(Pane, DocumentKeys):
         return bool(self.hits) if action in self.NEED_ROW else super().check_action(action, parameters)
 
     def _use(self) -> Json | None:
-        """Return the highlighted passage, with which the person does something.
-
-        The answer is logged as a call, and the search remembered.
-        """
+        # The person does something with the highlighted passage: the answer counts as a call.
         if self.hit is not None and self.found.record is not None and self.found.asked is not None:
             self.session.keep(self.found.record)
             self.session.memory.remember(self.found.asked[0])
@@ -334,6 +323,19 @@ class SearchPane(Pane, DocumentKeys):
     def action_filters(self, only: str = "") -> None:
         """Choose a filter from a list, or type the value of one that has no list. A value that is set is cleared."""
         from localmcp.tui.dialogs import choose
+
+        def read() -> dict[str, dict[str, str]]:
+            """Return filter -> value -> note of what can be chosen in this file."""
+            stats: Json = self.session.read("get_stats")
+            filled = (row for row in stats["collections"] if row["sources"])
+            collections = {row["name"]: counted(row["sources"], "document") for row in filled}
+            for mount in stats.get("mounts", ()):
+                collections |= {f"mount:{mount['name']}/{name}": "mounted" for name in mount["collections"]}
+            kinds = dict.fromkeys(self.session.look(lambda workspace: workspace.inventory.formats()), "")
+            spans = {7: "the last 7 days", 30: "the last 30 days", 365: "the last year"}
+            days = {f"{date.today() - timedelta(number)}": words for number, words in spans.items()}
+            choices = {"collection": collections, "type": kinds, "since": days}
+            return {name: values for name, values in choices.items() if values}
 
         def propose(choices: dict[str, dict[str, str]]) -> None:
             line, rows = self.line.value, list[tuple[str, str] | Content | str]()
@@ -354,7 +356,7 @@ class SearchPane(Pane, DocumentKeys):
                 return
             choose(self, "Filter the search", rows, lambda index: self.type_query(outcomes[index]))
 
-        self.ask("filters", partial(choices_for, self.session), propose)
+        self.ask("filters", read, propose)
 
     def action_sort(self) -> None:
         self.by_date = not self.by_date
@@ -432,19 +434,6 @@ class SearchPane(Pane, DocumentKeys):
         above = Content("They are read in the background, and what is read can be searched at once:")
         rows = list(FIRST_QUERIES)
         choose(self, "Search the samples", rows, lambda index: self.type_query(rows[index][0]), above)
-
-
-def choices_for(session: Session) -> dict[str, dict[str, str]]:
-    """Return filter -> value -> note of what can be chosen in this file; for a thread that may wait."""
-    stats: Json = session.read("get_stats")
-    collections = {row["name"]: counted(row["sources"], "document") for row in stats["collections"] if row["sources"]}
-    for mount in stats.get("mounts", ()):
-        collections |= {f"mount:{mount['name']}/{name}": "mounted" for name in mount["collections"]}
-    kinds = session.look(lambda workspace: workspace.inventory.formats())
-    spans = {7: "the last 7 days", 30: "the last 30 days", 365: "the last year"}
-    days = {f"{date.today() - timedelta(number)}": words for number, words in spans.items()}
-    choices = {"collection": collections, "type": dict.fromkeys(kinds, ""), "since": days}
-    return {name: values for name, values in choices.items() if values}
 
 
 # ---------------------------------------------------------------- passages

@@ -174,11 +174,7 @@ class Session:
 
     @property
     def workspace(self) -> Workspace:
-        """The workspace, waiting for it to open. For threads that may wait.
-
-        Raises:
-            LocalMCPError: it could not be opened.
-        """
+        """The workspace, for threads that may wait; raises LocalMCPError if it could not be opened."""
         self._ready.wait()
         if self._workspace is None:
             raise self._error or LocalMCPError("The file is not open.")
@@ -248,7 +244,6 @@ class Session:
             return work(self.workspace)
 
     def _watch(self, workspace: Workspace) -> None:
-        """Tell the app whenever the file or the work on it changes, and once when it cannot be read."""
         from localmcp.library.jobs import work_on
 
         database = workspace.database
@@ -309,5 +304,4 @@ class Session:
 
 
 def _start_thread(work: Callable[[], object]) -> None:
-    """Run something in a thread that does not keep the program from ending."""
     threading.Thread(target=work, name="localmcp-tui", daemon=True).start()

@@ -218,7 +218,6 @@ class CommandPane(Pane):
             self.set_timer(0.25, partial(self._fetch, row))
 
     def _fetch(self, row: Row, *, again: bool = False) -> None:
-        """Fetch the answer of a row that is still highlighted."""
         if self.chosen is not None and self.chosen.key == row.key and (again or row.key != self.answer[0]):
             keep = partial(self.keep, row)
             self.ask("show", partial(row.record[0].do, Run(self.session)), keep, keep)
@@ -290,7 +289,6 @@ def _assistants(_run: Run) -> Json | str:
 
 
 def _connect(run: Run) -> Json:
-    """Start the server once as the assistant will, then write its configuration."""
     entry, carried, _ = make_entry(str(run.session.path))
     changes = [plan_change(target, NAME, entry) for target in find_targets(run.values["client"])]
     tools = [] if run.dry_run else ask_for_tools(NAME, entry)
@@ -302,12 +300,6 @@ def _connect(run: Run) -> Json:
         return shown
     copies = [file["backup"] for file in files if file["backup"]]
     return {**shown, "tools": tools, "copies": copies, "next": "Quit the assistant completely, and start it again."}
-
-
-def servers_of(session: Session) -> list[Row]:
-    """Return the MCP servers as they are now, with the end of their logs and what they have changed."""
-    servers = session.workspace.mcp_servers
-    return [_server(servers, server) for server in servers.servers.values()]
 
 
 def _server(servers: McpServers, server: McpServer) -> Row:
@@ -359,7 +351,6 @@ def tool_schema(name: str, *without: str) -> Any:
 
 
 def _tool(tool: Tool, score: float | None = None) -> Row:
-    """Return a tool in the list; `score`: of the search."""
     mark = tool.mark
     sign = ("● ", "$success") if mark.visible else ("○ ", "$muted")
     scored = f"  {bar(score * 100)} {score:.2f}" if score is not None else ""
@@ -397,7 +388,11 @@ class ToolsPane(CommandPane):
     LIST_TITLE = "Tools"
     PLACEHOLDER = "What should the tool do?"
     COMMANDS = TOOL_COMMANDS
-    THINGS = {"Servers": servers_of}
+    THINGS = {
+        "Servers": lambda session: [
+            _server(session.workspace.mcp_servers, server) for server in session.workspace.mcp_servers.servers.values()
+        ]
+    }
     LOOKS_EVERY = 1.0
     HELP = """\
     Assistants and servers first: an assistant is connected here, after you saw what is written; servers, which
@@ -436,7 +431,6 @@ def _status(run: Run) -> Json | str:
 
 
 def _examine(run: Run) -> Content:
-    """Run every check, and return the report: what is wrong comes first."""
     from localmcp.doctor import examination
 
     checks = run.session.look(examination.run_checks)

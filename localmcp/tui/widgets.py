@@ -81,29 +81,29 @@ class Asking(ErrorGuard, Widget):
         """
         from localmcp.storage.database import Interruption  # 20 ms, which the first frame does not wait for
 
-        def show_failure(error: Exception) -> None:
-            if not isinstance(error, Interrupted):
-                self.app.post_message(Failed(error))
-
         def answer() -> None:
-            show, result = cast("Callable[[Any], object]", then), cast(Any, None)
+            result, error = cast(Any, None), None
             try:
                 with interruption:
                     result = visible_value(work())
-            except Exception as error:
+            except Exception as failure:
                 log.debug("a question failed", exc_info=True)
-                show, result = show_failure, error
-                if failed is not None and isinstance(error, LocalMCPError):
-                    error.message, error.hint = visible_value(error.message), visible_value(error.hint)
-                    show = failed
+                error = failure
             if not interruption.stopped and self.is_attached:
-                self.call_later(hand_over, show, result)
+                self.call_later(hand_over, result, error)
 
-        def hand_over(show: Callable[[Any], object], result: Any) -> None:
+        def hand_over(result: Any, error: Exception | None) -> None:
             # A later question may have taken its place.
-            if self.session.questions.get(name, (None,))[0] is interruption:
-                del self.session.questions[name]
-                show(result)
+            if self.session.questions.get(name, (None,))[0] is not interruption:
+                return
+            del self.session.questions[name]
+            if error is None:
+                then(result)
+            elif failed is not None and isinstance(error, LocalMCPError):
+                error.message, error.hint = visible_value(error.message), visible_value(error.hint)
+                failed(error)
+            elif not isinstance(error, Interrupted):
+                self.app.post_message(Failed(error))
 
         self.forget(group)
         name, interruption = f"{id(self)}:{group}", Interruption()
@@ -271,11 +271,7 @@ def look_around(workspace: Workspace, chunk_id: str, window: int) -> Json:
 
 
 def inventory_of(workspace: Workspace, origin: str | None) -> Inventory:
-    """Return the inventory of a mounted file, or yours for None.
-
-    Raises:
-        NotFound: it is no longer mounted.
-    """
+    """Return the inventory of a mounted file, or yours for None; raises NotFound if it is no longer mounted."""
     if origin is None:
         return workspace.inventory
     from localmcp.index.federation import Wanted
@@ -353,37 +349,35 @@ class DocumentKeys(Asking):
         self.use_document(copy)
 
     def action_edit(self) -> None:
-        self.use_document(lambda _, citation, freshness: open_in_editor(self, citation, freshness))
+        """Suspend the TUI and start what VISUAL or EDITOR say."""
+
+        def edit(_title: str, citation: Json, freshness: str) -> None:
+            named = (os.environ.get(name, "").strip() for name in ("VISUAL", "EDITOR"))
+            editor = next(filter(None, named), "") or ("notepad" if sys.platform == "win32" else "vi")
+            try:
+                path = _existing(citation, freshness)
+                if Path(path).suffix.lower() in (".pdf", ".docx", ".pptx", ".xlsx", ".epub", ".zip"):
+                    raise NotFound(f"{path} is not a text file; an editor cannot show it.", hint="Press o to open it.")
+                words = shlex.split(editor, posix=os.name == "posix")
+                name = Path(words[0]).stem.lower()
+                form = next((form for form, names in PLACES.items() if name in names.split()), "{path}")
+                with self.app.suspend():
+                    places = [part.format(path=path, line=citation["startLine"]) for part in form.split()]
+                    subprocess.run([*words, *places], check=False)
+            except LocalMCPError as error:
+                self.app.post_message(Failed(error))
+            except (OSError, ValueError, SuspendNotSupported) as error:
+                says, hint = f"The editor '{editor}' cannot be started: {error}", "Set EDITOR to one that is installed."
+                self.app.post_message(Failed(Unavailable(says, hint=hint)))
+
+        self.use_document(edit)
 
     def action_original(self) -> None:
         def open_it(_title: str, citation: Json, freshness: str) -> None:
-            self.ask("original", partial(open_original, citation, freshness), tell)
-
-        def tell(name: str) -> None:
-            self.app.notify(f"Opened {name}.")
+            work = partial(open_original, citation, freshness)
+            self.ask("original", work, lambda name: self.app.notify(f"Opened {name}."))
 
         self.use_document(open_it)
-
-
-def open_in_editor(widget: Widget, citation: Json, freshness: str) -> None:
-    """Suspend the TUI and start what VISUAL or EDITOR say; the error line shows why that fails."""
-    named = (os.environ.get(name, "").strip() for name in ("VISUAL", "EDITOR"))
-    editor = next(filter(None, named), "") or ("notepad" if sys.platform == "win32" else "vi")
-    try:
-        path = _existing(citation, freshness)
-        if Path(path).suffix.lower() in (".pdf", ".docx", ".pptx", ".xlsx", ".epub", ".zip"):
-            raise NotFound(f"{path} is not a text file; an editor cannot show it.", hint="Press o to open it.")
-        words = shlex.split(editor, posix=os.name == "posix")
-        name = Path(words[0]).stem.lower()
-        form = next((form for form, names in PLACES.items() if name in names.split()), "{path}")
-        with widget.app.suspend():
-            places = [part.format(path=path, line=citation["startLine"]) for part in form.split()]
-            subprocess.run([*words, *places], check=False)
-    except LocalMCPError as error:
-        widget.app.post_message(Failed(error))
-    except (OSError, ValueError, SuspendNotSupported) as error:
-        hint = "Set EDITOR to one that is installed."
-        widget.app.post_message(Failed(Unavailable(f"The editor '{editor}' cannot be started: {error}", hint=hint)))
 
 
 def open_original(citation: Json, freshness: str) -> str:
@@ -425,11 +419,6 @@ def real_path(shown: str) -> str:
 
 
 def _existing(citation: Json, freshness: str) -> str:
-    """Return the path, if it is a file of this machine.
-
-    Raises:
-        NotFound: says why it cannot be opened.
-    """
     path = citation.get("path")
     if path is None:
         raise NotFound("This text came from no file.")

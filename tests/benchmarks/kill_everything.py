@@ -1,11 +1,11 @@
 """Kills every operation that changes a file, at random moments, and checks after each kill that nothing is broken.
 
-    python tests/benchmarks/kill_everything.py --kills 200 [--only reembed optimize] [--sections 700] [--seed 1]
+    python tests/benchmarks/kill_everything.py --kills 200 [--only merge optimize] [--sections 700] [--seed 1]
     python tests/benchmarks/kill_everything.py --kills 200 --only words meaning
     python tests/benchmarks/kill_everything.py --kills 60 --model multilingual --sections 40
 
 The kills are shared among add (of files, of mail and archives, of a web page; its words and its meaning alone),
-refresh, cancelling a job, remove, trash, merge, adopt, reembed,
+refresh, cancelling a job, remove, trash, merge, adopt, models use,
 models use, pack, backup, restore, imports, records, doctor --fix and optimize. Each kill meets a fresh copy of a
 prepared file. Afterwards everything in the file must agree, the same command must complete, and the file must then
 hold what it holds without a kill. The commands run as a person types them, in forked processes, so that no kill is
@@ -153,7 +153,6 @@ class Ground:
             Operation("remove", lambda p: ["remove", "-y", str(self.docs)], "plain"),
             Operation("trash empty", lambda p: ["trash", "empty", "-y"], "binned"),
             Operation("merge", lambda p: ["merge", other], "plain"),
-            Operation("reembed", lambda p: ["reembed", "--model", OTHER_MODEL], "plain"),
             Operation("models use", lambda p: ["models", "use", OTHER_MODEL], "plain"),
             Operation("backup", lambda p: ["backup", str(self.place / f"kept-{time.time_ns()}.localmcp")], "plain"),
             # Until it is adopted, nobody may write it to look.

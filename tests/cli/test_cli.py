@@ -12,7 +12,7 @@ import pytest
 from command_line import GARDEN, POSIX, ROOT, Terminal, spawn
 
 from localmcp import config, humanize
-from localmcp.cli.program import modules
+from localmcp.cli.program import MODULES
 
 # ---------------------------------------------------------------- the program
 
@@ -28,14 +28,14 @@ def test_the_list_of_commands_imports_nothing_heavy_and_no_command() -> None:
     assert run.returncode == 0
     imported = ["localmcp.cli.program", "localmcp.cli.render", "localmcp.cli.session"]
     assert run.stderr.splitlines() == [str(imported), "set()"]
-    assert all(f"  {name} " in run.stdout for name in modules())
+    assert all(f"  {name} " in run.stdout for name in MODULES)
 
 
-@pytest.mark.parametrize("name", modules())
+@pytest.mark.parametrize("name", MODULES)
 def test_every_command_has_help_that_begins_as_the_list_says(cli, name: str) -> None:
     ran = cli(name, "--help")
     assert (ran.code, ran.err, "--db FILE" in ran.out) == (0, "", True)
-    assert modules()[name][1].rstrip(".") in " ".join(ran.out.split())
+    assert MODULES[name][1].rstrip(".") in " ".join(ran.out.split())
 
 
 def test_errors_are_words_and_an_object_on_stderr_when_json_is_asked_for(cli) -> None:

@@ -19,7 +19,7 @@ from command_line import run_here
 from doors import open_door
 from folders import write
 
-from localmcp.cli.program import modules, program
+from localmcp.cli.program import MODULES, program
 from localmcp.cli.start import list_subjects, read_page
 from localmcp.config import Settings, config_directory, describe_settings
 from localmcp.tools import Param, Registry, Scope, tool
@@ -37,7 +37,7 @@ def registry(tmp_path: Path) -> Registry:
     return Workspace(Settings(database=tmp_path / "a.localmcp", model="hash")).registry
 
 
-@pytest.mark.parametrize("command", modules())
+@pytest.mark.parametrize("command", MODULES)
 def test_every_command_is_in_the_documentation(command: str) -> None:
     assert re.search(rf"localmcp {command}\b", ALL)
 

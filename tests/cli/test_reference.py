@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from reference_page import PAGE, make_reference
 
-from localmcp.cli.program import execute, modules
+from localmcp.cli.program import MODULES, execute
 from localmcp.cli.session import Session
 
 ROOT = Path(__file__).parents[2]
@@ -40,7 +40,7 @@ def complete(words: list[str], folder: Path) -> list[str]:
 
 
 def test_commands_groups_and_options_are_completed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert set(modules()) <= set(complete(["localmcp", ""], tmp_path))
+    assert set(MODULES) <= set(complete(["localmcp", ""], tmp_path))
     assert complete(["localmcp", "rules", "sear"], tmp_path) == ["search"]
     assert complete(["localmcp", "search", "--mode", "sem"], tmp_path) == ["semantic"]
     assert list(tmp_path.iterdir()) == []

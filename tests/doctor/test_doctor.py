@@ -216,7 +216,7 @@ def test_another_model_than_the_files_names_the_setting_and_the_reembed(workspac
     path = workspace.database.path
     found = {each.name: each for each in run_checks(load_settings(database=path, model="hash:128")) if each.fix}
     assert found["model"].status == "warn"
-    assert "localmcp config set model hash:64" in found["model"].fix and "localmcp reembed" in found["model"].fix
+    assert "localmcp config set model hash:64" in found["model"].fix and "localmcp models use" in found["model"].fix
 
 
 def test_a_model_that_is_not_there_is_told(workspace: Workspace, tmp_path: Path) -> None:

@@ -163,18 +163,16 @@ def test_a_collection_without_vectors_is_bound_and_found_as_it_goes(tmp_path: Pa
 # ---------------------------------------------------------------- the command
 
 
-def test_the_command_tells_which_setting_must_follow_and_the_way_back_and_rules_are_read_too(
+def test_the_command_tells_which_setting_counts_more_and_the_way_back_and_rules_are_read_too(
     workspace: Workspace, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LOCALMCP_MODEL", "hash:64")
     workspace.registry.call("addRule", {"rule_text": "Write tests first.", "category": "testing"})
     path = str(workspace.database.path)
-    code, _, said = run(capsys, "--db", path, "reembed", "--model", "hash:128")
+    code, _, said = run(capsys, "--db", path, "models", "use", "hash:128")
     assert code == 0
-    assert "localmcp config set model hash:128" in said and "1 rule read" in said
-    assert run(capsys, "--db", path, "reembed", "--model", "hash:64")[0] == 0
+    assert "The model in use is hash:128" in said and "LOCALMCP_MODEL is set" in said and "1 rule read" in said
+    assert run(capsys, "--db", path, "models", "use", "hash:64")[0] == 0
     assert model_of(workspace.database) == 64
-    code, _, said = run(capsys, "--db", path, "reembed", "--model", "hash:64", "--clean")
-    assert code == 2 and "exclude" in said
-    code, out, _ = run(capsys, "--db", path, "--json", "reembed", "--clean")
+    code, out, _ = run(capsys, "--db", path, "--json", "models", "clean")
     assert code == 0 and '"removed"' in out

@@ -381,14 +381,15 @@ def test_a_file_that_was_added_alone_is_watched_again_with_its_options_when_it_i
     library: Library, database: Database, folder: Path
 ) -> None:
     path = folder / "bees.md"
-    library.add_paths([path], title="My bees", metadata={"shelf": 3})
+    for collection in ("default", "papers"):
+        library.add_paths([path], collection=collection, title="My bees", metadata={"shelf": 3})
     library.remove([str(path)])
     assert library.roots() == []
-    library.restore(str(path))
+    library.restore(str(folder))
     write(path, "# Bees\n\nThey dance.\n")
-    assert library.refresh().updated == 1
-    assert titles(database) == ["My bees"]
-    assert column(database, "select metadata ->> '$.shelf' from sources where trashed_at is null") == [3]
+    assert library.refresh().updated == 2
+    assert titles(database) == ["My bees", "My bees"]
+    assert column(database, "select metadata ->> '$.shelf' from sources where trashed_at is null") == [3, 3]
 
     path.unlink()
     library.refresh()

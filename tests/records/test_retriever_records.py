@@ -251,7 +251,7 @@ class TestCommandLine:
         ],
     )
     def test_a_bad_line_is_named_and_nothing_is_written(self, cli: Any, tmp_path: Path, second: str, said: str) -> None:
-        cli("collections", "create", "papers")
+        assert "papers is made" in cli("collections", "create", "papers")[2]
         write(tmp_path / "bees.jsonl", f'{{"text": "fine"}}\n\n{second}\n')
         code, _, err = cli("collections", "insert", "papers", "--file", "bees.jsonl")
         assert code == 2 and said in err

@@ -195,7 +195,7 @@ def test_every_other_feature_opens_no_socket(environment: dict[str, str], notes:
         ["merge", "given.localmcp"],
         ["unmount", "given"],
         ["restore", "copy.localmcp", "--yes"],
-        ["reembed", "--model", "hash"],
+        ["models", "use", "hash"],
         ["models", "list", "--all"],
         ["connect", str(notes / "mcp.json")],
     ]

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from pydantic import ConfigDict, Field, TypeAdapter
 
 from localmcp.errors import InvalidInput, Unavailable
-from localmcp.linear_patterns import matches
 from localmcp.schemas import (
     Param,
     bare_type,
@@ -20,6 +19,7 @@ from localmcp.schemas import (
     describe_parameters,
     is_plain_value,
     lenient_value,
+    matches,
     param_of,
     values_from_texts,
 )
