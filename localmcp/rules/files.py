@@ -88,17 +88,11 @@ class RuleFiles:
         if (path is None) == (text is None):
             raise InvalidInput("Give either path or text.")
         if text is not None:
-            return self._import([("text", read_text(text, Path(FILE_NAMES[format]).name, "text"))], project)
-        if not current_scope().trusted:
+            readings = [("text", read_text(text, Path(FILE_NAMES[format]).name, "text"))]
+        elif current_scope().trusted:
+            readings = [(str(file), read_file(file)) for file in rule_files_in(Path(path or ""))]
+        else:
             raise AccessDenied("Files are imported by the person at the machine; hand over text instead.")
-        return self.import_paths([Path(path or "")], project)
-
-    def import_paths(self, paths: Iterable[Path], project: str | None = None) -> RuleImport:
-        """Import files, and the rule files of project folders; raises what `rule_files_in` raises."""
-        files = [file for path in paths for file in rule_files_in(path)]
-        return self._import([(str(file), read_file(file)) for file in files], project)
-
-    def _import(self, readings: list[tuple[str, Reading]], project: str | None) -> RuleImport:
         drafts = [replace(draft, project=draft.project or project) for _, (read, _) in readings for draft in read]
         distinct = {(digest_of(draft.rule_text), draft.project): draft for draft in reversed(drafts)}
         with self._catalog.database.read() as connection:
@@ -282,12 +276,12 @@ A match too many only makes a rule longer.
 
 def markdown_rules(text: str, prose: bool) -> Iterator[tuple[str, str, str, int]]:
     """Yield (text, category or empty, context, line from 1) of each list item, and of paragraphs that are rules."""
-    headings: dict[int, str] = {}
-    leads: list[str] = []
-    introduction = ""
     from markdown_it import MarkdownIt
     from markdown_it.tree import SyntaxTreeNode
 
+    headings: dict[int, str] = {}
+    leads: list[str] = []
+    introduction = ""
     blocks = list(_blocks(SyntaxTreeNode(MarkdownIt("commonmark").enable("table").parse(text))))
     prose_too = prose and not any(kind == "item" for kind, *_ in blocks)
     single_title = len(re.findall(r"^# ", text, re.MULTILINE)) == 1

@@ -71,8 +71,9 @@ def import_rules(workspace: Workspace, name: str) -> None:
     name = "final" if name == "languages" else name
     folder = sample_directory() / "rules"
     samples = [folder, folder / "team-rules.jsonl", folder / "checklist.md"]
-    report = workspace.rule_exchange.import_paths(samples if name == "samples" else [HERE / f"rules_{name}.jsonl"])
-    assert not report["skipped"], report["skipped"]
+    for path in samples if name == "samples" else [HERE / f"rules_{name}.jsonl"]:
+        report = workspace.rule_exchange.import_rules(str(path))
+        assert not report["skipped"], report["skipped"]
 
 
 def read_tasks(workspace: Workspace, half: str, name: str = "samples") -> list[Judged]:

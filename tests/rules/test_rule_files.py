@@ -273,7 +273,7 @@ def test_a_path_without_rules_is_told(workspace: Workspace, tmp_path: Path) -> N
     (tmp_path / "empty").mkdir()
     for path in (tmp_path / "empty", tmp_path / "missing"):
         with pytest.raises(NotFound):
-            workspace.rule_exchange.import_paths([path])
+            workspace.rule_exchange.import_rules(str(path))
     with pytest.raises(InvalidInput):
         workspace.rule_exchange.import_rules()
 
