@@ -296,8 +296,9 @@ def _word_text(paragraph: Element) -> str:
             pieces.append(text.translate(RAISED) if raised else text)
         elif tag == "naryPr":
             pieces.append(next((attribute(e, "val") for e in elements(element, "chr")), "∫"))
-        elif tag == "docPr" and attribute(element, "descr"):
-            pieces.append(f" {attribute(element, 'descr')} ")
+        elif tag == "docPr" and "\\" not in (shown := attribute(element, "descr")):
+            # Else it is the path that the picture had.
+            pieces.append(f" {shown} ")
         else:
             pieces.append(_SPACES.get(tag, ""))
     return _trimmed("".join(pieces))

@@ -102,12 +102,7 @@ def _page_text(pdf: Any, raw: Any, number: int) -> str | None:
             elif re.search("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]\r\n", text):
                 text = _with_parts_in_order(raw, layer, text)
             else:
-                for match in reversed([*re.finditer(r"(?<=\S)\r\n(?=\S(?:\s|\Z))", text)]):
-                    # One sign that is drawn by itself begins a line for PDFium, also beside the word before it.
-                    at = match.start()
-                    before, sign = _box(raw, layer, at - 1), _box(raw, layer, at + 2)
-                    if sign[0] >= before[1] and abs(sign[2] - before[2]) < 1:
-                        text = f"{text[:at]} {text[at + 2 :]}"
+                text = _with_rows_whole(raw, layer, text)
                 text = _columns(layer, text) or text
     except import_module("pypdfium2").PdfiumError:
         return None
@@ -138,6 +133,24 @@ def _with_gaps(raw: Any, layer: Any, text: str) -> str:
         pieces += [" ", sign] if is_gap else [sign]
         last_end = end
     return "".join(pieces)
+
+
+def _with_rows_whole(raw: Any, layer: Any, text: str) -> str:
+    """Return a text whose rows go on behind one sign that is drawn by itself, a raised one, and what follows that.
+
+    PDFium begins a line at each.
+    """
+    for match in reversed([*re.finditer(r"(?<=\S)\r\n(?: ?(?=\S))", text)]):
+        at, after = match.span()
+        before, sign = _box(raw, layer, at - 1), _box(raw, layer, after)
+        low, high = sorted((before[3] - before[2], sign[3] - sign[2]))
+        gap, shared = sign[0] - before[1], min(before[3], sign[3]) - max(before[2], sign[2])
+        is_raised = low < 0.85 * high and shared > low / 2 and -0.3 * low <= gap < 0.6 * high
+        is_alone = not text[after + 1 : after + 2].strip() and gap >= 0 and abs(sign[2] - before[2]) < 1
+        if is_raised or is_alone:
+            are_words = gap > 0.15 * high or (text[at - 1].isalnum() and text[after].isalnum())
+            text = f"{text[:at]}{' ' if is_alone or are_words or after > at + 2 else ''}{text[after:]}"
+    return text
 
 
 def _columns(layer: Any, text: str) -> str:

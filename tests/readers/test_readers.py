@@ -395,7 +395,8 @@ def test_a_sign_for_two_arabic_letters_is_not_turned_around_and_a_latin_word_end
 
 def test_a_sign_that_is_drawn_by_itself_stays_in_its_row() -> None:
     rows = ["Impeller) Tj 200 0 Td (38.00) Tj 90 0 Td (3) Tj -290 0 Td (", "A) Tj 90 0 Td (2) Tj 40 0 Td (pumps"]
-    assert read_bytes(make_pdf([rows]), "a.pdf").text == "Impeller 38.00 3\nA 2 pumps"
+    rows += ["Shen) Tj /F1 7 Tf 5 Ts (1) Tj /F1 12 Tf 0 Ts (, Dell"]
+    assert read_bytes(make_pdf([rows]), "a.pdf").text == "Impeller 38.00 3\nA 2 pumps\nShen 1, Dell"
 
 
 def test_two_columns_that_are_drawn_row_by_row_are_read_one_after_the_other() -> None:
