@@ -75,6 +75,7 @@ DOCUMENT_TEMPLATE: Json = {
 
 Context = ServerRequestContext[Any]
 Paging = types.PaginatedRequestParams | None
+CallResult = types.CallToolResult | types.InputRequiredResult
 Result = TypeVar("Result")
 Model = TypeVar("Model", bound=types.Result)
 
@@ -155,9 +156,7 @@ class ToolServer(Server[Any]):
         tools = await self._answer("tools/list", lambda: self._open_workspace().registry.visible())
         return types.ListToolsResult(tools=[entry for tool in tools if (entry := describe_tool(tool)) is not None])
 
-    async def _on_call_tool(
-        self, ctx: Context, params: types.CallToolRequestParams
-    ) -> types.CallToolResult | types.InputRequiredResult:
+    async def _on_call_tool(self, ctx: Context, params: types.CallToolRequestParams) -> CallResult:
         client, arguments = ctx.session.client_params, params.arguments or {}
         if client is not None:
             origin, info = call_origin.get() or CallOrigin(), client.client_info
@@ -175,9 +174,7 @@ class ToolServer(Server[Any]):
         finally:
             progress.is_over = True
 
-    def _call(
-        self, ctx: Context, name: str, arguments: Json, client: str
-    ) -> types.CallToolResult | types.InputRequiredResult:
+    def _call(self, ctx: Context, name: str, arguments: Json, client: str) -> CallResult:
         try:
             answer = self._open_workspace().registry.call(name, arguments, self._scope())
             if answer.unfinished is not None:

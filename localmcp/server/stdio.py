@@ -8,13 +8,11 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import AsyncIterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NoReturn, TextIO, cast
+from typing import TYPE_CHECKING, NoReturn, TextIO, cast
 
 import anyio
 import mcp.types as types
-from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.server.lowlevel.server import NotificationOptions
 from mcp.server.stdio import stdio_server
 from mcp.shared.message import SessionMessage
@@ -109,49 +107,43 @@ class Session:
         async with stdio_server(file, file) as (incoming, outgoing):
             into, requests = anyio.create_memory_object_stream[SessionMessage | Exception](0)
             replies, answered = anyio.create_memory_object_stream[SessionMessage](0)
+
+            async def pass_replies() -> None:
+                async with outgoing, answered:
+                    async for reply in answered:
+                        # A request of ours, such as a question to the person, has an id of another series.
+                        asking = isinstance(reply.message, types.JSONRPCRequest)
+                        reply_id = None if asking else getattr(reply.message, "id", None)
+                        if self._repeated is not None and reply_id == self._repeated:
+                            # The client has its reply already.
+                            self._repeated = None
+                        else:
+                            await outgoing.send(reply)
+                        self._running.discard(reply_id)
+
             async with anyio.create_task_group() as group:
-                group.start_soon(self._pass_replies, answered, outgoing)
+                group.start_soon(pass_replies)
                 group.start_soon(self._server.run, requests, replies, options)
-                await self._pass_requests(incoming, into, replies.clone())
+                async with into, replies.clone() as failures:
+                    async for item in incoming:
+                        if isinstance(item, Exception):
+                            # The SDK would leave the client waiting for an answer.
+                            error = types.ErrorData(code=types.PARSE_ERROR, message="Parse error: no JSON-RPC message")
+                            await failures.send(SessionMessage(types.JSONRPCError(jsonrpc="2.0", id=None, error=error)))
+                        else:
+                            self._note(item.message)
+                            await into.send(item)
+                    # After the last message, the client is owed the replies.
+                    with anyio.move_on_after(GRACE_SECONDS):
+                        while self._running:
+                            await anyio.sleep(0.01)
                 # The SDK cancels what still runs. A client that no longer reads must not delay the end.
                 asyncio.get_running_loop().call_later(0.5, self.end, 0)
 
-    async def _pass_requests(
-        self,
-        incoming: AsyncIterable[SessionMessage | Exception],
-        into: MemoryObjectSendStream[SessionMessage | Exception],
-        replies: MemoryObjectSendStream[SessionMessage],
-    ) -> None:
-        """Hand the client's messages to the server; after the last, wait for the replies that it is owed."""
-        async with into, replies:
-            async for item in incoming:
-                if isinstance(item, Exception):
-                    # The SDK would leave the client waiting for an answer.
-                    error = types.ErrorData(code=types.PARSE_ERROR, message="Parse error: no JSON-RPC message")
-                    await replies.send(SessionMessage(types.JSONRPCError(jsonrpc="2.0", id=None, error=error)))
-                    continue
-                message = item.message
-                if isinstance(message, types.JSONRPCRequest) and message.method != "subscriptions/listen":
-                    # Subscriptions stay open.
-                    self._running.add(message.id)
-                elif isinstance(message, types.JSONRPCNotification) and message.method == "notifications/cancelled":
-                    cancelled = (message.params or {}).get("requestId")
-                    self._running -= {request_id for request_id in self._running if request_id == cancelled}
-                await into.send(item)
-            with anyio.move_on_after(GRACE_SECONDS):
-                while self._running:
-                    await anyio.sleep(0.01)
-
-    async def _pass_replies(self, answered: MemoryObjectReceiveStream[SessionMessage], outgoing: Any) -> None:
-        """Hand the server's messages to the client, but for its reply to the request that has one already."""
-        async with outgoing, answered:
-            async for reply in answered:
-                # A request of ours, such as a question to the person, has an id of another series.
-                asking = isinstance(reply.message, types.JSONRPCRequest)
-                reply_id = None if asking else getattr(reply.message, "id", None)
-                if self._repeated is not None and reply_id == self._repeated:
-                    self._repeated = None
-                else:
-                    await outgoing.send(reply)
-                if reply_id is not None:
-                    self._running.discard(reply_id)
+    def _note(self, message: types.JSONRPCMessage) -> None:
+        if isinstance(message, types.JSONRPCRequest) and message.method != "subscriptions/listen":
+            # Subscriptions stay open.
+            self._running.add(message.id)
+        elif isinstance(message, types.JSONRPCNotification) and message.method == "notifications/cancelled":
+            cancelled = (message.params or {}).get("requestId")
+            self._running -= {request_id for request_id in self._running if request_id == cancelled}
