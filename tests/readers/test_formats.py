@@ -11,7 +11,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from made_files import make_odp, make_ods, make_odt, make_pdf, make_zip
+from made_files import make_odp, make_ods, make_odt, make_zip
 
 from localmcp.errors import UnreadableDocument
 from localmcp.readers.chunking import split
@@ -166,12 +166,6 @@ def test_what_holds_nothing_says_so(name, data):
         read_bytes(data, name)
 
 
-def test_a_title_of_a_pdf_that_is_no_unicode_and_a_day_that_no_calendar_has_are_left_out():
-    info = "/Title <FEFF0041D8000042> /CreationDate (D:20240230120000)"
-    document = read_bytes(make_pdf([["Hello"]], info=info), "a.pdf")
-    assert (document.title, document.text, document.date) == ("AB", "Hello", "")
-
-
 @pytest.mark.parametrize(
     ("files", "size", "max_bytes"),
     [(MOST_UNPACKED + 3, 1_000, 1_000), (15, 900_000, 1_000_000), (1, 30_000_000, 50_000_000)],
@@ -299,10 +293,8 @@ def test_an_address_book_is_its_people_without_their_pictures() -> None:
 
 def test_a_password_protects_a_member_only() -> None:
     data = bytearray(make_zip({"a.txt": "Locked.", "b.txt": "Open."}))
-    for signature in (b"PK\x03\x04", b"PK\x01\x02"):
-        at = data.index(signature) + (6 if signature == b"PK\x03\x04" else 8)
-        data[at] |= 1
-    assert zipfile.is_zipfile(io.BytesIO(bytes(data)))
+    for signature, place in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        data[data.index(signature) + place] |= 1
     locked, readable = read_all(bytes(data), "some.zip")
     assert locked.failure == "It is password-protected." and readable.text == "Open."
 
@@ -362,24 +354,6 @@ def test_a_manual_page_is_read_without_what_typesets_it() -> None:
         + ["•", "One.", "### Examples", "    # snow -d 3", "It says \\.", "plain"]
     )
     assert document.text.count("\n") == source.count("\n")
-
-
-@pytest.mark.parametrize(
-    ("text", "title"),
-    [
-        ('<h1 align="center">\n  <img src="x.png" alt="logo"> Bees &amp; more\n</h1>\n\n## Features\n', "Bees & more"),
-        ('<div align="center">\n<h1>Bees</h1>\n</div>', "Bees"),
-        ('<h1><img src="x.png"></h1>\n\n# Bees\n', "Bees"),
-        ("```html\n<h1>Wasps</h1>\n```\n\n# Bees\n", "Bees"),
-    ],
-)
-def test_a_first_heading_in_html_is_the_title_of_a_readme(text: str, title: str) -> None:
-    assert read_bytes(text.encode(), "README.md").title == title
-
-
-def test_a_title_between_two_rows_may_be_indented() -> None:
-    assert read_bytes(b"==========\n Copying\n==========\n\nText.\n", "COPYING.txt").title == "Copying"
-    assert read_bytes(b"###########\n# Profile #\n###########\n\nText.\n", "profile.txt").title == "profile"
 
 
 def test_a_label_above_a_heading_is_in_its_section() -> None:
