@@ -7,7 +7,6 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -46,7 +45,7 @@ from localmcp.library.read import KnowledgeBase
 from localmcp.library.reading import add_page
 from localmcp.library.search import PassageSearch, is_uuid
 from localmcp.readers.document import HEAD, decode_text, looks_like_text
-from localmcp.schemas import Json, camel_case
+from localmcp.schemas import Json
 from localmcp.visible_text import visible
 
 FRESHNESS = {"changed": "the file has changed since it was indexed", "missing": "the file is gone"}
@@ -353,11 +352,8 @@ def run_ingest(
                 session.if_stopped = "What was done is kept. Run the same command again to go on."
                 return session.interrupted()
             stopped = True
-    counts = {camel_case(name): value for name, value in asdict(report).items()}
-    problems = [{"path": path, "reason": reason} for path, reason in report.problems]
     tried = wait and not stopped
-    answer = {"status": "done", **counts, "problems": problems}
-    session.answer(answer, lambda _: _print_summary(session, report, paths, collection, tried=tried))
+    session.answer(report.to_json(), lambda _: _print_summary(session, report, paths, collection, tried=tried))
     if tried and (pages := library.scanned_pages()):
         # Last, since a page takes seconds.
         scans = counted(pages, "scanned page")

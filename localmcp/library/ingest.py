@@ -170,10 +170,9 @@ class Library:
                 lost = [entry for entry in gone[start : start + trash.AT_ONCE] if ledger.is_at(connection, entry)]
                 rows = [(entry.source_id or 0, collection.id, entry.path) for entry in lost]
                 run.report.missing += trash.move_to_trash(connection, rows, "missing", reason)
-        with self.database.write() as connection:
-            for plan in plans:
-                if plan.root_is_gone and plan.gone:
-                    ledger.unwatch(connection, plan.root.collection_id, plan.root.path)
+        for root in (plan.root for plan in plans if plan.root_is_gone and plan.gone):
+            with self.database.write() as connection:
+                ledger.unwatch(connection, root.collection_id, root.path)
 
     def _finish(self, run: Progress, collections: Sequence[Collection], questions: Sequence[str], wait: bool) -> Report:
         if wait:

@@ -10,7 +10,7 @@ import time
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 import apsw
@@ -19,6 +19,7 @@ from localmcp.errors import Interrupted, LocalMCPError, NeedsConfirmation, NotFo
 from localmcp.index import vector_queue
 from localmcp.index.collections import visible_collections
 from localmcp.library.ledger import waiting_pages
+from localmcp.schemas import camel_case
 from localmcp.storage.database import Database, fetch_all
 from localmcp.storage.schema import utc_now
 from localmcp.tools import Json, Registry, ReportProgress, Scope, client_call, current_scope, use_scope
@@ -79,6 +80,12 @@ class Report:
         """Keep a sentence that the person should read, once."""
         if text not in self.notices:
             self.notices.append(text)
+
+    def to_json(self) -> Json:
+        """Return it as tools answer it."""
+        counts = {camel_case(name): value for name, value in asdict(self).items()}
+        problems = [{"path": path, "reason": reason} for path, reason in self.problems]
+        return {"status": "done", **counts, "seconds": round(self.seconds, 3), "problems": problems}
 
 
 @dataclass(slots=True)

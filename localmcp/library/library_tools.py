@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from dataclasses import asdict
 from functools import partial
 from typing import Annotated, Any
 
@@ -19,7 +18,6 @@ from localmcp.library.ledger import SourceType, count_tags, set_tags, split_tags
 from localmcp.library.search import SourceRow, find_source, nearest_hint
 from localmcp.library.storing import watched_paths
 from localmcp.library.walk import WalkRules, below, why_left_out
-from localmcp.schemas import camel_case
 from localmcp.tools import Json, Param, current_scope, hidden_change, hidden_tool
 
 VECTOR_SECONDS = 1.0
@@ -309,16 +307,10 @@ class LibraryTools:
             if report.waiting and not report.notices:
                 found = f"{counted(report.waiting, 'passage')} found by words so far"
                 report.add_notice(f"{found}; their meaning is read in the background.")
-            return {
-                **{camel_case(name): value for name, value in asdict(report).items()},
-                "seconds": round(report.seconds, 3),
-                "problems": [{"path": path, "reason": reason} for path, reason in report.problems],
-            }
+            return report.to_json()
 
         job = self.jobs.run(kind, work, self._wait)
-        if job.result is not None:
-            return {"status": "done", **job.result}
-        return {"status": "running", "jobId": job.id, "done": job.done, "total": job.total}
+        return job.result or {"status": "running", "jobId": job.id, "done": job.done, "total": job.total}
 
     def _allowed(self, path: str) -> str:
         # Returns the path with its links resolved, if the caller may add it.
