@@ -189,11 +189,10 @@ def load_rows(connection: apsw.Connection, collection_id: int, ids: Sequence[int
     """
     if not ids:
         return {}
-    rows = fetch_all(connection, sql, {"ids": apsw.carray(array("q", ids)), "collection": collection_id})
-    rows_by_id = {
-        chunk_id: Row(chunk_id, text, metadata_of(metadata, uri, title, page, kind), partition)
-        for chunk_id, text, metadata, uri, title, page, kind, partition in rows
-    }
+    rows_by_id: dict[int, Row] = {}
+    values = {"ids": apsw.carray(array("q", ids)), "collection": collection_id}
+    for chunk_id, text, *about, partition in fetch_all(connection, sql, values):
+        rows_by_id[chunk_id] = Row(chunk_id, text, metadata_of(*about), partition)
     return {row_id: rows_by_id[row_id] for row_id in dict.fromkeys(ids) if row_id in rows_by_id}
 
 

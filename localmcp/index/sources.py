@@ -167,16 +167,16 @@ def put_source(
         "updated_at": utc_now(),
     }
     if replaces is None:
-        row |= {"uuid": str(uuid.uuid4()), "created_at": row["updated_at"]}
-        indexed = Indexed(insert_row(connection, "sources", row), row["uuid"])
+        identity = str(uuid.uuid4())
+        source_id = insert_row(connection, "sources", {**row, "uuid": identity, "created_at": row["updated_at"]})
     else:
         changes = ", ".join(f"{name} = :{name}" for name in row)
         sql = f"update sources set {changes} where id = :id returning uuid"
-        indexed = Indexed(replaces, fetch_one(connection, sql, {**row, "id": replaces}))
+        source_id, identity = replaces, fetch_one(connection, sql, {**row, "id": replaces})
     places = ", ".join(f"{name} = ?" for name in _PLACE)
     moved = ((*_place(draft.chunks[position], position), chunk_id) for position, chunk_id in kept.items())
     connection.executemany(f"update chunks set {places} where id = ?", moved)
-    fresh = _insert_chunks(connection, indexed.source_id, draft, kept, shared)
+    fresh = _insert_chunks(connection, source_id, draft, kept, shared)
     if model_id is not None:
         has_vector = "select 1 from vectors where id = ?"
         missing = {
@@ -186,13 +186,12 @@ def put_source(
         }
         ready = {row_id: made[digest] for row_id, digest in (missing | fresh).items() if digest in made}
         vector.write_vectors(connection, model_id, ready)
-        vector.add_signs(connection, model_id, draft.collection_id, dict.fromkeys(ready, indexed.source_id))
+        vector.add_signs(connection, model_id, draft.collection_id, dict.fromkeys(ready, source_id))
     # Their place, page, metadata or partition may be another.
-    shared.source_ids.append(indexed.source_id)
+    shared.source_ids.append(source_id)
     if pending is None:
         shared.write(connection)
-    indexed.added, indexed.kept, indexed.removed = len(fresh), len(kept), removed
-    return indexed
+    return Indexed(source_id, identity, len(fresh), len(kept), removed)
 
 
 def _clear_changed(connection: apsw.Connection, draft: SourceDraft, source_id: int) -> tuple[int, dict[int, int]]:
