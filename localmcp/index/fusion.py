@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from array import array
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -18,7 +17,7 @@ from localmcp.index.vector import SignIndex, nearest_chunks
 from localmcp.index.vector_queue import waiting
 from localmcp.models import Embedder
 from localmcp.models.embedder import Calibration
-from localmcp.storage.database import Database, fetch_all, fetch_column, read_generations
+from localmcp.storage.database import Database, fetch_all, fetch_column, id_list, read_generations
 from localmcp.wording.normalize import fold, is_function_word, phrases
 
 Mode = Literal["hybrid", "semantic", "keyword"]
@@ -313,7 +312,7 @@ def load_groups(connection: apsw.Connection, collection_ids: Sequence[int]) -> d
         select id, collection_id, language, kind, chunks, gap from groups
         where collection_id in (select value from carray(?))
     """
-    rows = fetch_all(connection, sql, (apsw.carray(array("q", collection_ids)),)) if collection_ids else []
+    rows = fetch_all(connection, sql, (id_list(collection_ids),))
     return {row[0]: Group(*row) for row in rows}
 
 

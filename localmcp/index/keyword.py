@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 import threading
-from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from typing import Any
 import apsw
 
 from localmcp.readers.outline import HEADING
-from localmcp.storage.database import fetch_all, fetch_one
+from localmcp.storage.database import fetch_all, fetch_one, id_list
 from localmcp.wording.normalize import (
     detect_language,
     find_codes,
@@ -215,7 +214,7 @@ class _Words:
             select language, sum(chunks) from groups
             where collection_id in (select value from carray(?)) and chunks > 0 group by language order by 2 desc, 1
         """
-        rows = fetch_all(connection, sql, (apsw.carray(array("q", collection_ids)),)) if collection_ids else []
+        rows = fetch_all(connection, sql, (id_list(collection_ids),))
         sizes: dict[str, int] = dict(rows)
         detected, least = detect_language(text), MIXED_SHARE * sum(sizes.values())
         if detected in sizes:
@@ -270,7 +269,7 @@ class _Words:
             select 1 from hits join chunks on chunks.id = hits.id join groups on groups.id = group_id
             where language in (select value from carray(?)) and collection_id in (select value from carray(?)) limit 1
         """
-        among = apsw.carray(self.languages), apsw.carray(array("q", self.collection_ids))
+        among = apsw.carray(self.languages), id_list(self.collection_ids)
         lists = self.vocabulary.lists(self.connection, self.generation, self.collection_ids)
         for correction in correct(term.word, *lists)[:3]:
             [meant] = self.terms([(correction.replacement,)], self.languages)

@@ -9,10 +9,9 @@ passage by words that mean nearly what its own do (the same: .476 and .726, .443
 from __future__ import annotations
 
 import math
-from array import array
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import apsw
@@ -22,7 +21,7 @@ from localmcp.index.keyword import LONGEST, sentences
 from localmcp.index.vector import Block, code_words, estimates, nearest_codes, pack_signs
 from localmcp.models import MULTILINGUAL_NAME, Embedder
 from localmcp.models.embedder import WORD_CODE_BYTES, WordCode
-from localmcp.storage.database import fetch_all, fetch_column
+from localmcp.storage.database import fetch_all, fetch_column, id_list
 from localmcp.wording.normalize import is_function_word, runs, stem, words_of_run
 
 if TYPE_CHECKING:
@@ -71,7 +70,7 @@ def read_sentences(
         select value, codes from carray(?) cross join sentence_codes on id = ? << 40 | value
         where length(codes) between ? and ? and length(codes) % ? = 0
     """
-    bindings = (apsw.carray(array("q", chunk_ids)), model_id, width, MOST_SENTENCES * width, width)
+    bindings = (id_list(chunk_ids), model_id, width, MOST_SENTENCES * width, width)
     return dict(fetch_all(connection, sql, bindings))
 
 
@@ -190,14 +189,13 @@ def alike_passages(search: Search, reader: WordReader, language: str) -> dict[in
 
 def _passages(search: Search, word_ids: Iterable[int]) -> dict[int, list[int]]:
     """Return word id -> the passages that hold it and may answer, of words that are not in many."""
-    connection, values = search.connection, {"collections": apsw.carray(array("q", search.embedded))}
+    connection, values = search.connection, {"collections": id_list(search.embedded)}
     sql = "select id, word from word_vectors where id in (select value from carray(?))"
-    words = fetch_all(connection, sql, (apsw.carray(array("q", word_ids)),)) if word_ids else []
+    words = fetch_all(connection, sql, (id_list(word_ids),))
     sql = f"select rowid from chunks_fts where chunks_fts match ? limit {MOST_PASSAGES + 1}"
     found = {word_id: fetch_column(connection, sql, (f'"{word.replace(chr(34), "")}"',)) for word_id, word in words}
     few = {word_id: chunk_ids for word_id, chunk_ids in found.items() if len(chunk_ids) <= MOST_PASSAGES}
-    ids = array("q", {chunk_id for chunk_ids in few.values() for chunk_id in chunk_ids})
-    if not ids or (search.allowed is not None and not len(search.allowed)):
+    if search.allowed is not None and not len(search.allowed):
         return {}
     if search.allowed is not None:
         values["allowed"] = apsw.carray(search.allowed)
@@ -207,5 +205,5 @@ def _passages(search: Search, word_ids: Iterable[int]) -> dict[int, list[int]]:
             and collection_id in (select value from carray(:collections))
             {"and source_id in (select value from carray(:allowed))" if search.allowed is not None else ""}
     """
-    may_answer = set(fetch_column(connection, sql, {**values, "ids": apsw.carray(ids)}))
+    may_answer = set(fetch_column(connection, sql, {**values, "ids": id_list(set(chain.from_iterable(few.values())))}))
     return {word_id: [row for row in chunk_ids if row in may_answer] for word_id, chunk_ids in few.items()}

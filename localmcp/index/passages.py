@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from array import array
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -17,7 +16,7 @@ from localmcp.index.drafts import metadata_of
 from localmcp.index.filters import SOURCE_COLUMNS, SOURCE_DATE, Condition, Filters, allowed_sources, sql_condition
 from localmcp.index.vector import nearest_chunks
 from localmcp.schemas import Json, list_of, mapping_of
-from localmcp.storage.database import fetch_all, fetch_column, fetch_one, read_generations
+from localmcp.storage.database import fetch_all, fetch_column, fetch_one, id_list
 
 if TYPE_CHECKING:
     from localmcp.index.search import Index
@@ -105,9 +104,9 @@ _PASSAGE = f"""
 
 def load_passages(connection: apsw.Connection, chunk_ids: Iterable[int]) -> dict[int, Passage]:
     """Return chunk id -> passage, in the order asked for."""
-    ids = array("q", chunk_ids)
+    ids = list(chunk_ids)
     sql = f"{_PASSAGE} where chunks.id in (select value from carray(?))"
-    rows = {row[0]: row for row in fetch_all(connection, sql, (apsw.carray(ids),))} if ids else {}
+    rows = {row[0]: row for row in fetch_all(connection, sql, (id_list(ids),))}
     return {chunk_id: _passage(rows[chunk_id]) for chunk_id in ids if chunk_id in rows}
 
 
@@ -152,7 +151,7 @@ def nearest_to_any(
     """Return the k chunks of a collection nearest to any of the queries (n, dimension), each once; best first."""
     if collection.model_id is None:
         return []
-    blocks = index.sign_blocks(connection, collection.model_id, read_generations(connection), [collection.id])
+    blocks = index.sign_blocks(connection, collection.model_id, [collection.id])
     allowed = allowed_sources(connection, [collection], filters) if filters else None
     near = (nearest_chunks(connection, collection.model_id, blocks, query, k, allowed) for query in queries)
     return best_matches([dict(pairs) for pairs in near], k)
@@ -187,10 +186,8 @@ def load_rows(connection: apsw.Connection, collection_id: int, ids: Sequence[int
         where chunks.id in (select value from carray(:ids)) and sources.collection_id = :collection
             and trashed_at is null
     """
-    if not ids:
-        return {}
     rows_by_id: dict[int, Row] = {}
-    values = {"ids": apsw.carray(array("q", ids)), "collection": collection_id}
+    values = {"ids": id_list(ids), "collection": collection_id}
     for chunk_id, text, *about, partition in fetch_all(connection, sql, values):
         rows_by_id[chunk_id] = Row(chunk_id, text, metadata_of(*about), partition)
     return {row_id: rows_by_id[row_id] for row_id in dict.fromkeys(ids) if row_id in rows_by_id}
@@ -213,9 +210,7 @@ def whole_sources(connection: apsw.Connection, collection: Collection, ids: Sequ
         where chunks.id in (select value from carray(:ids)) and collection_id = :collection and trashed_at is null
         group by sources.id
     """
-    if not ids:
-        return []
-    rows = fetch_all(connection, sql, {"ids": apsw.carray(array("q", ids)), "collection": collection.id})
+    rows = fetch_all(connection, sql, {"ids": id_list(ids), "collection": collection.id})
     for _, title, total, named in rows:
         if named < total:
             raise InvalidInput(

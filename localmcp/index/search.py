@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from array import array
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,7 +24,7 @@ from localmcp.index.passages import Passage, load_passages
 from localmcp.index.vector import Block, SignIndex, exact_cosines, nearest_chunks
 from localmcp.models import LazyEmbedder
 from localmcp.models.embedder import Calibration
-from localmcp.storage.database import Database, Generations, fetch_all, fetch_column, fetch_one, read_generations
+from localmcp.storage.database import Database, fetch_all, fetch_column, fetch_one, id_list, read_generations
 from localmcp.wording.normalize import detect_language
 
 DEEPEST = 1000
@@ -213,7 +212,7 @@ class Search:
             if self.named:
                 # A document that is named is found by word, whatever is in it.
                 sql = "select id from chunks where position = 0 and source_id in (select value from carray(?))"
-                for chunk_id in fetch_column(connection, sql, (apsw.carray(array("q", self.named)),)):
+                for chunk_id in fetch_column(connection, sql, (id_list(self.named),)):
                     arms.bm25.setdefault(chunk_id, 1e-6)
                     found.append(chunk_id)
             arms.keyword_ranks = {chunk_id: place for place, chunk_id in enumerate(dict.fromkeys(found), 1)}
@@ -251,7 +250,7 @@ class Search:
 
     def _search_vectors(self, vectors: Sequence[Vector]) -> None:
         connection, arms, model_id = self.connection, self.arms, self.model_id
-        blocks = self.index.sign_blocks(connection, model_id, self.generations, self.embedded)
+        blocks = self.index.sign_blocks(connection, model_id, self.embedded)
         self.outcome.searched["vectors"] = sum(len(block.ids) for block in blocks)
         nearest = dict(nearest_chunks(connection, model_id, blocks, vectors[0], ARM_DEPTH, self.allowed))
         if self.depth > ARM_DEPTH:
@@ -309,7 +308,7 @@ class Search:
             select id, source_id, group_id from carray(?)
             cross join chunks indexed by chunk_sources on id between value - 1 and value + 1
         """
-        rows = fetch_all(self.connection, sql, (apsw.carray(array("q", ids)),)) if ids else []
+        rows = fetch_all(self.connection, sql, (id_list(ids),))
         sources = {chunk_id: source_id for chunk_id, source_id, _ in rows}
         # A damaged file may name groups that are not there.
         group_of = {row: group for row, _, group_id in rows if (group := self.groups.get(group_id))}
@@ -484,12 +483,10 @@ class Index:
             self._kept = kept = dict([*kept.items()][-7:]) | {key: make()}
         return kept[key]
 
-    def sign_blocks(
-        self, connection: apsw.Connection, model_id: int, generations: Generations, collection_ids: Sequence[int]
-    ) -> list[Block]:
+    def sign_blocks(self, connection: apsw.Connection, model_id: int, collection_ids: Sequence[int]) -> list[Block]:
         """Return the sign codes of those collections in this snapshot, from the cache that every feature shares."""
         signs = self._signs.setdefault(model_id, SignIndex(model_id))
-        return signs.blocks(connection, generations.signs, collection_ids)
+        return signs.blocks(connection, read_generations(connection).signs, collection_ids)
 
     def word_codes(self, connection: apsw.Connection, model_id: int, generation: int) -> tuple[Block, ...]:
         """Return what that model says of the words of the file, from the cache."""

@@ -29,6 +29,7 @@ from localmcp.storage.database import (
     fetch_all,
     fetch_column,
     fetch_one,
+    id_list,
     insert_row,
     put_into_trash,
     read_trashed,
@@ -300,7 +301,7 @@ def _hide_chunks(connection: apsw.Connection, collection_id: int, chunk_ids: Seq
 
 def _count_in_groups(connection: apsw.Connection, chunk_ids: Sequence[int], sign: int) -> None:
     sql = "select group_id, count(*) from chunks where id in (select value from carray(?)) group by 1"
-    counts = fetch_all(connection, sql, (apsw.carray(array("q", chunk_ids)),)) if chunk_ids else []
+    counts = fetch_all(connection, sql, (id_list(chunk_ids),))
     sql = "update groups set chunks = chunks + ? where id = ?"
     connection.executemany(sql, ((sign * chunks, group_id) for group_id, chunks in counts))
 

@@ -8,7 +8,6 @@ exact vectors of the first hundreds are read.
 from __future__ import annotations
 
 import threading
-from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ import apsw
 
 from localmcp.arrays import Ids, NDArray, Vector, Vectors, np
 from localmcp.errors import ModelMismatch
-from localmcp.storage.database import fetch_all, fetch_one
+from localmcp.storage.database import fetch_all, fetch_one, id_list
 from localmcp.storage.schema import SEGMENT_FITS, SEGMENT_SIZE, VECTOR_ID_BITS
 
 if TYPE_CHECKING:
@@ -71,9 +70,9 @@ def add_signs(connection: apsw.Connection, model_id: int, collection_id: int, so
     `source_ids`: chunk id -> source id; those without a vector are ignored. Part of the caller's write transaction,
     which bumps `signs`.
     """
-    keys = array("q", (vector_id(model_id, chunk_id) for chunk_id in source_ids))
+    keys = id_list(vector_id(model_id, chunk_id) for chunk_id in source_ids)
     sql = "select id, embedding from vectors where id in (select value from carray(?)) order by id"
-    rows = fetch_all(connection, sql, (apsw.carray(keys),)) if keys else []
+    rows = fetch_all(connection, sql, (keys,))
     if not rows:
         return
     ids = np.array([row[0] for row in rows], dtype=np.int64) & _CHUNK_BITS

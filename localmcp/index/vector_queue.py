@@ -37,7 +37,7 @@ from localmcp.index.multilingual import index_words, keep_words, sentence_codes
 from localmcp.index.vector import Made, add_signs, write_vectors
 from localmcp.models import Embedder
 from localmcp.readers.chunking import put_below, shorten_prefix, without_addresses
-from localmcp.storage.database import Database, bump_generations, fetch_all, fetch_column, fetch_one
+from localmcp.storage.database import Database, bump_generations, fetch_all, fetch_column, fetch_one, id_list
 from localmcp.storage.schema import utc_now
 
 FIRST_BATCH, LEAST_BATCH, MOST_BATCH = 16, 8, 1024
@@ -157,7 +157,7 @@ def next_passages(
         )
         {_PASSAGE} where chunks.id in next order by chunks.id desc
     """
-    values = {"sources": apsw.carray(array("q", sources))} if sources else {}
+    values = {"sources": id_list(sources)} if sources else {}
     return list(starmap(Passage, fetch_all(connection, sql, {"model": model_id, "limit": limit, **values})))
 
 
@@ -177,7 +177,7 @@ def make_vectors(database: Database, embedder: Embedder, passages: Sequence[Pass
         where sources.id in (select value from carray(:sources))
             and chunks.digest in (select value from carray(:digests))
     """
-    sources = apsw.carray(array("q", {passage.source_id for passage in passages}))
+    sources = id_list({passage.source_id for passage in passages})
     digests = apsw.carray(tuple({passage.digest for passage in passages}))
     with database.read() as connection:
         values = {"model": find_model(connection, embedder.identity) or 0, "sources": sources, "digests": digests}
@@ -205,7 +205,7 @@ def write_batch(
         where chunks.id in (select value from carray(?)) and trashed_at is null
             and not exists (select 1 from vectors where vectors.id = (? << 40 | chunks.id))
     """
-    ids = apsw.carray(array("q", (passage.chunk_id for passage in passages)))
+    ids = id_list(passage.chunk_id for passage in passages)
     lacking = {row[0] for row in fetch_all(connection, sql, (ids, model_id))}
     written = [passage for passage in passages if passage.chunk_id in lacking]
     write_vectors(connection, model_id, {passage.chunk_id: made[passage.chunk_id] for passage in written})

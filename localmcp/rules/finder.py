@@ -377,7 +377,7 @@ class RuleFinder:
     def _blocks(self, index: Index, connection: apsw.Connection, collection: Collection) -> list[Block]:
         if collection.model_id is None or rulebook.is_foreign(connection, self._index.embedder.get().identity):
             return []
-        return index.sign_blocks(connection, collection.model_id, read_generations(connection), [collection.id])
+        return index.sign_blocks(connection, collection.model_id, [collection.id])
 
     def _categories(self) -> Vectors:
         texts = [f"{name}: {words}" for name, words in CATEGORIES.items()]

@@ -6,7 +6,8 @@ import json
 import os
 import threading
 import uuid
-from collections.abc import Generator, Mapping, Sequence
+from array import array
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -442,6 +443,11 @@ def fetch_one(connection: apsw.Connection, sql: str, bindings: Any = ()) -> Any:
     # Not `get`, which passes over the check of foreign rows.
     row = next(iter(fetch_all(connection, sql, bindings)), None)
     return row[0] if row is not None and len(row) == 1 else row
+
+
+def id_list(ids: Iterable[int]) -> Any:
+    """Return ids for `(select value from carray(?))`, which takes no empty list: -1 is the id of nothing."""
+    return apsw.carray(array("q", ids) or array("q", (-1,)))
 
 
 # ---------------------------------------------------------------- trash

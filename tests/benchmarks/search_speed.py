@@ -37,7 +37,7 @@ from localmcp.index.search import Index, SearchRequest
 from localmcp.index.sources import put_source
 from localmcp.index.vector import Made, exact_cosines
 from localmcp.models import LazyEmbedder, ModelIdentity
-from localmcp.storage.database import Database, read_generations
+from localmcp.storage.database import Database
 from localmcp.wording.normalize import stop_words
 
 DIMENSION, CLUSTERS, SPREAD = 384, 4000, 0.94
@@ -217,7 +217,7 @@ def _truly_nearest(index: Index, text: str) -> set[int]:
     with index.database.read() as connection:
         model_id = find_model(connection, index.embedder.get().identity) or 0
         ids = [collection.id for collection in visible_collections(connection)]
-        blocks = index.sign_blocks(connection, model_id, read_generations(connection), ids)
+        blocks = index.sign_blocks(connection, model_id, ids)
         vector = index.embedder.embed_query(text).astype("<f4", copy=False)
         cosines = exact_cosines(connection, model_id, np.concatenate([block.ids for block in blocks]), vector)
         return {match.chunk_id for match in best_matches([cosines], 10)}
