@@ -45,7 +45,8 @@ def connect(name: str | Path, flags: int = READ_WRITE) -> apsw.Connection:
         one, other = (np.frombuffer(vector, np.float32) for vector in vectors)
         return 1.0 - float(one @ other)
 
-    connection.create_scalar_function("vec_distance_cosine", distance, 2, deterministic=True)
+    direct = apsw.SQLITE_DIRECTONLY
+    connection.create_scalar_function("vec_distance_cosine", distance, 2, deterministic=True, flags=direct)
     # Its function takes the place of ours, which stays where there is no wheel of it.
     load_sqlite_vec(connection)
     return connection
