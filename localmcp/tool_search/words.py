@@ -46,8 +46,38 @@ class ToolMetadata:
 
     @cached_property
     def text(self) -> ToolText:
-        """The tool taken apart, which is done once."""
-        return take_apart(self)
+        """The words, the verbs and the texts of the tool, which is taken apart once."""
+        namespace, _, local = self.name.rpartition("__")
+        examples = [spoken_example(example) for example in self.examples[:8]]
+        weights: dict[str, float] = {}
+        # A word counts by the best place where the tool has it.
+        texts_of_parameters: list[str] = []
+        waiting: list[tuple[Json, int]] = [(self.schema, 0)]
+        while waiting:
+            level, depth = waiting.pop()
+            for name, spec in mapping_of(level.get("properties")).items() if depth <= 3 else ():
+                parameter = mapping_of(spec)
+                allowed = map(str, list_of(parameter.get("enum"))[:50])
+                texts_of_parameters += [name, str(parameter.get("description", "")), *allowed]
+                waiting += [(parameter, depth + 1), (mapping_of(parameter.get("items")), depth + 1)]
+        for text, weight in (
+            (" ".join(texts_of_parameters), 0.4),
+            (self.description, 0.6),
+            (namespace, 0.7),
+            (" ".join(examples), 0.8),
+            (" ".join((*self.keywords, self.title)), 0.9),
+            (local, 1.0),
+        ):
+            weights.update(dict.fromkeys((stem(word, "english") for word in words(text)), weight))
+        named = " ".join(plain_words(local)) or local
+        in_full = " ".join((*words(namespace), named))
+        # The window of the default model is about 1,000 characters.
+        shown = self.description[:600].strip()
+        first = first_sentence(shown)
+        spoken = (" ".join(text.split()) for text in examples)
+        texts = (f"{in_full}: {first}" if first else in_full, shown or named, *spoken)
+        verbs = known_verbs() & {stem(word, "english") for word in (*words(local), *words(self.description)[:1])}
+        return ToolText(self.lower(), weights, verbs or looking(), named, tuple(dict.fromkeys(filter(None, texts))))
 
 
 def score_query(query: str, metadata: ToolMetadata) -> float:
@@ -105,41 +135,6 @@ class ToolText:
     """The name without the namespace, as words; it is embedded besides."""
     texts: tuple[str, ...]
     """What is embedded: server and name with the first sentence, the description, the examples."""
-
-
-def take_apart(tool: ToolMetadata) -> ToolText:
-    """Return the words, the verbs and the texts of a tool."""
-    namespace, _, local = tool.name.rpartition("__")
-    examples = [spoken_example(example) for example in tool.examples[:8]]
-    weights: dict[str, float] = {}
-    # A word counts by the best place where the tool has it.
-    texts_of_parameters: list[str] = []
-    waiting: list[tuple[Json, int]] = [(tool.schema, 0)]
-    while waiting:
-        level, depth = waiting.pop()
-        for name, spec in mapping_of(level.get("properties")).items() if depth <= 3 else ():
-            parameter = mapping_of(spec)
-            allowed = map(str, list_of(parameter.get("enum"))[:50])
-            texts_of_parameters += [name, str(parameter.get("description", "")), *allowed]
-            waiting += [(parameter, depth + 1), (mapping_of(parameter.get("items")), depth + 1)]
-    for text, weight in (
-        (" ".join(texts_of_parameters), 0.4),
-        (tool.description, 0.6),
-        (namespace, 0.7),
-        (" ".join(examples), 0.8),
-        (" ".join((*tool.keywords, tool.title)), 0.9),
-        (local, 1.0),
-    ):
-        weights.update(dict.fromkeys((stem(word, "english") for word in words(text)), weight))
-    named = " ".join(plain_words(local)) or local
-    in_full = " ".join((*words(namespace), named))
-    # The window of the default model is about 1,000 characters.
-    shown = tool.description[:600].strip()
-    first = first_sentence(shown)
-    spoken = (" ".join(text.split()) for text in examples)
-    texts = (f"{in_full}: {first}" if first else in_full, shown or named, *spoken)
-    verbs = known_verbs() & {stem(word, "english") for word in (*words(local), *words(tool.description)[:1])}
-    return ToolText(tool.lower(), weights, verbs or looking(), named, tuple(dict.fromkeys(filter(None, texts))))
 
 
 def plain_words(text: str) -> list[str]:

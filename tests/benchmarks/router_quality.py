@@ -53,7 +53,7 @@ def folded(value: Any) -> Any:
 
 def open_workspace(folder: Path) -> Any:
     """A new file with the sample quick starts, its model loaded and every tool embedded."""
-    os.environ["LOCALMCP_STATE_DIR"] = str(folder / "state")
+    os.environ |= {"LOCALMCP_STATE_DIR": str(folder / "state"), "LOCALMCP_CONFIG_DIR": str(folder / "config")}
     from localmcp.config import load_settings, sample_directory
     from localmcp.workspace import Workspace
 

@@ -23,7 +23,6 @@ from localmcp.tool_search.words import (
     ToolMetadata,
     known_verbs,
     read_lines,
-    take_apart,
     take_query_apart,
     verbs_asked,
 )
@@ -231,12 +230,12 @@ class TestTakenApart:
                 "odd": True,
             }
         }
-        weights = take_apart(ToolMetadata("x", schema=schema)).weights
+        weights = ToolMetadata("x", schema=schema).text.weights
         assert {"roof", "colour", "magenta", "quill", "length"} <= weights.keys()
 
     @given(st.text(max_size=60), st.text(max_size=200), st.lists(st.text(max_size=20), max_size=3))
     def test_any_text_is_taken_apart(self, name: str, description: str, keywords: list[str]) -> None:
-        assert take_apart(ToolMetadata(name, description, tuple(keywords))).texts or not name.strip()
+        assert ToolMetadata(name, description, tuple(keywords)).text.texts or not name.strip()
         assert len(take_query_apart(description).words) <= len(description)
 
 
