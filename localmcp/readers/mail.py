@@ -37,6 +37,13 @@ _MAIL_START = re.compile(rb"(?:[!-9;-~]+:[^\n]*\n(?:[ \t][^\n]*\n)*){3,}")
 _MAILBOX_START = re.compile(rb"From \S+ [^\n]*\d{4}[^\n]*\r?\n")
 
 
+class _AsSent(policy.Compat32):
+    """Headers with the bytes that no encoding was declared for, which Python would replace by question marks."""
+
+    def header_fetch_parse(self, name: str, value: str) -> str:
+        return value
+
+
 def looks_like_mail(head: bytes) -> str:
     """Return "mail" or "mailbox" for a file that begins so, else "": those of a Maildir or a folder have no suffix."""
     if separator := _MAILBOX_START.match(head):
@@ -87,7 +94,7 @@ def read_mail(data: bytes, name: str, read: ReadBytes, member: str = "") -> Iter
     """(unique file name, part); pictures shown inside the text are none."""
     names: Counter[str] = Counter()
     try:
-        message = message_from_bytes(data, policy=policy.compat32)
+        message = message_from_bytes(data, policy=_AsSent())
         for part in message.walk():
             # The parts of an attached message belong to it.
             is_container = part.is_multipart() and part.get_content_type() != "message/rfc822"
@@ -158,7 +165,7 @@ def _message_document(message: Message, name: str, attachments: list[str]) -> Do
 
 def _header(message: Message, key: str) -> str:
     """Return a header as people read it, "" where there is none."""
-    return _decoded(next((str(value) for name, value in message.raw_items() if name.lower() == key), ""))
+    return _decoded(str(message.get(key, "")))
 
 
 def _decoded(value: str) -> str:

@@ -64,6 +64,8 @@ def _slides(name: str, kind: str, slides: list[tuple[str, list[str]]], propertie
     pages = [_join_blocks([f"## {title or f'Slide {n}'}", *blocks]) for n, (title, blocks) in enumerate(slides, 1)]
     text, starts = join_pages(pages)
     first = next((title for title, _ in slides if title), readable_stem(name))
+    if re.search(r"PowerPoint|^(?:Slide|Folie|Diapositiv[ae]|Слайд) 1$", properties.get("title", "")):
+        del properties["title"]
     metadata = {"slides": len(slides)}
     return office_document(name, kind, text, properties, title=first, metadata=metadata, page_starts=starts)
 
@@ -325,9 +327,6 @@ def read_pptx(data: bytes, name: str) -> Document:
     main = package.main_part("ppt/presentation.xml")
     parts = package.related(main)
     order = [value for e in elements(package.root(main), "sldId") for key, value in e.attrib.items() if "}id" in key]
-    properties = package.properties()
-    if re.search(r"PowerPoint|^(?:Slide|Folie|Diapositiv[ae]|Слайд) 1$", properties.get("title", "")):
-        del properties["title"]
     slides: list[tuple[str, list[str]]] = []
     for path in (parts[key][1] for key in order if key in parts):
         root = package.root(path)
@@ -342,7 +341,7 @@ def read_pptx(data: bytes, name: str) -> Document:
                 if text := "\n".join(filter(None, (heading, *notes))):
                     blocks.append(f"Notes: {text}")
         slides.append((title + (" (hidden)" if root.get("show") in ("0", "false") else ""), blocks))
-    return _slides(name, "pptx", slides, properties)
+    return _slides(name, "pptx", slides, package.properties())
 
 
 def _shapes(root: Element) -> tuple[str, list[str]]:

@@ -21,6 +21,12 @@ _HYPHEN = re.compile("(\\w*)(\xad\n|\u2010\n(?=[a-z\u00df-\u00ff])|[\x02\ufffe])
 """The end of a line within a word. PDFium has one sign for a hyphen with the line end: `exam\\x02ple`."""
 
 
+_NO_TITLE = re.compile(
+    r"(?i)^(untitled|microsoft \w+ - |powerpoint[ -]pr\S+$|pr\S+ (de )?powerpoint$)"
+    r"|\.(docx?|pptx?|xlsx?|od[tps]|tex|dvi|indd|pdf)$"
+)
+
+
 def read_pdf(data: bytes, name: str) -> Document:
     """Return the pages; the bookmarks are the headings. A few damaged pages among good ones are empty.
 
@@ -54,7 +60,7 @@ def read_pdf(data: bytes, name: str) -> Document:
     if damaged * 2 > len(pages):
         raise UnreadableDocument(f"{name} is damaged: {remark}.")
     if not any(page.strip() for page in pages):
-        raise scanned(name, len(pages))
+        raise scanned(len(pages))
     text, starts = join_pages(pages)
     # D:20240503101112+02'00'
     moment = re.match(r"(?:D:)?(\d{4})(\d\d)(\d\d)(?:(\d\d)(\d\d)(\d\d))?", created)
@@ -67,7 +73,7 @@ def read_pdf(data: bytes, name: str) -> Document:
         "pdf",
         "plain",
         # Some programs name it after themselves or the file.
-        title="" if re.search(r"(?i)^(untitled|microsoft \w+ - )|\.(docx?|pptx?|tex|dvi|indd|pdf)$", title) else title,
+        title="" if _NO_TITLE.search(title) else title,
         metadata=metadata | {"pages": len(pages)},
         page_starts=starts,
         headings=_headings(bookmarks, text, starts),
@@ -255,20 +261,21 @@ def installed_engine() -> str:
     return "tesseract" if shutil.which("tesseract") else ""
 
 
-def scanned(name: str, pages: int) -> ScannedDocument:
+def scanned(pages: int) -> ScannedDocument:
     """Return the error for a file of pictures, which is read when everything else is done."""
-    counted = "1 page" if pages == 1 else f"{pages:,} pages"
     if installed_engine():
+        counted = "1 page" if pages == 1 else f"{pages:,} pages"
         return ScannedDocument(f"waits for text recognition: {counted}", pages)
     hint = "Install tesseract, which recognizes text, then run: localmcp refresh"
-    return ScannedDocument(f"{name} has no text layer: {counted}, probably scanned.", pages, hint=hint)
+    # The same for all of them: they are counted by their reason.
+    return ScannedDocument("no text layer, probably scanned.", pages, hint=hint)
 
 
 def read_picture(data: bytes, name: str) -> Document:
     """Raise ScannedDocument for a picture: its text is recognized when everything else is done."""
     source, count = _open_pages(data)
     with closing(source):
-        raise scanned(name, count)
+        raise scanned(count)
 
 
 def read_scan(data: bytes, name: str, digest: str = "") -> Document:
@@ -286,7 +293,7 @@ def read_scan(data: bytes, name: str, digest: str = "") -> Document:
     source, count = _open_pages(data)
     with closing(source):
         if not installed_engine():
-            raise scanned(name, count)
+            raise scanned(count)
         for page in range(count):
             text, confidence = "", 0.0
             try:

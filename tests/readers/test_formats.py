@@ -250,8 +250,9 @@ def test_a_line_that_begins_with_from_does_not_end_a_mail() -> None:
 
 
 def test_a_subject_in_bytes_that_no_encoding_was_declared_for_is_read() -> None:
-    [mail] = read_all(HEAD + "Subject: Münze für 5 €\r\n\r\nText".encode("cp1252"), "mail.eml")
-    assert mail.title == "Münze für 5 €"
+    header = "Content-Disposition: attachment; filename=Preis-€.txt\r\nSubject: Münze für 5 €\r\n\r\nText"
+    mail, attached = read_all(HEAD + header.encode("cp1252"), "mail.eml")
+    assert (mail.title, attached.title) == ("Münze für 5 €", "Preis €")
 
 
 def test_an_invitation_without_other_text_says_what_when_and_where() -> None:
