@@ -24,7 +24,7 @@ KNOWN_FILES = """
     CLAUDE.md CLAUDE.local.md .claude/CLAUDE.md .claude/rules/**/*.md AGENTS.md GEMINI.md .cursorrules
     .cursor/rules/**/*.mdc .github/copilot-instructions.md .github/instructions/**/*.instructions.md .windsurfrules
     .windsurf/rules/**/*.md .devin/rules/**/*.md .clinerules .clinerules/**/*.md .roorules .roo/rules/**/*.md
-    .continue/rules/**/*.md .junie/guidelines.md .rules rules.jsonl rules.md
+    .continue/rules/**/*.md .junie/guidelines.md .rules rules.jsonl rules.md *.mdc rules/**/*.mdc
 """.split()
 """What is looked for in a project folder."""
 FILE_NAMES: dict[Format, str] = {

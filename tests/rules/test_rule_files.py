@@ -162,7 +162,7 @@ def test_any_text_is_read_without_an_accident(text: str) -> None:
 
 
 def test_the_rule_files_of_a_project_are_found(tmp_path: Path) -> None:
-    names = ("CLAUDE.md", "AGENTS.md", ".cursorrules", ".cursor/rules/a.mdc", ".cursor/rules/sub/b.mdc",
+    names = ("CLAUDE.md", "AGENTS.md", ".cursorrules", ".cursor/rules/a.mdc", ".cursor/rules/sub/b.mdc", "loose.mdc",
              ".github/copilot-instructions.md", ".github/instructions/x.instructions.md", "rules.jsonl", "GEMINI.md",
              ".claude/rules/api/x.md", ".windsurfrules", ".windsurf/rules/x.md", ".clinerules/x.md", ".roorules",
              ".continue/rules/x.md", ".junie/guidelines.md", ".rules")  # fmt: skip
