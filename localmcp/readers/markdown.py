@@ -158,12 +158,15 @@ def pipe_table(rows: list[list[str]]) -> str:
 HEADED = {".org": "org", ".adoc": "asciidoc", ".asciidoc": "asciidoc", ".tex": "latex", ".ltx": "latex"}
 """Suffixes of text that `read_headed` reads, and its format."""
 _LATEX_LEVELS = ("part", "chapter", "section", "subsection", "subsubsection", "paragraph")
-_IN_BRACES = r"\{((?:[^{}\n]|\{[^{}\n]*\})*)\}"
-_MARKED_HEADING = re.compile(
-    rf"(?m)^(?:(\*{{1,6}})[ \t]+(.*?)(?:[ \t]+:[\w@:]+:)?[ \t]*|(={{1,6}})[ \t]+(\S.*)"
-    rf"|[ \t]*\\({'|'.join(_LATEX_LEVELS)})\*?(?:\[[^]\n]*\])?{_IN_BRACES}[ \t]*"
-    r"(?:\\label\{[^{}\n]*\}[ \t]*)?(?:%.*)?)$"
-)
+_HEADINGS = {
+    "org": re.compile(r"(?m)^(\*{1,6})[ \t]+(.*?)(?:[ \t]+:[\w@:]+:)?[ \t]*$"),
+    "asciidoc": re.compile(r"(?m)^(={1,6})[ \t]+(\S.*)$"),
+    "latex": re.compile(
+        rf"(?m)^[ \t]*\\({'|'.join(_LATEX_LEVELS)})\*?(?:\[[^]\n]*\])?\{{((?:[^{{}}\n]|\{{[^{{}}\n]*\}})*)\}}[ \t]*"
+        r"(?:\\label\{[^{}\n]*\}[ \t]*)?(?:%.*)?$"
+    ),
+}
+"""Format -> marks of a heading, or its level, and its words. A star begins an item of a list in AsciiDoc."""
 _FIELD = re.compile(
     r"(?im)^(?:#\+(title|date):[ \t]*(.+)|\\(title|date)\{((?:[^{}]|\{[^{}\n]*\}){0,500})\}.*"
     r"|:(revdate):[ \t]*(.+))$"
@@ -186,12 +189,11 @@ def read_headed(data: bytes, name: str) -> Document:
     text = re.sub(r"(?m)^(?:-{4,}|\.{4,})[ \t]*$", "```", text) if kind == "asciidoc" else _FENCE.sub("```", text)
 
     def heading(match: re.Match[str]) -> str:
-        marks, words = match[1] or match[3], match[2] or match[4] or match[6] or ""
-        return f"{'#' * (len(marks) if marks else max(_LATEX_LEVELS.index(match[5]), 1))} {words}"
+        level = max(_LATEX_LEVELS.index(match[1]), 1) if kind == "latex" else len(match[1])
+        return f"{'#' * level} {match[2]}"
 
-    text = "```".join(
-        part if at % 2 else _MARKED_HEADING.sub(heading, part) for at, part in enumerate(text.split("```"))
-    )
+    parts = enumerate(text.split("```"))
+    text = "```".join(part if at % 2 else _HEADINGS[kind].sub(heading, part) for at, part in parts)
     title, date = fields.get("title") or first_heading(text[:10_000]), iso_date(fields.get("date", ""))
     return make_document(name, text, kind, title=title, metadata=metadata, date=date, date_from="front matter")
 

@@ -332,7 +332,7 @@ def test_a_formula_of_a_page_is_one_text() -> None:
 def test_asciidoc_has_its_headings_and_listings() -> None:
     source = (
         "= Guide to Bees\nAda <ada@example.org>\n\n== Hives\n\n[source,ruby]\n----\n== not a heading\n----\n\n"
-        "====\nA hive is a box.\n====\n"
+        "====\nA hive is a box.\n====\n* Wax\n"
     )
     document = read_bytes(source.encode(), "bees.adoc")
     assert (document.title, document.text.count("\n")) == ("Guide to Bees", source.count("\n"))
