@@ -198,9 +198,8 @@ def test_two_encodings_in_one_file_are_both_read(modern: str, older: str) -> Non
 
 def test_nul_and_lone_surrogates_become_replacement_characters() -> None:
     assert read_bytes(b"# a\0b\n" + b"text " * 50, "a.md").text.startswith("# a\ufffdb\n")
-    assert read_text("a\ud800b\0", "t\0itle") == Document(
-        "t\ufffditle", "a\ufffdb\ufffd", "markdown", "markdown", "text"
-    )
+    clean = Document("t\ufffditle", "a\ufffdb\ufffd", "markdown", "markdown", "text")
+    assert read_text("a\ud800b\0", "t\0itle") == clean
 
 
 def test_text_from_a_tool_call_is_titled_by_its_caller_or_by_its_heading() -> None:
@@ -406,12 +405,10 @@ def test_two_columns_that_are_drawn_row_by_row_are_read_one_after_the_other() ->
     assert "bees 3 of ten Long Road to the market, house 3 of ten\n" in table.text
 
 
-@pytest.mark.parametrize(
-    ("info", "title"), [("(PowerPoint-Pr\xe4sentation)", "annual report"), ("<FEFF0041D8000042>", "AB")]
-)
+@pytest.mark.parametrize(("info", "title"), [("(PowerPoint-Pr\xe4sentation)", "plan"), ("<FEFF0041D8000042>", "AB")])
 def test_a_pdf_title_left_by_a_program_and_a_day_that_no_calendar_has_are_left_out(info: str, title: str) -> None:
     data = make_pdf([["Hello"]], info=f"/Title {info} /CreationDate (D:20240230120000)")
-    document = read_bytes(data, "annual-report.pdf")
+    document = read_bytes(data, "plan.pdf")
     assert (document.title, document.date) == (title, "")
 
 
