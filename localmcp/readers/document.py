@@ -163,7 +163,7 @@ def title_among(headings: Iterable[str]) -> str:
     following = iter(headings)
     first = next(following, "")
     shape = _CHANGES.sub("0", first)
-    is_series = bool(re.search(r"\d", first)) and any(_CHANGES.sub("0", heading) == shape for heading in following)
+    is_series = re.search(r"\d", first) and any(_CHANGES.sub("0", heading) == shape for heading in following)
     return "" if is_series else first
 
 
@@ -257,17 +257,14 @@ def _wide_encoding(head: bytes) -> str | None:
 
 
 def _likeliest_encoding(data: bytes) -> str:
-    """Return the encoding of bytes that are not all UTF-8.
-
-    It is UTF-8 where many other characters are: hardly a text of another encoding holds any. It is cp1252 where every
-    high byte is a letter or sign of Western European prose, and most letters are ASCII.
-    """
     sample = data[:1_000_000]
     high = [byte for byte in sample if byte > 0x7F]
     text = sample.decode("utf-8", "replace")
     broken = text.count("\ufffd")
+    # Hardly a text of another encoding holds any characters of UTF-8.
     if sum(character > "\x7f" for character in text) - broken >= broken / 2:
         return "utf-8"
+    # Every high byte is a letter or sign of Western European prose, and most letters are ASCII.
     if len(high) * 4 <= len(sample) and not set(high) - set(_WESTERN):
         return "cp1252"
     from charset_normalizer import from_bytes

@@ -3,6 +3,7 @@
 import posixpath
 import re
 from collections import deque
+from contextlib import suppress
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
@@ -43,7 +44,7 @@ def read_html(data: bytes, name: str, charset: str | None = None) -> Document:
     title = one_line(title_node.text()) if title_node else ""
     nodes = (tree.css_first(f"meta[{query}]") for query in ("name=author", "property='og:title'"))
     author, shared = (one_line(node.attributes.get("content") or "") if node else "" for node in nodes)
-    metadata |= {"author": author} if author else {}
+    metadata |= set_fields(author=author)
     # The title to share a page by is without the name of the site, unless all pages of the site have the same.
     is_shared = bool(shared) and title.startswith(shared) and title != shared
     title = shared if is_shared else title
@@ -300,7 +301,14 @@ def read_epub(data: bytes, name: str) -> Document:
         if {unquote(reference.get("URI", "")) for reference in locked}.intersection(paths):
             raise UnreadableDocument(f"{name} is protected by DRM: its chapters are encrypted.")
     listed = (e for e in items if "nav" in e.get("properties", "").split() or "dtbncx" in e.get("media-type", ""))
-    titles = _titles(package, next((_member(root, item.get("href", "")) for item in listed), ""))
+    contents = next((_member(root, item.get("href", "")) for item in listed), "")
+    titles: dict[str, str] = {}
+    # As EPUB 3 or an older one lists them; one that is damaged takes none of the chapters with it.
+    with suppress(UnreadableDocument):
+        for entry in elements(package.root(contents), "a", "navPoint") if contents in package else ():
+            label, target = (next(elements(entry, name), entry) for name in ("text", "content"))
+            address = target.get("src") or target.get("href", "")
+            titles.setdefault(_member(contents, address), one_line("".join(label.itertext())))
     chapters: list[str] = []
     for path in paths:
         # The tree that the parser makes of a chapter takes 5 to 20 times as much memory.
@@ -322,22 +330,4 @@ def read_epub(data: bytes, name: str) -> Document:
 
 
 def _member(page: str, address: str) -> str:
-    """Return the member of the package that an address in one of its pages means."""
     return posixpath.normpath(posixpath.join(posixpath.dirname(page), unquote(address.partition("#")[0])))
-
-
-def _titles(package: Package, contents: str) -> dict[str, str]:
-    """Return member -> its first title in the table of contents, of EPUB 3 or older; none if it is damaged."""
-    titles: dict[str, str] = {}
-    label = ""
-    try:
-        for element in elements(package.root(contents), "a", "text", "content") if contents in package else ():
-            if local(element) == "text":
-                label = one_line(element.text or "")
-            elif local(element) == "content":
-                titles.setdefault(_member(contents, element.get("src", "")), label)
-            else:
-                titles.setdefault(_member(contents, element.get("href", "")), one_line("".join(element.itertext())))
-    except UnreadableDocument:
-        return {}
-    return titles

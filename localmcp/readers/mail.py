@@ -54,28 +54,25 @@ def looks_like_mail(head: bytes) -> str:
     return "mail" if is_mail else ""
 
 
+def _messages(file: BinaryIO, max_bytes: int) -> Iterator[tuple[int, bytes]]:
+    offset, position, size, blank, lines = 0, 0, 0, True, list[bytes]()
+    while line := file.readline(1 << 16):
+        # Some programs leave a line of a text that begins with "From " as it is.
+        if blank and _MAILBOX_START.match(line) and lines:
+            yield offset, b"".join(lines)
+            offset, size, lines = position, 0, []
+        if size <= max_bytes:
+            lines.append(line)
+        position, size = position + len(line), size + len(line)
+        blank = line in (b"\n", b"\r\n")
+    if lines:
+        yield offset, b"".join(lines)
+
+
 def read_mailbox(file: BinaryIO, name: str, read: ReadBytes, max_bytes: int) -> Iterator[Document]:
     """Yield the messages of a mailbox with their attachments, without holding more than one of them."""
     members = set[str]()
-
-    def split() -> Iterator[tuple[int, bytes]]:
-        """Yield (offset, bytes) of each message; of one that is too large not much more than that."""
-        offset, position, size = 0, 0, 0
-        lines: list[bytes] = []
-        blank = True
-        while line := file.readline(1 << 16):
-            # Some programs leave a line of a text that begins with "From " as it is.
-            if blank and _MAILBOX_START.match(line) and lines:
-                yield offset, b"".join(lines)
-                offset, size, lines = position, 0, []
-            if size <= max_bytes:
-                lines.append(line)
-            position, size = position + len(line), size + len(line)
-            blank = line in (b"\n", b"\r\n")
-        if lines:
-            yield offset, b"".join(lines)
-
-    for offset, data in split():
+    for offset, data in _messages(file, max_bytes):
         match = re.search(rb"(?im)^message-id:\s*<([^>\s]{1,200})>", data[:65_536])
         member = match[1].decode("ascii", "replace") if match else f"message at {offset}"
         member = f"{member} at {offset}" if member in members else member
@@ -144,8 +141,7 @@ def _message_document(message: Message, name: str, attachments: list[str]) -> Do
         raise UnreadableDocument(f"{name} holds no mail.")
     values = {key: fields[key] for key in ("from", "to", "cc")}
     values |= {"date": _mail_date(fields["date"]), "messageId": fields["message-id"].strip("<>")}
-    body = _part_text(message)
-    own, repeated = split_quotes(visible(body))
+    own, repeated = split_quotes(visible(_part_text(message)))
     top = "".join(f"{key.capitalize()}: {fields[key]}\n" for key in ("from", "to", "cc", "date") if fields[key])
     top += f"Attachments: {', '.join(attachments)}\n" if attachments else ""
     text = f"{top}\n{own}".strip()
@@ -164,7 +160,6 @@ def _message_document(message: Message, name: str, attachments: list[str]) -> Do
 
 
 def _header(message: Message, key: str) -> str:
-    """Return a header as people read it, "" where there is none."""
     return _decoded(str(message.get(key, "")))
 
 
@@ -188,7 +183,6 @@ def _decoded(value: str) -> str:
 
 
 def _mail_date(value: str) -> str:
-    """Return the date of a mail header as ISO 8601; "" for one that is none."""
     try:
         return parsedate_to_datetime(value).isoformat() if value else ""
     except (ValueError, TypeError, IndexError, OverflowError):
@@ -199,7 +193,9 @@ def _part_text(part: Message) -> str:
     """Return the text of a mail: all parts of it that are text, each in its plainest form, without attachments."""
     kind = part.get_content_type()
     if kind == "multipart/alternative" and part.is_multipart():
-        texts = filter(str.strip, map(_part_text, sorted(_parts(part), key=_plainness)))
+        plainness = {"text/plain": 0, "text/calendar": 2}
+        parts = sorted(_parts(part), key=lambda part: plainness.get(part.get_content_type(), 1))
+        texts = filter(str.strip, map(_part_text, parts))
         plainest = next(texts, "")
         # A short plain text may only say that the mail is in HTML.
         richer = next(texts, "") if len(plainest) < 300 else ""
@@ -214,17 +210,9 @@ def _part_text(part: Message) -> str:
                 joined += f" {words}"
         return "\n\n".join(texts)
     # Without its boundary, a message of several parts is one text.
-    is_text = kind.startswith(("text/", "multipart/")) and not _attachment_name(part)
-    return _readable(part) if is_text else ""
-
-
-def _plainness(part: Message) -> int:
-    return {"text/plain": 0, "text/calendar": 2}.get(part.get_content_type(), 1)
-
-
-def _readable(part: Message) -> str:
-    payload, kind = _payload(part), part.get_content_type()
-    charset = str(part.get_content_charset("us-ascii"))
+    if not kind.startswith(("text/", "multipart/")) or _attachment_name(part):
+        return ""
+    payload, charset = _payload(part), str(part.get_content_charset("us-ascii"))
     if charset in ("utf-7", "hz-gb-2312", "iso-2022-kr", "iso-2022-jp"):
         # Seven bits are valid UTF-8, so that these count only where they are named.
         text = payload.decode(charset, "replace")

@@ -22,6 +22,7 @@ from localmcp.readers.document import (
     make_document,
     one_line,
     read_member,
+    set_fields,
     title_among,
 )
 from localmcp.readers.outline import scan_markdown
@@ -74,9 +75,8 @@ def markdown_head(text: str) -> tuple[dict[str, Any], str, str]:
                 remark = remark or f"this in its front matter was read as plain text: {one_line(entry)}"
             front |= values
     front = front or {}
-    title = front.get("title")
+    title, start = front.get("title"), match.end() if match else 0
     named = str(title) if title and not isinstance(title, list | dict) else ""
-    start = match.end() if match else 0
     return front, named or first_heading(text[start : start + 10_000]), remark
 
 
@@ -158,49 +158,43 @@ def pipe_table(rows: list[list[str]]) -> str:
 HEADED = {".org": "org", ".adoc": "asciidoc", ".asciidoc": "asciidoc", ".tex": "latex", ".ltx": "latex"}
 """Suffixes of text that `read_headed` reads, and its format."""
 _LATEX_LEVELS = ("part", "chapter", "section", "subsection", "subsubsection", "paragraph")
-_HEADINGS = {
-    "org": re.compile(r"(?m)^(\*{1,6})[ \t]+(.*?)(?:[ \t]+:[\w@:]+:)?[ \t]*$"),
-    "asciidoc": re.compile(r"(?m)^(={1,6})[ \t]+(\S.*)$"),
-    "latex": re.compile(
-        rf"(?m)^[ \t]*\\({'|'.join(_LATEX_LEVELS)})\*?(?:\[[^]\n]*\])?\{{((?:[^{{}}\n]|\{{[^{{}}\n]*\}})*)\}}[ \t]*"
-        r"(?:\\label\{[^{}\n]*\}[ \t]*)?(?:%.*)?$"
+_HEADED_LINES = {
+    "org": (r"(\*{1,6})[ \t]+(.*?)(?:[ \t]+:[\w@:]+:)?[ \t]*", r"[ \t]*#\+(?:begin|end)_(?:src|example)\b.*"),
+    "asciidoc": (r"(={1,6})[ \t]+(\S.*)", r"(?:-{4,}|\.{4,})[ \t]*"),
+    "latex": (
+        rf"[ \t]*\\({'|'.join(_LATEX_LEVELS)})\*?(?:\[[^]\n]*\])?\{{((?:[^{{}}\n]|\{{[^{{}}\n]*\}})*)\}}[ \t]*"
+        r"(?:\\label\{[^{}\n]*\}[ \t]*)?(?:%.*)?",
+        r"[ \t]*\\(?:begin|end)\{(?:verbatim|lstlisting)\}.*",
     ),
 }
-"""Format -> marks of a heading, or its level, and its words. A star begins an item of a list in AsciiDoc."""
-_FIELD = re.compile(
-    r"(?im)^(?:#\+(title|date):[ \t]*(.+)|\\(title|date)\{((?:[^{}]|\{[^{}\n]*\}){0,500})\}.*"
-    r"|:(revdate):[ \t]*(.+))$"
-)
-_FENCE = re.compile(
-    r"(?im)^[ \t]*(?:#\+(?:begin|end)_(?:src|example)\b.*|\\(?:begin|end)\{(?:verbatim|lstlisting)\}.*)$"
-)
+"""Format -> a heading, and the line above and below a listing."""
+_FIELD = re.compile(r"(?im)^(?:#\+|\\|:)(title|date|revdate)(?::[ \t]*(.+)|\{((?:[^{}]|\{[^{}\n]*\}){0,500})\}.*)$")
 
 
 def read_headed(data: bytes, name: str) -> Document:
     """Return text of Org, AsciiDoc or LaTeX line by line, its headings and listings as those of Markdown."""
     text, metadata = decode_text(data)
     kind, text = HEADED[suffix_of(name)], text.replace("\r\n", "\n")
+    line, fence = _HEADED_LINES[kind]
     fields: dict[str, str] = {}
     for match in _FIELD.finditer(text):
         # Without the commands in a title of LaTeX.
-        value = match[2] or re.sub(r"\\\\|\\[A-Za-z]+|[{}~]", " ", match[4] or "") or match[6] or ""
-        fields.setdefault((match[1] or match[3] or "date").lower(), value.strip())
-    # AsciiDoc has these rows around blocks; below a line they would make it a heading.
-    text = re.sub(r"(?m)^(?:-{4,}|\.{4,})[ \t]*$", "```", text) if kind == "asciidoc" else _FENCE.sub("```", text)
+        value = match[2] or re.sub(r"\\\\|\\[A-Za-z]+|[{}~]", " ", match[3] or "")
+        fields.setdefault(match[1].lower().removeprefix("rev"), value.strip())
 
     def heading(match: re.Match[str]) -> str:
-        level = max(_LATEX_LEVELS.index(match[1]), 1) if kind == "latex" else len(match[1])
+        level = len(match[1]) if kind != "latex" else max(_LATEX_LEVELS.index(match[1]), 1)
         return f"{'#' * level} {match[2]}"
 
-    parts = enumerate(text.split("```"))
-    text = "```".join(part if at % 2 else _HEADINGS[kind].sub(heading, part) for at, part in parts)
+    parts = re.sub(rf"(?im)^{fence}$", "```", text).split("```")
+    parts[::2] = [re.sub(rf"(?m)^{line}$", heading, part) for part in parts[::2]]
+    text = "```".join(parts)
     title, date = fields.get("title") or first_heading(text[:10_000]), iso_date(fields.get("date", ""))
     return make_document(name, text, kind, title=title, metadata=metadata, date=date, date_from="front matter")
 
 
 # ---------------------------------------------------------------- manual pages
 
-_MAN_ARGUMENT = re.compile(r'"([^"]*)"?|(\S+)')
 _MAN_HEADINGS = {"TH": "# ", "Dt": "# ", "SH": "## ", "Sh": "## ", "SS": "### ", "Ss": "### "}
 _MAN_SIGNS = {
     **{"bu": "•", "em": "—", "en": "–", "aq": "'", "cq": "’", "oq": "‘", "lq": "“", "rq": "”", "dq": '"', "->": "→"},
@@ -216,42 +210,39 @@ _MAN_ESCAPE = re.compile(
 def read_man_page(data: bytes, name: str) -> Document:
     """Return a manual page: its headings and words without the requests to the typesetter, line by line."""
     text, metadata = decode_text(data)
-    text = text.replace("\r\n", "\n")
 
     def plain(words: str) -> str:
         return _MAN_ESCAPE.sub(lambda escape: _MAN_SIGNS.get(escape[1] or escape[2] or escape[3] or "", ""), words)
 
-    def arguments(words: str) -> list[str]:
-        return [plain(match[1] or match[2] or "") for match in _MAN_ARGUMENT.finditer(re.sub(r'\\".*', "", words))]
-
-    titled = re.search(r"(?m)^\.(?:TH|Dt)[ \t]+(.+)", text)
-    title = [*arguments(titled[1] if titled else name), "", "", ""]
-    named = f"{title[0].lower() if title[0].isupper() else title[0]}({title[1]})"
     # What a macro is defined as, and the other branch of a condition, are not printed.
     hidden = r"(?ms)^[.'][ \t]*(?:(?:de1?|am|ig)\b.*?^\.\.|el\b[^\n]*\\\{.*?^\.[ \t]*\\\})[ \t]*$"
-    text = re.sub(hidden, lambda match: "\n" * match[0].count("\n"), text)
+    text = re.sub(hidden, lambda match: "\n" * match[0].count("\n"), text.replace("\r\n", "\n"))
     # Macros, besides headings, whose arguments are printed.
     printed = "B I SM SB BR RB BI IB IR RI IP Nm Nd Fl Ar Op It Pa Xr Ic Cm Em Sy Va Ev Li Dl Ql Fn Fa".split()
-    lines: list[str] = []
-    heading = ""
+    title, date, heading, lines = "", "", "", list[str]()
     for line in text.split("\n"):
         request = re.fullmatch(r"[.'][ \t]*([^\s\\\"]*)[ \t]*(.*)", line)
         macro = request[1] if request else ""
-        heading = _MAN_HEADINGS.get(macro, heading)
-        words = "" if request else plain(line)
-        if macro in ("TH", "Dt"):
-            words = named
-        elif request and (macro in _MAN_HEADINGS or macro in printed):
+        words = plain(line)
+        if request:
+            found = re.finditer(r'"([^"]*)"?|(\S+)', re.sub(r'\\".*', "", request[2]))
+            arguments = [plain(match[1] or match[2] or "") for match in found]
+            if macro in ("TH", "Dt") and not title:
+                program, section, day, *_ = *arguments, "", "", ""
+                title, date = f"{program.lower() if program.isupper() else program}({section})", iso_date(day)
+                arguments = [title]
             # Words in two fonts touch.
-            touching = len(macro) == 2 and set(macro) <= set("BIR")
-            words = ("" if touching else " ").join(arguments(request[2])[: 1 if macro == "IP" else None])
+            joint = "" if len(macro) == 2 and set(macro) <= set("BIR") else " "
+            is_printed = macro in _MAN_HEADINGS or macro in printed
+            words = joint.join(arguments[: 1 if macro == "IP" else None]) if is_printed else ""
+        heading = _MAN_HEADINGS.get(macro, heading)
         if words:
             # What only looks like a heading of Markdown, or the underline of one, is indented.
             is_marked = not heading and (words.lstrip()[:1] == "#" or not words.strip("-= "))
             words, heading = heading + ("    " if is_marked else "") + words, ""
         lines.append(words)
-    text, date = "\n".join(lines), iso_date(title[2])
-    return make_document(name, text, "man page", title=named, metadata=metadata, date=date, date_from="front matter")
+    text = "\n".join(lines)
+    return make_document(name, text, "man page", title=title, metadata=metadata, date=date, date_from="front matter")
 
 
 # ---------------------------------------------------------------- calendars (RFC 5545), contacts (RFC 6350)
@@ -293,7 +284,6 @@ def calendar_text(text: str) -> str:
 
 
 def _value(match: re.Match[str]) -> tuple[str, str]:
-    """Return the name and the value of a property as people read them."""
     name, parameters, value = match[1].upper(), match[2], match[3]
     if "QUOTED-PRINTABLE" in parameters.upper():
         value = decode_text(quopri.decodestring(value.encode()))[0]
@@ -314,7 +304,8 @@ def _value(match: re.Match[str]) -> tuple[str, str]:
 
 PARAGRAPH_SECONDS = 30
 """Captions of about this long are one paragraph with one time."""
-_CUE = re.compile(r"(?:(\d{1,3}):)?(\d\d?):(\d\d)[.,]\d{1,3}[ \t]+-->")
+_CUE = re.compile(r"(?m)^[ \t]*(?:(\d{1,3}):)?(\d\d?):(\d\d)[.,]\d{1,3}[ \t]+-->.*((?:\n.*\S.*)*)")
+"""Its time, and the lines below it up to an empty one: numbers, styles and notes are left out."""
 _SPEAKER = re.compile(r"<v(?:\.[\w.]+)?[ \t]+([^<>\n]{1,100})>")
 
 
@@ -323,14 +314,9 @@ def read_subtitles(data: bytes, name: str) -> Document:
     text, metadata = decode_text(data)
     paragraphs: list[str] = []
     begin, last = -PARAGRAPH_SECONDS, ""
-    # Numbers, styles and notes are left out.
-    for block in re.split(r"\r?\n[ \t]*\r?\n", text):
-        lines = block.strip().splitlines()
-        number, cue = next(((n, cue) for n, line in enumerate(lines[:3]) if (cue := _CUE.search(line))), (0, None))
-        if cue is None:
-            continue
+    for cue in _CUE.finditer(text.replace("\r\n", "\n")):
         seconds = int(cue[1] or 0) * 3600 + int(cue[2]) * 60 + int(cue[3])
-        for line in lines[number + 1 :]:
+        for line in cue[4].split("\n"):
             line = re.sub(r"<[^<>\n]{0,200}>|\{\\[^{}\n]{0,50}\}", "", _SPEAKER.sub(r"\1: ", line))
             words = " ".join(unescape(line).split())
             # Captions that roll repeat the line before.
@@ -365,31 +351,29 @@ def read_conversations(file: BinaryIO, name: str) -> Iterator[Document]:
         except ValueError as error:
             # Each try reads the item again from its beginning: twice as much each time keeps that linear.
             data = file.read(max(1 << 20, len(buffer) - position))
-            if not data and buffer[position:].strip():
-                raise UnreadableDocument(f"{name} is damaged: its list of conversations does not end.") from error
             if not data:
-                return
+                raise UnreadableDocument(f"{name} is damaged: its list of conversations does not end.") from error
             buffer, position = buffer[position:] + utf8.decode(data), 0
             continue
         number += 1
         conversation = mapping_of(value)
         names = (conversation.get(key) for key in ("uuid", "id", "conversation_id"))
         member = one_line(str(next(filter(None, names), f"conversation {number}")))
-        yield read_member(partial(_conversation, conversation, name), member)
+        yield read_member(partial(_conversation, conversation), member)
 
 
-def _conversation(conversation: dict[str, Any], name: str) -> Document:
+def _conversation(conversation: dict[str, Any]) -> Document:
     turns = list(_chatgpt_turns(conversation) if "mapping" in conversation else _claude_turns(conversation))
     text = "\n\n".join(f"{speaker}{f' ({when[:10]})' if when else ''}: {words}" for speaker, when, words in turns)
     # A fence begins a line, else its end would be taken for a beginning.
     text = re.sub(r"(?m)^((?:User|Assistant|Tool)(?: \([\d-]+\))?:) (?=```|~~~)", r"\1\n\n", text)
     created = _moment(conversation.get("create_time") or conversation.get("created_at"))
     date = _moment(conversation.get("update_time") or conversation.get("updated_at")) or created
-    metadata = {key: value for key, value in (("date", date), ("created", created)) if value}
-    metadata["speakers"] = ", ".join(dict.fromkeys(speaker for speaker, _, _ in turns))
-    title = str(conversation.get("title") or conversation.get("name") or "")
-    fields = {"title": title or "Conversation", "metadata": metadata, "date": date, "date_from": "export"}
-    return make_document(title or name, text, "conversation", "markdown", "text", **fields)
+    speakers = ", ".join(dict.fromkeys(speaker for speaker, _, _ in turns))
+    metadata = set_fields(date=date, created=created, speakers=speakers)
+    title = str(conversation.get("title") or conversation.get("name") or "Conversation")
+    fields = {"title": title, "metadata": metadata, "date": date, "date_from": "export"}
+    return make_document(title, text, "conversation", "markdown", "text", **fields)
 
 
 def _chatgpt_turns(conversation: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
@@ -431,7 +415,6 @@ def _claude_turns(conversation: dict[str, Any]) -> Iterator[tuple[str, str, str]
 
 
 def _moment(value: Any) -> str:
-    """Return a time as seconds since 1970 or ISO 8601 as ISO 8601; "" for neither."""
     try:
         if isinstance(value, int | float):
             return datetime.fromtimestamp(value, UTC).isoformat(timespec="seconds")

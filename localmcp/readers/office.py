@@ -58,7 +58,6 @@ def _join_blocks(blocks: Iterable[str]) -> str:
 
 
 def _slides(name: str, kind: str, slides: list[tuple[str, list[str]]], properties: dict[str, str]) -> Document:
-    """Return slides, each a title and blocks, as a document in which each is a page."""
     if not any(title or blocks for title, blocks in slides):
         raise UnreadableDocument(f"{name} holds no text: its slides are pictures or empty.")
     pages = [_join_blocks([f"## {title or f'Slide {n}'}", *blocks]) for n, (title, blocks) in enumerate(slides, 1)]
@@ -119,7 +118,6 @@ class _Lists:
         self._counts: dict[tuple[str, int], int] = {}
 
     def restart(self, name: str, level: int) -> None:
-        """Forget the numbers of a list from a level on."""
         for place in [place for place in self._counts if place[0] == name and place[1] >= level]:
             del self._counts[place]
 
@@ -148,20 +146,13 @@ class _Lists:
         return re.sub(r"%(\d)", number, pattern).strip()
 
     def item(self, name: str, level: int, text: str, start: int | None = None) -> str:
-        """Return an item of a list as a block, behind its number or a dash."""
         return f"{_LIST_ITEM}{'  ' * level}{self.label(name, level, start) or '-'} {' '.join(text.split())}"
-
-
-def _heading(level: str, number: str, text: str) -> str:
-    return f"{'#' * min(int(level), 6)} {f'{number} {text}'.strip()}" if text else ""
 
 
 # ---------------------------------------------------------------- Word
 
 
 class _Word:
-    """What the body of a Word file refers to."""
-
     def __init__(self) -> None:
         self.styles: dict[str, dict[str, str]] = {}
         self.remarks: dict[tuple[str, str], str] = {}
@@ -169,33 +160,6 @@ class _Word:
         self.lists = _Lists()
         self.starts: dict[str, tuple[str, dict[int, int]]] = {}
         """Number of a list -> its kind, and at which number its levels begin again."""
-
-    def style(self, identifier: str) -> dict[str, str]:
-        """Return the properties of a style with what it inherits."""
-        merged: dict[str, str] = {}
-        seen = set[str]()
-        while identifier in self.styles and identifier not in seen:
-            seen.add(identifier)
-            merged = self.styles[identifier] | merged
-            identifier = self.styles[identifier].get("basedOn", "")
-        return merged
-
-    def read_numbering(self, root: Element) -> None:
-        """Add the levels of the lists, and which paragraphs are of which list."""
-        for kind in elements(root, "abstractNum"):
-            for level in elements(kind, "lvl"):
-                values = {local(element): attribute(element, "val") for element in level}
-                place = attribute(kind, "abstractNumId"), _integer(attribute(level, "ilvl"))
-                numeral, pattern = values.get("numFmt", "decimal"), values.get("lvlText", "")
-                is_legal = values.get("isLgl", "0") in ("", "1", "true")
-                self.lists.levels[place] = (numeral, pattern, _integer(values.get("start", "1")), is_legal)
-        for number in elements(root, "num"):
-            kind = next((attribute(e, "val") for e in elements(number, "abstractNumId")), "")
-            starts: dict[int, int] = {}
-            for level in elements(number, "lvlOverride"):
-                for start in elements(level, "startOverride"):
-                    starts[_integer(attribute(level, "ilvl"))] = _integer(attribute(start, "val"))
-            self.starts[attribute(number, "numId")] = (kind, starts)
 
 
 def _integer(text: str) -> int:
@@ -214,7 +178,21 @@ def read_docx(data: bytes, name: str) -> Document:
         if kind == "styles":
             word.styles |= {attribute(e, "styleId"): _values(e) for e in elements(package.root(path), "style")}
         elif kind == "numbering":
-            word.read_numbering(package.root(path))
+            root = package.root(path)
+            for about in elements(root, "abstractNum"):
+                for level in elements(about, "lvl"):
+                    values = {local(element): attribute(element, "val") for element in level}
+                    place = attribute(about, "abstractNumId"), _integer(attribute(level, "ilvl"))
+                    numeral, pattern = values.get("numFmt", "decimal"), values.get("lvlText", "")
+                    is_legal = values.get("isLgl", "0") in ("", "1", "true")
+                    word.lists.levels[place] = (numeral, pattern, _integer(values.get("start", "1")), is_legal)
+            for number in elements(root, "num"):
+                about = next((attribute(e, "val") for e in elements(number, "abstractNumId")), "")
+                starts: dict[int, int] = {}
+                for level in elements(number, "lvlOverride"):
+                    for start in elements(level, "startOverride"):
+                        starts[_integer(attribute(level, "ilvl"))] = _integer(attribute(start, "val"))
+                word.starts[attribute(number, "numId")] = (about, starts)
         elif kind in ("footnotes", "endnotes", "comments"):
             for remark in package.root(path):
                 # Separators between the text and the notes are notes too, of a type.
@@ -264,15 +242,20 @@ def _word_blocks(parent: Element, word: _Word) -> Iterator[str]:
 
 
 def _word_paragraph(paragraph: Element, word: _Word) -> Iterator[str]:
-    own = next((_values(part) for part in paragraph if local(part) == "pPr"), dict[str, str]())
-    values = word.style(own.get("pStyle", "")) | own
+    values = next((_values(part) for part in paragraph if local(part) == "pPr"), dict[str, str]())
+    # What it does not say itself it has of its style, and that of the one it is based on.
+    style, seen = values.get("pStyle", ""), set[str]()
+    while style in word.styles and style not in seen:
+        seen.add(style)
+        values = word.styles[style] | values
+        style = word.styles[style].get("basedOn", "")
     text = _word_text(paragraph)
     if text and not values.get("name", "").lower().startswith("toc "):
         kind, starts = word.starts.get(values.get("numId", "0"), ("", dict[int, int]()))
         level = min(_integer(values.get("ilvl", "0")), 8)
         if "level" in values:
             number = word.lists.label(kind, level, starts.pop(level, None))
-            yield _heading(values["level"], number, " ".join(text.split()))
+            yield f"{'#' * min(int(values['level']), 6)} {' '.join(f'{number} {text}'.split())}"
         elif values.get("numId", "0") != "0":
             yield word.lists.item(kind, level, text, starts.pop(level, None))
         else:
@@ -374,8 +357,7 @@ def _drawn(element: Element) -> str:
 
 # ---------------------------------------------------------------- LibreOffice
 
-_OUTLINE = "\0outline"
-"""The list whose items are the headings."""
+_OUTLINE = "\0outline"  # The list whose items are the headings.
 
 
 def read_odt(data: bytes, name: str) -> Document:
@@ -441,9 +423,9 @@ def _odf_blocks(parent: Element, lists: _Lists, style: str = "", depth: int = 0)
             if tag == "h" and text:
                 level = max(_integer(attribute(element, "outline-level", "1")), 1)
                 number = lists.label(_OUTLINE, level - 1) if not attribute(element, "is-list-header") else ""
-                yield _heading(str(level), number, " ".join(text.split()))
-            elif attribute(element, "style-name") in lists.titles:
-                yield _heading("1", "", " ".join(text.split()))
+                yield f"{'#' * min(level, 6)} {' '.join(f'{number} {text}'.split())}"
+            elif text and attribute(element, "style-name") in lists.titles:
+                yield f"# {' '.join(text.split())}"
             elif begins_item and text:
                 yield lists.item(style, depth - 1, text, _integer(start) if start else None)
             else:
@@ -451,7 +433,7 @@ def _odf_blocks(parent: Element, lists: _Lists, style: str = "", depth: int = 0)
             begins_item = begins_item and not text
             for remark in element.iter():
                 if local(remark) in ("annotation", "note-body"):
-                    text = _odf_words(remark, "p")
+                    text = " ".join(filter(None, map(_odf_text, elements(remark, "p"))))
                     author = next((one_line(e.text or "") for e in elements(remark, "creator")), "")
                     label = f"Comment{f' by {author}' if author else ''}" if local(remark) == "annotation" else "Note"
                     yield f"{label}: {text}" if text else ""
@@ -470,17 +452,17 @@ def _odf_blocks(parent: Element, lists: _Lists, style: str = "", depth: int = 0)
                 """Cells that the one before them covers."""
                 for cell in _own(row, "table", "table-cell", "covered-table-cell"):
                     is_covered = local(cell).startswith("covered")
-                    cells.append(None if is_covered and not beside else _odf_words(cell, "p", "h"))
+                    cells.append(
+                        None
+                        if is_covered and not beside
+                        else " ".join(filter(None, map(_odf_text, elements(cell, "p", "h"))))
+                    )
                     covers = _integer(attribute(cell, "number-columns-spanned", "1")) - 1
                     beside = max(beside - 1, 0) if is_covered else covers
                 rows.append(cells)
             yield _table(rows)
         elif tag not in ("tracked-changes", "table-of-content", "sequence-decls", "forms"):
             yield from _odf_blocks(element, lists, style, depth)
-
-
-def _odf_words(element: Element, *tags: str) -> str:
-    return " ".join(filter(None, map(_odf_text, elements(element, *tags))))
 
 
 def _odf_text(paragraph: Element) -> str:

@@ -55,30 +55,26 @@ def read_outline(
     # A text without CR takes no step in Python for every line.
     ends = (match.end() for match in re.finditer(r"\r\n|\r|\n", text)) if "\r" in text else ()
     line_starts = [0, *ends] if ends else [0, *accumulate(map((1).__add__, map(len, text.split("\n")[:-1])))]
+    fences: list[Span] = []
+    starts: list[tuple[int, Path]] = [(0, ())]
     if headings:
-        starts = [(0, ()), *headings, (len(text), ())]
-        return [Section(a, b, path) for (a, path), (b, _) in pairwise(starts) if a < b], [], line_starts
-    if markup == "code":
+        starts += headings
+    elif markup == "code":
         # Top-level blocks: what follows an empty line and is not indented.
         blocks = re.compile(r"\n[ \t]*\r?\n(?=[^\s)}\]])").finditer(text, len(text) - len(text.lstrip()))
-        spans = pairwise([0, *(match.end() for match in blocks), len(text)])
-        return [Section(start, stop, ()) for start, stop in spans], [], line_starts
-    if markup == "plain":
-        return _nest(text, () if paged else scan_underlined(text)), [], line_starts
-    marked, fences = scan_markdown(text)
-    return _nest(text, marked), fences, line_starts
-
-
-def _nest(text: str, headings: Iterable[Heading]) -> list[Section]:
-    """Sections from headings in order; the text above the first heading has no path, and is none if blank."""
-    sections: list[Section] = []
-    start, path, open_headings = 0, (), list[Heading]()
-    for heading in headings:
-        if text[start : heading.start].strip():
-            sections.append(Section(start, heading.start, path))
-            start = heading.start
-        path = _open_path(heading, open_headings)
-    return [*sections, Section(start, len(text), path)]
+        starts += [(match.end(), ()) for match in blocks]
+    else:
+        marked: Iterable[Heading] = () if paged or markup == "markdown" else scan_underlined(text)
+        if markup == "markdown":
+            marked, fences = scan_markdown(text)
+        open_headings = list[Heading]()
+        for heading in marked:
+            is_blank_above = not text[starts[-1][0] : heading.start].strip()
+            start = starts.pop()[0] if is_blank_above else heading.start
+            starts.append((start, _open_path(heading, open_headings)))
+    ends = [*(start for start, _ in starts[1:]), len(text)]
+    sections = [Section(start, end, path) for (start, path), end in zip(starts, ends, strict=True) if start < end]
+    return sections, fences, line_starts
 
 
 def _open_path(heading: Heading, open_headings: list[Heading]) -> Path:
@@ -113,7 +109,6 @@ def headings_in(text: str, path: Path, *, underlined: bool = False) -> list[tupl
 
 
 def _line_ends_as_lf(text: str) -> str:
-    """Return a text as long whose lines end with LF."""
     return text.replace("\r\n", " \n").replace("\r", "\n") if "\r" in text else text
 
 
@@ -173,8 +168,6 @@ _INLINE = re.compile(
 
 
 def _without_marks(text: str) -> str:
-    """Return the words of a heading without emphasis, links and HTML."""
-
     def shown(match: re.Match[str]) -> str:
         _, code, link, escaped, _, emphasis = match.groups()
         return code.strip() if code else escaped or _without_marks(link or emphasis or "")

@@ -9,6 +9,7 @@ import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from lzma import LZMAError
@@ -184,7 +185,6 @@ def read_archive(file: BinaryIO, name: str, read: ReadDocuments, max_bytes: int)
 
 
 def _members(file: BinaryIO, *, is_zip: bool) -> Iterator[tuple[str, int, Callable[[], Any]]]:
-    """Yield the name and the size of each file in an archive, and what opens it."""
     if not is_zip:
         with tarfile.open(fileobj=file, mode="r:*") as tar:
             for entry in tar:
@@ -197,9 +197,7 @@ def _members(file: BinaryIO, *, is_zip: bool) -> Iterator[tuple[str, int, Callab
             name = member.filename
             if not member.flag_bits & 0x800:
                 # It does not say that its name is in UTF-8: Python takes cp437, but many programs write UTF-8.
-                try:
+                with suppress(UnicodeError):
                     name = name.encode("cp437").decode()
-                except UnicodeError:
-                    name = member.filename
             if not member.is_dir():
                 yield name, member.file_size, partial(archive.open, member)

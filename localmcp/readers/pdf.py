@@ -62,10 +62,9 @@ def read_pdf(data: bytes, name: str) -> Document:
     if not any(page.strip() for page in pages):
         raise scanned(len(pages))
     text, starts = join_pages(pages)
-    # D:20240503101112+02'00'
+    # D:20240503101112+02'00', or the day alone.
     moment = re.match(r"(?:D:)?(\d{4})(\d\d)(\d\d)(?:(\d\d)(\d\d)(\d\d))?", created)
-    day, clock = (moment.groups()[:3], moment.groups()[3:]) if moment else ((), ())
-    made = iso_date("-".join(day) + (f"T{':'.join(clock)}" if all(clock) else ""))
+    made = iso_date("{}-{}-{}T{}:{}:{}".format(*moment.groups(""))) if moment else ""
     metadata = set_fields(author=author, created=made)
     return make_document(
         name,
@@ -121,7 +120,6 @@ def _page_text(pdf: Any, raw: Any, number: int) -> str | None:
 
 
 def _box(raw: Any, layer: Any, at: int) -> tuple[float, float, float, float]:
-    """Return left, right, bottom and top of the room that a character takes."""
     box = raw.FS_RECTF()
     raw.FPDFText_GetLooseCharBox(layer, at, box)
     return box.left, box.right, box.bottom, box.top
@@ -315,7 +313,6 @@ def read_scan(data: bytes, name: str, digest: str = "") -> Document:
 
 
 def _open_pages(data: bytes) -> tuple[Any, int]:
-    """Return an open PDF or picture, and its number of pages."""
     if data.startswith(b"%PDF-"):
         pdf = import_module("pypdfium2").PdfDocument(data)
         return pdf, len(pdf)
@@ -324,7 +321,6 @@ def _open_pages(data: bytes) -> tuple[Any, int]:
 
 
 def _picture(source: Any, page: int, *, is_pdf: bool) -> Any:
-    """Return a page, from 0, as an RGB picture of Pillow."""
     if is_pdf:
         with closing(source[page]) as sheet:
             scale = min(DOTS_PER_INCH / 72, LONGEST_SIDE / max(*sheet.get_size(), 1))

@@ -70,11 +70,39 @@ def choose_reader(head: bytes, name: str, *, archive: bool = False) -> Choice:
     like = mail.looks_like_mail(head)
     if suffix == ".mbox" or (suffix in ("", ".mbx", ".mail") and like == "mailbox"):
         return Choice(container="mailbox")
-    named = NAMES.get(name.lower()) or FORMATS.get(suffix)
-    why_not = _why_unreadable(head, suffix, named)
+    named, text = FORMATS.get(name.lower()) or FORMATS.get(suffix), looks_like_text(head)
+    reader, why_not = named, ""
+    if head.startswith(b"%PDF-"):
+        # Content that announces itself is read as what it is, whatever its name.
+        reader = pdf.read_pdf
+    elif head.startswith(b"{\\rtf"):
+        reader = office.read_rtf
+    elif not named or (named is office.read_old_office and not head.startswith(OLE_MAGIC)):
+        interpreter = re.match(rb"#![ \t]*/\S*/(?:env[ \t]+(?:-S[ \t]+)?)?([a-zA-Z]+)", head)
+        reader = html.read_html if re.match(rb"\s*<(!doctype\s+html|html)\b", head, re.I) else _read_plain
+        if interpreter:
+            program = interpreter[1].decode()
+            language = "shell" if program.endswith("sh") else program.replace("node", "javascript")
+            reader = _reader_as("code", language=language)
+        elif re.search(rb"(?m)^\.(?:TH|Dt)[ \t]", head):
+            reader = markdown.read_man_page
+        elif re.match(rb"(?:\xef\xbb\xbf)?\s*BEGIN:V(?:CALENDAR|CARD)\b", head, re.I):
+            reader = markdown.read_calendar
+    # Programs write text, pages and rich text under the endings of others.
+    is_binary = suffix in _BINARY or (suffix in pdf.PICTURES and pdf.installed_engine())
+    if suffix in (".doc", ".ppt") and not text and not office.old_office_program(suffix):
+        why_not = f"old Office file; install LibreOffice, or save it as {suffix}x"
+    elif suffix in _NO_READER and (not text or suffix in (".svg", ".eps", ".ps")):
+        why_not = f"no reader for {suffix} ({_NO_READER[suffix]})"
+    elif (
+        not is_binary
+        and reader is not pdf.read_pdf
+        and (not text or (head.startswith(_BINARY_STARTS) and b"\0" in head))
+    ):
+        why_not = "binary file" if named else f"no reader for {suffix or 'binary files'}"
     if suffix == ".eml" or (named is None and like == "mail"):
         return Choice(container="mail", why_not=why_not)
-    return Choice(_reader_of(head, named), why_not=why_not)
+    return Choice(reader, why_not=why_not)
 
 
 def read_bytes(data: bytes, name: str, *, recognize: Container[str] | None = None) -> Document:
@@ -169,25 +197,6 @@ def _read(data: bytes, name: str, choice: Choice, max_bytes: int, recognize: Con
 # ---------------------------------------------------------------- which reader
 
 
-def _reader_of(head: bytes, named: Reader | None) -> Reader:
-    """Return the reader for content that announces itself: a download without a suffix; a PDF under any."""
-    if head.startswith(b"%PDF-"):
-        return pdf.read_pdf
-    if head.startswith(b"{\\rtf"):
-        return office.read_rtf
-    if named and (named is not office.read_old_office or head.startswith(OLE_MAGIC)):
-        return named
-    if interpreter := re.match(rb"#![ \t]*/\S*/(?:env[ \t]+(?:-S[ \t]+)?)?([a-zA-Z]+)", head):
-        program = interpreter[1].decode()
-        language = "shell" if program.endswith("sh") else program.replace("node", "javascript")
-        return _reader_as("code", language=language)
-    if re.search(rb"(?m)^\.(?:TH|Dt)[ \t]", head):
-        return markdown.read_man_page
-    if re.match(rb"(?:\xef\xbb\xbf)?\s*BEGIN:V(?:CALENDAR|CARD)\b", head, re.I):
-        return markdown.read_calendar
-    return html.read_html if re.match(rb"\s*<(!doctype\s+html|html)\b", head, re.I) else _read_plain
-
-
 _NO_READER = {
     ".msg": "Outlook message; save it as .eml",
     ".pst": "Outlook mailbox; export it as .mbox",
@@ -202,22 +211,6 @@ _NO_READER = {
 """Suffix -> what it is, and what to do instead."""
 _BINARY_STARTS = (b"PK\3\4", b"\x1f\x8b", b"Rar!", b"\x7fELF", b"MZ\x90", b"SQLite format 3\0", b"ID3", OLE_MAGIC)
 """How files begin that may look like text further on."""
-
-
-def _why_unreadable(head: bytes, suffix: str, named: Reader | None) -> str:
-    """Return why a file is not worth reading, "" if it is."""
-    text = looks_like_text(head)
-    if suffix in (".doc", ".ppt") and not text and not office.old_office_program(suffix):
-        return f"old Office file; install LibreOffice, or save it as {suffix}x"
-    # Programs write text, pages and rich text under the endings of others.
-    if suffix in _NO_READER and (not text or suffix in (".svg", ".eps", ".ps")):
-        return f"no reader for {suffix} ({_NO_READER[suffix]})"
-    is_picture = suffix in pdf.PICTURES and pdf.installed_engine()
-    if is_picture or suffix in _BINARY or head.startswith(b"%PDF-"):
-        return ""
-    if text and not (head.startswith(_BINARY_STARTS) and b"\0" in head):
-        return ""
-    return "binary file" if named else f"no reader for {suffix or 'binary files'}"
 
 
 def _reader_as(kind: str, *, language: str = "", within: int = 0) -> Reader:
@@ -241,21 +234,22 @@ def _reader_as(kind: str, *, language: str = "", within: int = 0) -> Reader:
 
 
 _read_plain = _reader_as("text", within=300)
-_reader_of_code = partial(_reader_as, "code")
 
-_LANGUAGE_SUFFIXES = """
-assembly .asm .s | batch .bat .cmd | c .c .h | clojure .clj .cljs .cljc .edn | cmake .cmake
+_LANGUAGE_FILES = """
+assembly .asm .s | batch .bat .cmd | c .c .h | clojure .clj .cljs .cljc .edn | cmake .cmake cmakelists.txt
 cpp .cpp .cc .cxx .hpp .hh .hxx .ino | csharp .cs .csx | css .css .scss .sass .less | cuda .cu .cuh | dart .dart
-elixir .ex .exs | elm .elm | erlang .erl .hrl | fortran .f .f90 .f95 | fsharp .fs .fsx | go .go | graphql .graphql .gql
-groovy .groovy .gradle | haskell .hs | hcl .tf .hcl | ini .ini .cfg .conf .properties | java .java
-javascript .js .mjs .cjs .jsx | julia .jl | kotlin .kt .kts | lisp .lisp .el .scm .rkt | lua .lua | makefile .mk
-matlab .m | nim .nim | nix .nix | objective-c .mm | ocaml .ml .mli | pascal .pas | perl .pl .pm | php .php
-powershell .ps1 .psm1 | protobuf .proto | python .py .pyi .pyw .pyx | r .r | ruby .rb .rake .gemspec | rust .rs
+dockerfile dockerfile containerfile | elixir .ex .exs | elm .elm | erlang .erl .hrl | fortran .f .f90 .f95
+fsharp .fs .fsx | go .go | graphql .graphql .gql | groovy .groovy .gradle jenkinsfile | haskell .hs | hcl .tf .hcl
+ini .ini .cfg .conf .properties | java .java | javascript .js .mjs .cjs .jsx | julia .jl | kotlin .kt .kts
+lisp .lisp .el .scm .rkt | lua .lua | makefile .mk makefile gnumakefile justfile | matlab .m | nim .nim | nix .nix
+objective-c .mm | ocaml .ml .mli | pascal .pas | perl .pl .pm | php .php | powershell .ps1 .psm1 | protobuf .proto
+python .py .pyi .pyw .pyx | r .r | ruby .rb .rake .gemspec gemfile rakefile vagrantfile brewfile | rust .rs
 scala .scala .sc | shell .sh .bash .zsh .fish | solidity .sol | sql .sql | svelte .svelte | swift .swift | toml .toml
 typescript .ts .tsx .mts .cts | vb .vb .bas | verilog .v .sv | vhdl .vhd .vhdl | vue .vue | xml .xml .xsd .xsl .plist
 yaml .yaml .yml | zig .zig
 """
-_LANGUAGES = (entry.split() for entry in _LANGUAGE_SUFFIXES.replace("\n", "|").split("|") if entry.strip())
+"""A language, and the suffixes and names of its files."""
+_LANGUAGES = (entry.split() for entry in _LANGUAGE_FILES.replace("\n", "|").split("|") if entry.strip())
 _BINARY: dict[str, Reader] = {
     ".pdf": pdf.read_pdf,
     **dict.fromkeys((".docx", ".docm"), office.read_docx),
@@ -268,7 +262,7 @@ _BINARY: dict[str, Reader] = {
     ".webarchive": mail.read_webarchive,
 }
 FORMATS: dict[str, Reader] = {
-    **{suffix: _reader_of_code(language=language) for language, *suffixes in _LANGUAGES for suffix in suffixes},
+    **{file: _reader_as("code", language=language) for language, *files in _LANGUAGES for file in files},
     **dict.fromkeys((".md", ".markdown", ".mdx", ".mdown", ".mkd", ".qmd", ".rmd"), markdown.read_markdown),
     **dict.fromkeys((".txt", ".text", ".log"), _read_plain),
     **dict.fromkeys((".srt", ".vtt"), markdown.read_subtitles),
@@ -282,16 +276,7 @@ FORMATS: dict[str, Reader] = {
     ".ipynb": markdown.read_notebook,
     ".rtf": office.read_rtf,
     **dict.fromkeys(pdf.PICTURES, pdf.read_picture),
+    **dict.fromkeys("license licence copying notice authors readme changelog changes news todo".split(), _read_plain),
     **_BINARY,
 }
-"""Lower-case suffix to reader; any other file that looks like text is read as plain text."""
-NAMES: dict[str, Reader] = {
-    **dict.fromkeys(("dockerfile", "containerfile"), _reader_of_code(language="dockerfile")),
-    **dict.fromkeys(("makefile", "gnumakefile", "justfile"), _reader_of_code(language="makefile")),
-    **dict.fromkeys(("gemfile", "rakefile", "vagrantfile", "brewfile"), _reader_of_code(language="ruby")),
-    **dict.fromkeys(("license", "licence", "copying", "notice", "authors"), _read_plain),
-    **dict.fromkeys(("readme", "changelog", "changes", "news", "todo"), _read_plain),
-    "jenkinsfile": _reader_of_code(language="groovy"),
-    "cmakelists.txt": _reader_of_code(language="cmake"),
-}
-"""Lower-case name of a well-known file to reader; it wins over the suffix."""
+"""Lower-case suffix or whole name to reader, the name first; any other file that looks like text is plain text."""

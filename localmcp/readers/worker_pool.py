@@ -37,8 +37,6 @@ TEXT_PER_BYTE = 100
 """Characters that a byte of a file may hold: beyond, it was packed to hold up its reader, and gets no more time."""
 
 _Kind = Literal["begin", "text", "value", "error", "end"]
-_Message = tuple[_Kind, float, int, bytes]
-"""Kind, the worker's processor time in seconds, characters of text of the current item, and a pickled value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +49,6 @@ class Limits:
     """More processor time for every million characters of text that the file has yielded, up to TEXT_PER_BYTE."""
     memory: int = 1_000_000_000
     """Bytes that the worker holds, its own 50 MB included."""
-
-    @property
-    def too_much_memory(self) -> str:
-        """The reason for a file whose reading needs more memory than allowed."""
-        return f"reading it took more than {self.memory // 1_000_000} MB of memory"
 
 
 # ---------------------------------------------------------------- in the worker
@@ -97,12 +90,13 @@ def work_for_parent() -> None:
     gc.set_threshold(50_000)
 
     def send(kind: _Kind, value: object = None) -> None:
-        # The value is pickled by itself: whoever waits for it unpickles it when there is room.
+        # With the processor time in seconds and the characters of the current item comes the value, pickled by itself:
+        # whoever waits for it unpickles it when there is room.
         data = pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
         pickle.dump((kind, time.process_time(), _text, data), back, pickle.HIGHEST_PROTOCOL)
         back.flush()
 
-    items: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    items = queue.SimpleQueue[Any]()
 
     def take() -> None:
         # In a thread, which also notices when the parent ends while a file is read.
@@ -120,7 +114,7 @@ def work_for_parent() -> None:
             for value in work(item):
                 send("value", value)
         except MemoryError:
-            send("error", "")
+            send("error", f"reading it took more than {memory // 1_000_000} MB of memory")
         except LocalMCPError as error:
             send("error", str(error))
         except Exception as error:
@@ -185,12 +179,10 @@ class _Worker:
             self.input.flush()
         with suppress(EOFError, pickle.UnpicklingError):
             while True:
-                message: _Message = pickle.load(self.output)
-                kind, spent, self.text, payload = message
+                kind, spent, self.text, payload = pickle.load(self.output)
                 if kind in ("value", "error"):
-                    # It may be large, and is not held here while the next is waited for.
-                    del message
                     yield kind, payload
+                    # It may be large, and is not held here while the next is waited for.
                     payload = b""
                 elif kind == "begin":
                     self.pid, self.spent_before, self.reading = pickle.loads(payload), spent, True
@@ -210,7 +202,6 @@ class _Worker:
         yield "error", pickle.dumps(failure)
 
     def check(self) -> None:
-        """Kill the process if its file is over a limit."""
         if not self.reading or self.why_killed:
             return
         import psutil  # 12 ms
@@ -221,7 +212,7 @@ class _Worker:
             text = min(self.text, TEXT_PER_BYTE * self.size)
             seconds = self.limits.seconds + self.limits.seconds_per_megabyte * text / 1e6
             if self.memory > self.limits.memory:
-                self.why_killed = self.limits.too_much_memory
+                self.why_killed = f"reading it took more than {self.limits.memory // 1_000_000} MB of memory"
             elif times.user + times.system - self.spent_before > seconds:
                 self.why_killed = f"reading it took more than {seconds:.3g} s of processor time"
             if self.why_killed:
@@ -229,7 +220,6 @@ class _Worker:
                 self.process.kill()
 
     def end(self) -> None:
-        """Kill the process, and wait for it."""
         self.process.kill()
         self.process.wait()
         for stream in (self.input, self.output):
@@ -289,7 +279,6 @@ class WorkerPool(Generic[Item, Value]):
                     member.check()
 
         def serve(place: int) -> None:
-            """Have the process of a place read items until there are none."""
             try:
                 while True:
                     with self._lock:
@@ -335,7 +324,7 @@ class WorkerPool(Generic[Item, Value]):
                 # The bytes are not kept beside what they became while the caller works on that.
                 del step, payload
                 if kind == "error":
-                    yield Answer(item, failure=value or self.limits.too_much_memory)
+                    yield Answer(item, failure=value or "")
                 else:
                     yield Answer(item, value, finished=kind == "end")
                 value = None

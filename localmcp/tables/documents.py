@@ -10,12 +10,11 @@ import io
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from datetime import date, datetime, time, timedelta
 from functools import lru_cache, partial
-from itertools import count, pairwise, zip_longest
+from itertools import count, islice, pairwise, zip_longest
 from pathlib import Path, PurePath
 from typing import Any, NamedTuple, cast
 
@@ -24,6 +23,7 @@ import rapidfuzz.process
 
 from localmcp.errors import InvalidInput, LocalMCPError
 from localmcp.humanize import counted
+from localmcp.schemas import mapping_of
 from localmcp.storage.connections import quote_name, read_rows, reading_only, register_levenshtein
 from localmcp.wording.normalize import words
 
@@ -35,34 +35,20 @@ Row = tuple[int, Sequence[Any]]
 """(line or row in the document from 1, cells: texts, or values that a workbook or JSON holds with a type)"""
 
 
-@dataclass(frozen=True, slots=True)
-class Grid:
-    """Rows of cells as a document has them."""
-
-    title: str
-    """Of the sheet, or the heading above; "" where the document has one grid only."""
-    rows: list[Row]
-    is_headed: bool = False
-    """The first row is known to be the header."""
-    mark: str = "."
-    """The decimal mark where numbers do not show it."""
+Grid = tuple[str, list[Row], bool, str]
+"""Rows as a document has them: title (of the sheet, or the heading above; "" where there is one grid only), rows,
+whether the first is known to be the header, and the decimal mark where numbers do not show it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(NamedTuple):
     """A table of a document, ready for SQLite."""
 
-    title: str
     columns: dict[str, str]
     """Name -> type."""
     rows: list[tuple[Any, ...]]
     """Values in the order of the columns; the last is the line or row in the document."""
-    notes: list[str] = field(default_factory=list[str])
+    notes: list[str]
     """What was left out, or is not of a column's type."""
-
-
-Signature = tuple[int | None, int]
-"""Time (ns) and bytes of a file."""
 
 
 class TableSource(NamedTuple):
@@ -73,8 +59,8 @@ class TableSource(NamedTuple):
     """In its document."""
     path: str
     """Of the document's file; its id if `text` is read instead."""
-    signature: Signature
-    """Of the file when it was indexed."""
+    signature: tuple[int | None, int]
+    """Time (ns) and bytes of the file when it was indexed, or is loaded."""
     text: str | None
     """"" until it is asked for; None where there is a file."""
 
@@ -84,54 +70,42 @@ def describe_tables(name: str, text: str, read: Callable[[], bytes] | None) -> s
 
     `read` gives the bytes of its file; None for what has a text only. None for a document without tables.
     """
-    described = [
-        {
-            "title": table.title,
-            "columns": [{"name": column, "type": kind} for column, kind in table.columns.items()],
-            "rows": len(table.rows),
-            "sample": [
-                [f"{v[:79]}…" if isinstance(v, str) and len(v) > 80 else v for v in row] for row in table.rows[:3]
-            ],
-            "notes": table.notes,
-            "inText": read is None,
-        }
-        for table in _find_tables(name, text, read or bytes)
-    ]
+    described: list[dict[str, Any]] = []
+    for title, table in _find_tables(name, text, read or bytes).items():
+        columns = [{"name": column, "type": kind} for column, kind in table.columns.items()]
+        sample = [[f"{v[:79]}…" if isinstance(v, str) and len(v) > 80 else v for v in row] for row in table.rows[:3]]
+        about = {"title": title, "columns": columns, "rows": len(table.rows), "sample": sample}
+        described.append(about | {"notes": table.notes, "inText": read is None})
     return json.dumps(described, ensure_ascii=False) if described else None
 
 
-def _find_tables(name: str, text: str, read: Callable[[], bytes]) -> list[Table]:
-    """Return the tables in a document: parts of its grids, divided by empty rows, that have a header of their own."""
+def _find_tables(name: str, text: str, read: Callable[[], bytes]) -> dict[str, Table]:
+    """Return title -> table: parts of a document's grids, divided by empty rows, that have a header of their own."""
     from python_calamine import CalamineError
 
-    tables, taken = list[Table](), set[str]()
+    tables, taken = dict[str, Table](), set[str]()
     try:
-        for grid in _read_grids(name, text, read):
-            for part in _parts(grid):
-                if table := _make_table(replace(grid, rows=part)):
-                    tables.append(replace(table, title=free_name(grid.title, taken)))
+        for title, rows, is_headed, mark in _read_grids(name, text, read):
+            # What follows an empty row and is a header begins the next table.
+            parts, is_new = [list[Row]()], False
+            for place, (line, cells) in enumerate(rows):
+                if all(map(_is_empty, cells)):
+                    is_new = True
+                    continue
+                below, last = rows[place + 1 : place + 6], parts[-1]
+                if is_new and len(last) > LEAST_ROWS and _header(cells, below):
+                    # In a table of words each row looks like a header.
+                    if not (_header(last[-1][1], [(line, cells)]) and _header(below[0][1], below[1:])):
+                        parts.append([])
+                is_new = False
+                parts[-1].append((line, cells[:MOST_COLUMNS]))
+            for part in parts:
+                if len(tables) < 50 and (table := _make_table(part, is_headed, mark)):
+                    tables[free_name(title, taken)] = table
     except (CalamineError, csv.Error, ValueError, RecursionError):
         # It is damaged, or not what its name says: its text is searched all the same.
-        return []
-    return tables[:50]
-
-
-def _parts(grid: Grid) -> Iterable[list[Row]]:
-    """Yield the rows that belong together, without empty ones; what follows one and is a header begins the next."""
-    part, is_new = list[Row](), False
-    for place, (line, cells) in enumerate(grid.rows):
-        if all(map(_is_empty, cells)):
-            is_new = True
-            continue
-        below = grid.rows[place + 1 : place + 6]
-        if is_new and len(part) > LEAST_ROWS and _header(cells, below):
-            # In a table of words each row looks like a header.
-            if not (_header(part[-1][1], [(line, cells)]) and _header(below[0][1], below[1:])):
-                yield part
-                part = []
-        is_new = False
-        part.append((line, cells[:MOST_COLUMNS]))
-    yield part
+        return {}
+    return tables
 
 
 def _is_empty(cell: Any) -> bool:
@@ -164,26 +138,21 @@ def _header(cells: Sequence[Any], below: Sequence[Row]) -> list[str] | None:
     return names
 
 
-def _read_header(grid: Grid) -> tuple[list[str], int]:
-    """Return the names of columns and the place of the first row of data; a header of two rows is joined."""
-    if grid.is_headed and grid.rows:
-        return [str(cell) for cell in grid.rows[0][1]], 1
-    for place, (_, cells) in enumerate(grid.rows[:25]):
-        names = _header(cells, grid.rows[place + 1 : place + 6])
-        if names is None:
-            continue
-        # Cells that stand above several columns were filled: what they are above tells those apart.
-        below = _header(grid.rows[place + 1][1], grid.rows[place + 2 : place + 7])
-        pairs = list(zip(names, below or [], strict=False))
-        if pairs and len(set(names)) < len(names) and all(two for one, two in pairs if one):
-            return [one if one == two else f"{one} {two}".strip() for one, two in pairs], place + 2
-        return names, place + 1
-    return [], 0
-
-
-def _make_table(grid: Grid) -> Table | None:
-    names, start = _read_header(grid)
-    body, notes = grid.rows[start:], list[str]()
+def _make_table(rows: list[Row], is_headed: bool, mark: str) -> Table | None:
+    """Return rows as a table with typed columns; None if they are none. A header of two rows is joined."""
+    names, start = list[str](), 0
+    if is_headed and rows:
+        names, start = [str(cell) for cell in rows[0][1]], 1
+    else:
+        every = ((at, _header(cells, rows[at + 1 : at + 6])) for at, (_, cells) in enumerate(rows[:25]))
+        for place, header in islice(((place, header) for place, header in every if header), 1):
+            names, start = header, place + 1
+            # Cells that stand above several columns were filled: what they are above tells those apart.
+            pairs = list(zip(names, _header(rows[start][1], rows[start + 1 : start + 6]) or [], strict=False))
+            if pairs and len(set(names)) < len(names) and all(two for one, two in pairs if one):
+                names = [one if one == two else f"{one} {two}".strip() for one, two in pairs]
+                start += 1
+    body, notes = rows[start:], list[str]()
     if len(body) > LEAST_ROWS and _is_total(body):
         notes.append(f"the total in line {body[-1][0]} is left out")
         body = body[:-1]
@@ -192,18 +161,17 @@ def _make_table(grid: Grid) -> Table | None:
     if len(body) < LEAST_ROWS or len(filled) < LEAST_COLUMNS:
         return None
     votes = count_marks(value for index in filled for value in every[index][:200])
-    mark = votes.most_common(1)[0][0] if votes else grid.mark
-    columns, taken = dict[str, str](), set[str]()
-    values: list[Sequence[Any]] = []
+    mark = votes.most_common(1)[0][0] if votes else mark
+    columns, taken, values = dict[str, str](), set[str](), list[Sequence[Any]]()
     for index in filled:
-        kind, read, odd = read_column(every[index], mark)
+        kind, typed, odd = read_column(every[index], mark)
         name = free_name((names[index] if index < len(names) else "") or f"column {index + 1}", taken)
         columns[name] = kind
-        values.append(read)
+        values.append(typed)
         if odd:
             notes.append(f"{counted(odd, 'value')} of '{name}' not read as {kind}, but kept as text")
     columns[free_name("line", taken)] = "integer"
-    return Table(grid.title, columns, list(zip(*values, (line for line, _ in body), strict=True)), notes)
+    return Table(columns, list(zip(*values, (line for line, _ in body), strict=True)), notes)
 
 
 def free_name(name: str, taken: set[str]) -> str:
@@ -215,30 +183,24 @@ def free_name(name: str, taken: set[str]) -> str:
 
 
 def _is_total(body: Sequence[Row]) -> bool:
-    """Return whether the last row is a total: it says so, or names nothing and holds the sums of what is above."""
+    # It says so, or names nothing and holds the sums of what is above.
     cells = body[-1][1]
     first = next((cell for cell in cells if not _is_empty(cell)), None)
     if isinstance(first, str):
-        # In the languages of most documents.
         total = r"(?i)((grand|sub)[ -]?)?totale?s?\b.*|\w*summe\b.*|(ins)?gesamt\b.*|somme\b.*|suma\b.*|sum"
         return re.fullmatch(total, first.strip()) is not None
-    sums = {
-        index: sum(row[index] for _, row in body[:-1] if index < len(row) and isinstance(row[index], int | float))
-        for index, cell in enumerate(cells)
-        if isinstance(cell, int | float)
-    }
-    return bool(sums) and _is_empty(cells[0]) and all(abs(cells[i] - total) < 0.01 for i, total in sums.items())
+    totals = {index: cell for index, cell in enumerate(cells) if isinstance(cell, int | float)}
+    for index, total in totals.items():
+        above = (row[index] for _, row in body[:-1] if index < len(row))
+        if abs(sum(cell for cell in above if isinstance(cell, int | float)) - total) >= 0.01:
+            return False
+    return bool(totals) and _is_empty(cells[0])
 
 
 # ---------------------------------------------------------------- grids of cells as documents have them
 
 
 def _read_grids(name: str, text: str, read: Callable[[], bytes]) -> Iterator[Grid]:
-    """Yield the grids of a document; `read` gives the bytes of its file.
-
-    Raises:
-        CalamineError, csv.Error, ValueError, RecursionError: it is damaged, or not what its name says.
-    """
     suffix = PurePath(name).suffix.lower()
     if suffix in SHEETS:
         from python_calamine import CalamineWorkbook, SheetTypeEnum
@@ -251,33 +213,24 @@ def _read_grids(name: str, text: str, read: Callable[[], bytes]) -> Iterator[Gri
             for (top, left), (bottom, right) in sheet.merged_cell_ranges or ():
                 for row in values[top : bottom + 1]:
                     row[left : right + 1] = [values[top][left]] * len(row[left : right + 1])
-            yield Grid(title, list(enumerate(values, 1)))
+            yield title, list(enumerate(values, 1)), False, "."
     elif suffix in (".csv", ".tsv", ".tab"):
-        yield _csv_grid(text)
+        # The delimiter is the one that most lines have equally often.
+        lines, fits = text[:100_000].splitlines()[:50], dict[str, tuple[int, int]]()
+        for delimiter in ",;\t|":
+            counts = Counter(len(cells) for cells in csv.reader(lines, delimiter=delimiter) if len(cells) > 1)
+            fits[delimiter] = max(((often, cells) for cells, often in counts.most_common(1)), default=(0, 0))
+        delimiter = max(fits, key=fits.__getitem__)
+        reader = csv.reader(io.StringIO(text), delimiter=delimiter)
+        rows, line = list[Row](), 1
+        for cells in islice(reader, MOST_ROWS + 1):
+            rows.append((line, cells))
+            line = reader.line_num + 1
+        yield "", rows, False, "," if delimiter == ";" else "."
     elif suffix in (".json", ".jsonl", ".ndjson"):
         yield from _json_grids(text)
     else:
         yield from _text_grids(text)
-
-
-def _csv_grid(text: str) -> Grid:
-    """Return the grid of a text with delimiters; the delimiter is the one that most lines have equally often."""
-    lines = text[:100_000].splitlines()[:50]
-
-    def fit(delimiter: str) -> tuple[int, int]:
-        counts = Counter(len(cells) for cells in csv.reader(lines, delimiter=delimiter) if len(cells) > 1)
-        return max(((often, cells) for cells, often in counts.most_common(1)), default=(0, 0))
-
-    delimiter = max(",;\t|", key=fit)
-    reader = csv.reader(io.StringIO(text), delimiter=delimiter)
-    rows: list[Row] = []
-    line = 1
-    for cells in reader:
-        rows.append((line, cells))
-        line = reader.line_num + 1
-        if len(rows) > MOST_ROWS:
-            break
-    return Grid("", rows, mark="," if delimiter == ";" else ".")
 
 
 def _json_grids(text: str) -> Iterator[Grid]:
@@ -291,53 +244,47 @@ def _json_grids(text: str) -> Iterator[Grid]:
         records = cast("list[Any]", value)[:MOST_ROWS] if isinstance(value, list) else []
         if len(records) < LEAST_ROWS or not all(isinstance(record, dict) for record in records):
             continue
-        flat = [dict(_flattened(record)) for record in records]
+        flat: list[dict[str, Any]] = []
+        for record in records:
+            fields: dict[str, Any] = {}
+            for key, value in record.items():
+                inner = mapping_of(value)
+                fields |= {f"{key}.{name}": item for name, item in inner.items()} or {key: value}
+            values = (json.dumps(v, ensure_ascii=False) if isinstance(v, dict | list) else v for v in fields.values())
+            flat.append(dict(zip(fields, values, strict=True)))
         names = list(dict.fromkeys(key for record in flat for key in record))
         if sum(map(len, flat)) >= 0.5 * len(flat) * len(names) > 0:
             cells = [(number, [record.get(key) for key in names]) for number, record in enumerate(flat, 1)]
-            yield Grid(name, [(0, names), *cells], is_headed=True)
-
-
-def _flattened(record: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in record.items():
-        if isinstance(value, dict) and not prefix:
-            yield from _flattened(cast("dict[str, Any]", value), f"{key}.")
-        elif isinstance(value, dict | list):
-            yield f"{prefix}{key}", json.dumps(value, ensure_ascii=False)
-        else:
-            yield f"{prefix}{key}", value
+            yield name, [(0, names), *cells], True, "."
 
 
 def _text_grids(text: str) -> Iterator[Grid]:
     """Yield the pipe tables of a text as readers write all tables: Markdown, HTML, Word and others."""
+
+    def plain(cell: str) -> str:
+        # Without the signs of Markdown around it.
+        cell = cell.strip().replace("\\|", "|")
+        link = re.fullmatch(r"\[([^]]*)\]\([^)]*\)", cell)
+        return re.sub(r"^(\*\*|__|\*|_|`)(.+)\1$", r"\2", link[1] if link else cell)
+
     heading, rows = "", list[Row]()
     for number, line in enumerate([*text.splitlines(), ""], 1):
         bare = line.strip()
         if bare.startswith("|") and bare.count("|") > 1:
-            cells = list(map(_plain_cell, re.split(r"(?<!\\)\|", bare.strip("|"))))
+            cells = [plain(cell) for cell in re.split(r"(?<!\\)\|", bare.strip("|"))]
             if not all(re.fullmatch(r":?-+:?", cell) for cell in cells):
                 rows.append((number, cells))
         elif rows:
-            yield Grid(heading, rows, is_headed=True)
+            yield heading, rows, True, "."
             rows = []
         if bare.startswith("#"):
             heading = bare.lstrip("#").strip()
 
 
-def _plain_cell(cell: str) -> str:
-    """Return the text of a cell without the signs of Markdown around it."""
-    plain = cell.strip().replace("\\|", "|")
-    link = re.fullmatch(r"\[([^]]*)\]\([^)]*\)", plain)
-    return re.sub(r"^(\*\*|__|\*|_|`)(.+)\1$", r"\2", link[1] if link else plain)
-
-
 # ---------------------------------------------------------------- columns and their values
-
-# Numbers may have either decimal mark, a currency or a percent sign; dates the usual forms of Europe and America.
 
 LEAST_SHARE = 0.95
 """Share of the values of a column that must be of its type; the others stay text, and are counted in a note."""
-LONGEST_TEXT = 2000
 CURRENCIES = {
     "€": "EUR", "$": "USD", "us$": "USD", "£": "GBP", "¥": "JPY", "₹": "INR", "fr.": "CHF", "zł": "PLN", "kč": "CZK",
     "kr": "kr",
@@ -375,7 +322,7 @@ def read_column(values: Sequence[Any], mark: str) -> tuple[str, list[Any], int]:
     distinct = list(dict.fromkeys(values))
     # By 400 values, from all over a column, a type is ruled out.
     sample = list(filter(_is_present, distinct[:: len(distinct) // 400 + 1]))
-    for read in (partial(_read_numbers, mark=mark), _read_dates, _read_native):
+    for read in (partial(_read_numbers, mark=mark), _read_dates, _read_answers):
         if len(read(sample)[1]) < LEAST_SHARE * len(sample):
             continue
         present = list(filter(_is_present, distinct))
@@ -384,20 +331,16 @@ def read_column(values: Sequence[Any], mark: str) -> tuple[str, list[Any], int]:
             others = {value: str(value) for value in present if value not in typed} if len(typed) < len(present) else {}
             odd = sum(value in others for value in values) if others else 0
             return kind, list(map((others | typed).get, values)), odd
-    texts = [None if value is None else str(value)[:LONGEST_TEXT].strip() or None for value in values]
+    texts = [None if value is None else str(value)[:2000].strip() or None for value in values]
     answers = {text.casefold() for text in filter(None, texts)} if len(distinct) < 9 else set[str]()
     pairs = [set(pair.split("/")) for pair in "yes/no ja/nein sì/no si/no sí/no oui/non true/false y/n".split()]
     return "yes/no" if answers and any(answers <= pair for pair in pairs) else "text", texts, 0
 
 
 def _is_present(value: Any) -> bool:
-    """Return whether a value stands for one in a column of numbers or dates."""
     if isinstance(value, str):
         return value.strip(" \t\n-–—#./").casefold() not in {"", "n/a", "na", "n.a", "k.a", "null", "nan", "none", "?"}
     return value is not None
-
-
-# ---------------------------------------------------------------- numbers
 
 
 def count_marks(values: Iterable[Any]) -> Counter[str]:
@@ -414,7 +357,6 @@ def count_marks(values: Iterable[Any]) -> Counter[str]:
 
 
 def _read_numbers(values: Sequence[Any], mark: str) -> tuple[str, dict[Any, int | float]]:
-    """Read texts that are numbers, and what a workbook or JSON holds as such."""
     numbers: dict[Any, int | float] = {}
     units = set[str]()
     mark = next((mark for mark, _ in count_marks(values[:: len(values) // 400 + 1]).most_common(1)), mark)
@@ -443,13 +385,9 @@ def _read_numbers(values: Sequence[Any], mark: str) -> tuple[str, dict[Any, int 
     return ("", {}) if len(units) > 1 else (next(iter(units), whole), numbers)
 
 
-# ---------------------------------------------------------------- dates, times, yes and no
-
-
-def _read_native(values: Sequence[Any]) -> tuple[str, dict[Any, Any]]:
-    """Read times, and what a workbook or JSON holds as true or false."""
+def _read_answers(values: Sequence[Any]) -> tuple[str, dict[Any, Any]]:
     answers = {value: int(value) for value in values if isinstance(value, bool)}
-    times = {value: str(value) for value in values if isinstance(value, time | timedelta)}
+    times: dict[Any, str] = {value: str(value) for value in values if isinstance(value, time | timedelta)}
     clocks = re.compile(r"\s*([01]?\d|2[0-3])(:[0-5]\d){1,2}\s*")
     for value in values:
         if isinstance(value, str) and clocks.fullmatch(value):
@@ -505,9 +443,7 @@ def _read_date(text: str, day_first: bool) -> str | None:
 
 # ---------------------------------------------------------------- one SELECT, which never sees the library's file
 
-SECONDS = 2.0
-"""Time that a statement may take; documents are loaded before."""
-
+SECONDS = 2.0  # of a statement; documents are loaded before
 
 Outcome = tuple[list[str], list[list[Any]], bool, dict[str, tuple[int, bool]]]
 """Columns, rows, whether there are more; and table that was read -> its rows, whether its file has changed."""
@@ -520,39 +456,34 @@ def answer(task: tuple[str, Sequence[TableSource]]) -> Iterator[Outcome]:
         InvalidInput: it cannot be run, and why.
     """
     statement, sources = task
-    tables: dict[str, Table] = {}
-    read: set[str] = set()
+    tables, read = dict[str, Table](), set[str]()
 
     def may_read(table: str) -> bool:
         read.add(table)
         return not table.startswith("sqlite_")
 
     try:
-        signatures: list[Signature] = []
-        for source in sources:
-            status = Path(source.path).stat() if source.text is None else None
-            signatures.append((status.st_mtime_ns, status.st_size) if status else source.signature)
-        memory, tables = _load(tuple(zip(sources, signatures, strict=True)))
+        current = list(sources)
+        for place, source in enumerate(sources):
+            if source.text is None:
+                status = Path(source.path).stat()
+                current[place] = source._replace(signature=(status.st_mtime_ns, status.st_size))
+        memory, tables = _load(tuple(current))
         with reading_only(memory, SECONDS, may_read):
             columns, rows, is_cut = read_rows(memory, statement, {}, most_rows=500, most_characters=40_000)
-        used = {
-            source.name: (len(tables[source.name].rows), now != source.signature)
-            for source, now in zip(sources, signatures, strict=True)
-            if source.name in tables and source.name.lower() in read
-        }
-        yield columns, rows, is_cut, used
-    except OSError as error:
-        reason = f"{error.filename} cannot be read: {(error.strerror or str(error)).lower()}."
-        raise InvalidInput(
-            f"{reason} A query reads the file itself; search shows what was read of it before."
-        ) from error
-    except apsw.InterruptError as error:
-        raise InvalidInput(f"The query took longer than {SECONDS:g} s and was stopped.") from error
-    except apsw.AuthError as error:
-        raise InvalidInput("A query may only read: one SELECT over the tables that list_tables names.") from error
-    except apsw.Error as error:
+        used = {name: len(table.rows) for name, table in tables.items() if name.lower() in read}
+        changed = {source.name for source, now in zip(sources, current, strict=True) if source != now}
+        yield columns, rows, is_cut, {name: (length, name in changed) for name, length in used.items()}
+    except (OSError, apsw.Error) as error:
         reason = f"The statement cannot be run: {str(error).rstrip('.')}."
-        if wanted := str(error).partition("no such column: ")[2].rpartition(".")[2].strip('"'):
+        if isinstance(error, OSError):
+            reason = f"{error.filename} cannot be read: {(error.strerror or str(error)).lower()}."
+            reason += " A query reads the file itself; search shows what was read of it before."
+        elif isinstance(error, apsw.InterruptError):
+            reason = f"The query took longer than {SECONDS:g} s and was stopped."
+        elif isinstance(error, apsw.AuthError):
+            reason = "A query may only read: one SELECT over the tables that list_tables names."
+        elif wanted := str(error).partition("no such column: ")[2].rpartition(".")[2].strip('"'):
             columns = dict.fromkeys(name for table in tables.values() for name in table.columns)
             near = rapidfuzz.process.extract(wanted, list(columns), processor=str.casefold, limit=5)
             reason += f" Nearest columns: {', '.join(quote_name(name) for name, *_ in near)}." if near else ""
@@ -560,12 +491,9 @@ def answer(task: tuple[str, Sequence[TableSource]]) -> Iterator[Outcome]:
 
 
 @lru_cache(maxsize=1)
-def _load(sources: tuple[tuple[TableSource, Signature], ...]) -> tuple[apsw.Connection, dict[str, Table]]:
-    """Return a SQLite in memory that holds these tables, and the tables by name; OSError if a file cannot be read.
-
-    The last one is kept: several questions in a row mostly ask the same tables (50,000 rows on a busy machine: 93 ms ->
-    15 ms).
-    """
+def _load(sources: tuple[TableSource, ...]) -> tuple[apsw.Connection, dict[str, Table]]:
+    """Return a SQLite in memory that holds these tables, and the tables by name; OSError if a file cannot be read."""
+    # The last one is kept: several questions in a row mostly ask the same tables (50,000 rows: 93 ms -> 15 ms).
     from localmcp.readers.readers import read_bytes
 
     memory = apsw.Connection(":memory:")
@@ -575,10 +503,15 @@ def _load(sources: tuple[tuple[TableSource, Signature], ...]) -> tuple[apsw.Conn
     memory.limit(apsw.SQLITE_LIMIT_LIKE_PATTERN_LENGTH, 100)
     memory.limit(apsw.SQLITE_LIMIT_ATTACHED, 0)
     register_levenshtein(memory)
-    memory.create_scalar_function("contains", _contains, 2, deterministic=True)
-    tables: dict[str, Table] = {}
-    documents: dict[str, list[Table]] = {}
-    for source, _ in sources:
+
+    def contains(*texts: Any) -> int:
+        # Each word of the second text begins a word of the first, whatever the case and accents.
+        present = words(str(texts[0]))
+        return int(all(any(word.startswith(start) for word in present) for start in words(str(texts[1]))))
+
+    memory.create_scalar_function("contains", contains, 2, deterministic=True)
+    tables, documents = dict[str, Table](), dict[str, dict[str, Table]]()
+    for source in sources:
         if source.path not in documents:
             data, text = (Path(source.path).read_bytes(), "") if source.text is None else (b"", source.text)
             # What can no longer be read holds no tables; a workbook is not read for its text.
@@ -586,16 +519,10 @@ def _load(sources: tuple[tuple[TableSource, Signature], ...]) -> tuple[apsw.Conn
                 if source.text is None and Path(source.path).suffix.lower() not in SHEETS:
                     text = read_bytes(data, Path(source.path).name).text
             documents[source.path] = _find_tables(source.path, text, partial(bytes, data))
-        for table in [table for table in documents[source.path] if table.title == source.title][:1]:
+        if table := documents[source.path].get(source.title):
             tables[source.name] = table
             name = quote_name(source.name)
             with memory:
                 memory.execute(f"create table {name} ({', '.join(map(quote_name, table.columns))})")
                 memory.executemany(f"insert into {name} values ({', '.join('?' * len(table.columns))})", table.rows)
     return memory, tables
-
-
-def _contains(*texts: Any) -> int:
-    """Return whether each word of the second text begins a word of the first, whatever the case and accents."""
-    present = words(str(texts[0]))
-    return int(all(any(word.startswith(start) for word in present) for start in words(str(texts[1]))))

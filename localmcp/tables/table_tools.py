@@ -108,7 +108,7 @@ class TableTools:
                 names = " ".join([item["name"], item["document"], *(column["name"] for column in item["columns"])])
                 return sum(any(name.startswith(start) for name in split_words(names)) for start in starts)
 
-            tables = [table for table in sorted(tables, key=score, reverse=True) if score(table)]
+            tables = sorted(filter(score, tables), key=score, reverse=True)
         shown = [item for item, _ in tables[:limit]]
         result: TablesResult = {"count": len(shown), "total": len(tables), "tables": shown}
         if not tables:
@@ -138,27 +138,8 @@ class TableTools:
         text = sql.casefold().replace('""', '"')
         # The longest names first, which may hold shorter ones: at most so many tables are loaded.
         named = sorted((name for name in tables if name.casefold() in text), key=len, reverse=True)[:20]
-        columns, rows, truncated, used = self._ask(sql, [tables[name][1] for name in named], list(tables))
-        places: list[dict[str, Any]] = []
-        notices: list[str] = []
-        for name in (name for name in tables if name in used):
-            (item, source), (length, has_changed) = tables[name], used[name]
-            place = {"table": name, "document": item["document"], "sourceId": item["sourceId"], "rows": length}
-            places.append(place | ({"path": source.path} if source.text is None else {}))
-            notices += [f"{name}: {note}." for note in item.get("notes", ())]
-            if has_changed:
-                notices.append(f"{source.path} has changed since it was indexed; this is from the file as it is now.")
-        if truncated:
-            notices.append(f"There are more rows than these {len(rows)}: count, add up or limit in SQL.")
-        result: QueryResult = {
-            "columns": columns, "rows": rows, "count": len(rows), "truncated": truncated, "places": places,
-        }  # fmt: skip
-        return {**result, "notices": notices} if notices else result
-
-    def _ask(self, sql: str, sources: list[TableSource], names: Sequence[str]) -> Outcome:
-        text_of = """
-            select text from chunks where source_id = (select id from sources where uuid = ?) order by position
-        """
+        sources = [tables[name][1] for name in named]
+        text_of = "select text from chunks where source_id = (select id from sources where uuid = ?) order by position"
         with self._database.read() as connection:
             for place, source in enumerate(sources):
                 if source.text is not None:
@@ -173,20 +154,32 @@ class TableTools:
         if outcome is None:
             hint = "list_tables names the tables and columns that there are."
             if wanted := failure.partition("no such table: ")[2].rstrip("."):
-                near = rapidfuzz.process.extract(wanted, names, limit=5)
+                near = rapidfuzz.process.extract(wanted, list(tables), limit=5)
                 hint = f"Nearest tables: {', '.join(name for name, *_ in near)}." if near else hint
             raise InvalidInput(failure, hint=hint)
-        return outcome
+        columns, rows, truncated, used = outcome
+        places, notices = list[dict[str, Any]](), list[str]()
+        for name in (name for name in tables if name in used):
+            (item, source), (length, has_changed) = tables[name], used[name]
+            place = {"table": name, "document": item["document"], "sourceId": item["sourceId"], "rows": length}
+            places.append(place | ({"path": source.path} if source.text is None else {}))
+            notices += [f"{name}: {note}." for note in item.get("notes", ())]
+            if has_changed:
+                notices.append(f"{source.path} has changed since it was indexed; this is from the file as it is now.")
+        if truncated:
+            notices.append(f"There are more rows than these {len(rows)}: count, add up or limit in SQL.")
+        result: QueryResult = {
+            "columns": columns, "rows": rows, "count": len(rows), "truncated": truncated, "places": places,
+        }  # fmt: skip
+        return {**result, "notices": notices} if notices else result
 
     def _tables(self) -> dict[str, tuple[TableItem, TableSource]]:
-        """Return the tables of all documents that the caller sees by name, which is unique whatever the case."""
         with self._database.read() as connection:
-            sql = f"""
+            rows = fetch_all(connection, f"""
                 select uuid, title, uri, mtime_ns, size, tables from sources
                 where tables is not null and trashed_at is null and collection_id in ({visible_ids(connection)})
                 order by id
-            """
-            rows = fetch_all(connection, sql)
+            """)  # fmt: skip
         tables: dict[str, tuple[TableItem, TableSource]] = {}
         taken = set[str]()
         for uuid, document, uri, mtime_ns, size, described in rows:
@@ -194,12 +187,9 @@ class TableTools:
             for part in parts:
                 base = stem if len(parts) == 1 or not part["title"] else f"{stem}.{part['title']}"
                 name = free_name(base, taken)
-                item: TableItem = {
-                    "name": name, "document": document, "sourceId": uuid, "columns": part["columns"],
-                    "rows": part["rows"], "sample": part["sample"],
-                }  # fmt: skip
-                if part["notes"]:
-                    item["notes"] = part["notes"]
+                item: Any = {"name": name, "document": document, "sourceId": uuid}
+                item |= {key: part[key] for key in ("columns", "rows", "sample")}
+                item |= {"notes": part["notes"]} if part["notes"] else {}
                 path, text = (uuid, "") if part["inText"] else (uri, None)
                 tables[name] = item, TableSource(name, part["title"], path, (mtime_ns, size), text)
         return tables

@@ -584,7 +584,7 @@ def assert_document_or_refusal(data: bytes, name: str) -> None:
 
 
 NAMES = sorted(
-    {f"a{suffix}" for suffix in readers.FORMATS} | set(readers.NAMES) | {"a", "a.zip", "a.md.gz", ".x", "\0"}
+    {f"a{suffix}" for suffix in readers.FORMATS} | set(readers.FORMATS) | {"a", "a.zip", "a.md.gz", ".x", "\0"}
 )
 ODD_TEXT = st.text(max_size=200).map(lambda text: text.encode("utf-8", "surrogatepass"))
 MARKUP = st.lists(
