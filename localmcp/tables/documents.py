@@ -41,14 +41,12 @@ whether the first is known to be the header, and the decimal mark where numbers 
 
 
 class Table(NamedTuple):
-    """A table of a document, ready for SQLite."""
+    """A table of a document, ready for SQLite: name -> type of its columns, rows, and what was left out or odd."""
 
     columns: dict[str, str]
-    """Name -> type."""
     rows: list[tuple[Any, ...]]
-    """Values in the order of the columns; the last is the line or row in the document."""
+    """The last value of each is the line or row in the document."""
     notes: list[str]
-    """What was left out, or is not of a column's type."""
 
 
 class TableSource(NamedTuple):
@@ -113,10 +111,8 @@ def _is_empty(cell: Any) -> bool:
 
 
 def _header(cells: Sequence[Any], below: Sequence[Row]) -> list[str] | None:
-    """Return the names of columns in a row, with at most a few more columns below; None if it is none.
-
-    They are words, or beside a word or an empty corner years in order or whole numbers one by one.
-    """
+    # Names of columns are words, or beside a word or an empty corner years in order or whole numbers one by one; below
+    # there are at most a few more columns.
     whole = [int(cell) if isinstance(cell, float) and cell.is_integer() else cell for cell in cells]
     names = ["" if cell is None else " ".join(str(cell).split()) for cell in whole]
     numbers = [int(name) for name in names if name.isdecimal()]
@@ -140,18 +136,15 @@ def _header(cells: Sequence[Any], below: Sequence[Row]) -> list[str] | None:
 
 def _make_table(rows: list[Row], is_headed: bool, mark: str) -> Table | None:
     """Return rows as a table with typed columns; None if they are none. A header of two rows is joined."""
-    names, start = list[str](), 0
-    if is_headed and rows:
-        names, start = [str(cell) for cell in rows[0][1]], 1
-    else:
-        every = ((at, _header(cells, rows[at + 1 : at + 6])) for at, (_, cells) in enumerate(rows[:25]))
-        for place, header in islice(((place, header) for place, header in every if header), 1):
+    names, start = ([str(cell) for cell in rows[0][1]], 1) if is_headed and rows else (list[str](), 0)
+    for place, (_, cells) in enumerate(rows[: 0 if is_headed else 25]):
+        if header := _header(cells, rows[place + 1 : place + 6]):
             names, start = header, place + 1
             # Cells that stand above several columns were filled: what they are above tells those apart.
             pairs = list(zip(names, _header(rows[start][1], rows[start + 1 : start + 6]) or [], strict=False))
             if pairs and len(set(names)) < len(names) and all(two for one, two in pairs if one):
-                names = [one if one == two else f"{one} {two}".strip() for one, two in pairs]
-                start += 1
+                names, start = [one if one == two else f"{one} {two}".strip() for one, two in pairs], start + 1
+            break
     body, notes = rows[start:], list[str]()
     if len(body) > LEAST_ROWS and _is_total(body):
         notes.append(f"the total in line {body[-1][0]} is left out")
@@ -346,27 +339,23 @@ def _is_present(value: Any) -> bool:
 def count_marks(values: Iterable[Any]) -> Counter[str]:
     """Count the numbers in texts that show their decimal mark: 1.250,00 and 12,5 do, 1.250 does not."""
     marks: Counter[str] = Counter()
-    for match in (_NUMBER.fullmatch(value) for value in values if isinstance(value, str)):
-        signs = [sign for sign in match["body"] if sign in ".,"] if match else []
-        if match and signs:
-            if len(set(signs)) == 2 or (len(signs) == 1 and match["group"] not in signs):
-                marks[signs[-1]] += 1
-            elif len(signs) > 1:
-                marks["," if signs[0] == "." else "."] += 1
+    for match in filter(None, (_NUMBER.fullmatch(value) for value in values if isinstance(value, str))):
+        signs = [sign for sign in match["body"] if sign in ".,"]
+        if len(set(signs)) == 2 or (len(signs) == 1 and match["group"] not in signs):
+            marks[signs[-1]] += 1
+        elif len(signs) > 1:
+            marks["," if signs[0] == "." else "."] += 1
     return marks
 
 
 def _read_numbers(values: Sequence[Any], mark: str) -> tuple[str, dict[Any, int | float]]:
-    numbers: dict[Any, int | float] = {}
-    units = set[str]()
+    numbers, units = dict[Any, int | float](), set[str]()
     mark = next((mark for mark, _ in count_marks(values[:: len(values) // 400 + 1]).most_common(1)), mark)
     other = "." if mark == "," else ","
     for value in values:
-        if not isinstance(value, str):
-            if isinstance(value, int | float) and not isinstance(value, bool):
-                numbers[value] = int(value) if float(value).is_integer() and abs(value) < 2**53 else value
-            continue
-        match = _NUMBER.fullmatch(value)
+        match = _NUMBER.fullmatch(value) if isinstance(value, str) else None
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            numbers[value] = int(value) if float(value).is_integer() and abs(value) < 2**53 else value
         if match is None:
             continue
         opened, sign, before, inner, body, group, after, trailing = match.groups()
@@ -388,9 +377,8 @@ def _read_numbers(values: Sequence[Any], mark: str) -> tuple[str, dict[Any, int 
 def _read_answers(values: Sequence[Any]) -> tuple[str, dict[Any, Any]]:
     answers = {value: int(value) for value in values if isinstance(value, bool)}
     times: dict[Any, str] = {value: str(value) for value in values if isinstance(value, time | timedelta)}
-    clocks = re.compile(r"\s*([01]?\d|2[0-3])(:[0-5]\d){1,2}\s*")
     for value in values:
-        if isinstance(value, str) and clocks.fullmatch(value):
+        if isinstance(value, str) and re.fullmatch(r"\s*([01]?\d|2[0-3])(:[0-5]\d){1,2}\s*", value):
             times[value] = value.strip().zfill(5 if value.count(":") == 1 else 8)
     return ("yes/no", answers) if answers else ("time", times)
 
