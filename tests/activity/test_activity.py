@@ -314,14 +314,13 @@ def test_statistics_add_up_by_tool_and_by_caller(used: Workspace) -> None:
     assert used.activity.stats(key_id="key-a")["errorRate"] == 0.5
 
 
-def test_a_caller_without_admin_sees_only_its_own_calls(used: Workspace) -> None:
+def test_a_caller_without_admin_sees_only_its_own_calls_and_an_admin_of_one_collection_those_about_it(
+    used: Workspace,
+) -> None:
     with use_scope(Scope(caller="key-b", rights=frozenset({"read"}))):
         assert logged(used) == [("get_stats", "key-b", True)]
         assert used.activity.logs(key_id="key-a")[1] == 0
         assert [caller["caller"] for caller in used.activity.stats()["callers"]] == ["key-b"]
-
-
-def test_an_admin_of_one_collection_sees_only_calls_about_it(used: Workspace) -> None:
     with use_scope(Scope(caller="boss", collections=frozenset({"notes"}))):
         assert {each.caller for each in used.activity.logs()[0]} == {"key-a"}
         assert {caller["caller"] for caller in used.activity.stats()["callers"]} == {"key-a"}

@@ -254,13 +254,9 @@ def test_a_key_is_found_by_id_beginning_whole_or_name(keys: ApiKeys) -> None:
 # ---------------------------------------------------------------- a key that manages keys
 
 
-def scope_of(info: KeyInfo) -> Any:
-    return use_scope(info.scope())
-
-
 def test_only_an_admin_manages_keys(keys: ApiKeys) -> None:
     made = keys.create(scopes=["write"])
-    with scope_of(made.info):
+    with use_scope(made.info.scope()):
         for attempt in (keys.create, keys.list, lambda: keys.revoke(made.info.id), lambda: keys.delete(made.info.id)):
             with pytest.raises(AccessDenied, match="admin key"):
                 attempt()
@@ -271,7 +267,7 @@ def test_a_bound_admin_sees_and_makes_only_keys_within_its_bounds(notes: Databas
     boss = keys.create(name="boss", scopes=["admin"], collections=["notes"], tools=["search", "get_stats"])
     everything = keys.create(name="everything")
     work = keys.create(name="work", collections=["work"])
-    with scope_of(boss.info):
+    with use_scope(boss.info.scope()):
         assert [each.name for each in keys.list()] == ["boss"]
         for other in (everything, work):
             with pytest.raises(NotFound):
@@ -289,7 +285,7 @@ def test_a_bound_admin_sees_and_makes_only_keys_within_its_bounds(notes: Databas
 
 def test_an_admin_that_ends_makes_only_keys_that_end_no_later(keys: ApiKeys) -> None:
     boss = keys.create(scopes=["admin"], expires_at="2099-01-01")
-    with scope_of(boss.info):
+    with use_scope(boss.info.scope()):
         assert keys.create().info.expires_at == boss.info.expires_at
         assert keys.create(expires_at="2098-12-31").info.expires_at == "2098-12-31T00:00:00.000Z"
         with pytest.raises(AccessDenied, match="expires_at"):
@@ -309,7 +305,7 @@ def test_a_key_with_more_than_the_callers_is_not_touched(
     keys: ApiKeys, bounds: dict[str, Any], what: str, act: str
 ) -> None:
     boss, other = keys.create(scopes=["admin"], **bounds), keys.create(name="other")
-    with scope_of(boss.info):
+    with use_scope(boss.info.scope()):
         with pytest.raises(AccessDenied, match=what):
             getattr(keys, act)(other.info.id)
         getattr(keys, act)(boss.info.id)

@@ -214,13 +214,10 @@ def test_the_request_over_http_is_answered(tmp_path: Path) -> None:
     assert json.loads(done.stdout)["result"]["query"] == "how is a backup restored"
 
 
-def mentioned_commands() -> list[str]:
-    """`localmcp …` in running text."""
-    text = re.sub(r"```.+?```", "", ALL, flags=re.S)
-    return sorted(set(re.findall(r"`localmcp (.+?)`", re.sub(r"\n\s*", " ", text))))
+RUNNING_TEXT = re.sub(r"\n\s*", " ", re.sub(r"```.+?```", "", ALL, flags=re.S))
 
 
-@pytest.mark.parametrize("mentioned", mentioned_commands())
+@pytest.mark.parametrize("mentioned", sorted(set(re.findall(r"`localmcp (.+?)`", RUNNING_TEXT))))
 def test_a_command_in_running_text_exists_with_its_options(mentioned: str) -> None:
     command: click.Command = program
     words = mentioned.split()

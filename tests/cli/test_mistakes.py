@@ -199,6 +199,7 @@ UNFIT = (
     (("search", "tag:x oven"), "No document has a tag."),
     (("add", "ftp://example.org/a.txt"), "only http:// and https:// are fetched"),
     (("config", "set", "model", "folder:/none"), "there is no folder /none"),
+    (("config", "set", "model", "multilingul"), "Did you mean 'multilingual'?"),
     (("config", "set", "collection", ""), "'' cannot be a name"),
     (("config", "set", "collection", "mount:bees"), "means a mounted file"),
     (("keys", "create", "--providers", "comands"), "no provider 'comands' yet. Did you mean 'commands'?"),
@@ -246,7 +247,3 @@ def test_a_file_that_is_none_of_ours_is_refused_in_words_that_fit_the_command(fi
         assert "is not a SQLite database.\nName a file that localmcp made." in filled(*words).err
     restored = filled("restore", "other.db", "--yes").err
     assert "Name a backup." in restored and "Name a file" not in restored
-
-
-def test_a_misspelled_model_is_guessed(filled) -> None:
-    assert "Did you mean 'multilingual'?" in filled("config", "set", "model", "multilingul").err

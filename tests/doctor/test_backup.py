@@ -132,26 +132,24 @@ def test_a_backup_of_another_file_needs_a_word(workspace: Workspace, tmp_path: P
     Database(workspace.database.path).ensure_writable()
 
 
-def test_a_file_that_cannot_be_read_any_more_is_replaced_and_its_bytes_are_kept(tmp_path: Path) -> None:
-    path = tmp_path / "library.localmcp"
-    with open_workspace(path, model="hash:64") as workspace:
-        workspace.library.add_text("A hive has one queen.", "Bees")
-        backup = back_up(workspace.database).path
+def test_a_file_that_cannot_be_read_any_more_is_replaced_and_its_bytes_are_kept(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    path, backup = workspace.database.path, back_up(workspace.database).path
+    workspace.close()
     path.write_bytes(b"garbage" * 1000)
     restored = restore(path, backup)
-    assert titles(Database(path)) == ["Bees"]
+    assert titles(Database(path)) == ["Bees", "Roses"]
     assert restored.previous is not None and restored.previous.read_bytes() == b"garbage" * 1000
     restore(tmp_path / "new.localmcp", backup)
-    assert titles(Database(tmp_path / "new.localmcp")) == ["Bees"], "one that is gone is made again"
+    assert titles(Database(tmp_path / "new.localmcp")) == ["Bees", "Roses"], "one that is gone is made again"
 
 
 def test_a_file_whose_tables_somebody_changed_names_what_brings_it_back(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    workspace: Workspace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = tmp_path / "library.localmcp"
-    with open_workspace(path, model="hash:64") as workspace:
-        workspace.library.add_text("A hive has one queen.", "Bees")
-        backup = back_up(workspace.database).path
+    path, backup = workspace.database.path, back_up(workspace.database).path
+    workspace.close()
     for way in (["adopt", str(path)], ["restore", str(backup), "--yes"]):
         with closing(sqlite3.connect(path)) as connection:
             connection.execute("alter table sources add column mine text")
@@ -159,11 +157,11 @@ def test_a_file_whose_tables_somebody_changed_names_what_brings_it_back(
         code, _, refused = run(capsys, "--db", str(path), "sources")
         assert code == 4 and "'sources' differs" in refused and "localmcp adopt" in refused
         assert run(capsys, "--db", str(path), *way).code == 0
-        assert titles(Database(path)) == ["Bees"]
+        assert titles(Database(path)) == ["Bees", "Roses"]
         Database(path).ensure_writable()
     for kept in ("before-restore", "before-adoption"):
         with closing(sqlite3.connect(tmp_path / f"library.localmcp.{kept}")) as connection:
-            assert connection.execute("select title, mine from sources").fetchall() == [("Bees", None)]
+            assert connection.execute("select title, mine from sources").fetchall()[0] == ("Bees", None)
 
 
 def test_a_database_of_another_program_is_never_overwritten(workspace: Workspace, tmp_path: Path) -> None:

@@ -212,15 +212,14 @@ def test_each_model_in_the_file_says_how_its_cosines_are_read(workspace: Workspa
     assert "hash is not measured yet" in "".join(each.says for each in run_checks(workspace.settings))
 
 
-def test_another_model_than_the_files_names_the_setting_and_the_reembed(workspace: Workspace) -> None:
+def test_another_model_than_the_files_names_the_setting_and_the_reembed_and_one_that_is_not_there_is_told(
+    workspace: Workspace, tmp_path: Path
+) -> None:
     path = workspace.database.path
     found = {each.name: each for each in run_checks(load_settings(database=path, model="hash:128")) if each.fix}
     assert found["model"].status == "warn"
     assert "localmcp config set model hash:64" in found["model"].fix and "localmcp models use" in found["model"].fix
-
-
-def test_a_model_that_is_not_there_is_told(workspace: Workspace, tmp_path: Path) -> None:
-    settings = load_settings(database=workspace.database.path, model=f"folder:{tmp_path}/none")
+    settings = load_settings(database=path, model=f"folder:{tmp_path}/none")
     assert any(each.name == "model" and each.status == "fail" for each in run_checks(settings))
 
 

@@ -42,19 +42,13 @@ async def execute(client: Client, name: str, **arguments: Any) -> Any:
 # ---------------------------------------------------------------- through `localmcp serve`
 
 
-async def names_found(client: Client, query: str) -> list[str]:
-    """What a search finds, best first, once every server has told its tools."""
-    while "still starting" in str(found := await client.call_tool("tool_search", {"query": query})):
-        await anyio.sleep(0.05)
-    text = first_text(found)
-    return [each["name"] for each in json.loads(text)] if text.startswith("[") else []
-
-
 async def test_hidden_tools_of_other_servers_add_nothing_to_the_list_and_send_their_blocks_whole(farm: Farm) -> None:
     async with Client(serving(farm)) as client:
         before = [each.name for each in (await client.list_tools()).tools]
         farm.write(shop=farm.plain("shop"))
-        assert (await names_found(client, "shop__rich"))[:1] == ["shop__rich"]
+        while "still starting" in str(found := await client.call_tool("tool_search", {"query": "shop__rich"})):
+            await anyio.sleep(0.05)
+        assert json.loads(first_text(found))[0]["name"] == "shop__rich"
         assert [each.name for each in (await client.list_tools()).tools] == before
         rich = await execute(client, "shop__rich")
         image = rich.content[0]
@@ -75,7 +69,14 @@ def test_however_localmcp_ends_no_server_is_left(farm: Farm, way: str) -> None:
     command = [served.command, *served.args]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment) as localmcp:
         assert localmcp.stdin is not None and localmcp.stdout is not None
-        for message in handshake_and_call("shop__echo", {"text": "x"}):
+        client = {"name": "test", "version": "1"}
+        opening = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client}
+        call = {"name": "shop__echo", "arguments": {"text": "x"}}
+        for message in (
+            {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": opening},
+            {"jsonrpc": "2.0", "method": "notifications/initialized"},
+            {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": call},
+        ):
             localmcp.stdin.write(json.dumps(message).encode() + b"\n")
         localmcp.stdin.flush()
         while b'"id":2' not in localmcp.stdout.readline():
@@ -88,16 +89,6 @@ def test_however_localmcp_ends_no_server_is_left(farm: Farm, way: str) -> None:
             localmcp.send_signal(signal.Signals[way])
         localmcp.wait(60)
     assert wait_until(lambda: not is_alive(pid))
-
-
-def handshake_and_call(name: str, arguments: dict[str, Any]) -> list[dict[str, Any]]:
-    client = {"name": "test", "version": "1"}
-    opening = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client}
-    return [
-        {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": opening},
-        {"jsonrpc": "2.0", "method": "notifications/initialized"},
-        {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": name, "arguments": arguments}},
-    ]
 
 
 # ---------------------------------------------------------------- profiles

@@ -97,7 +97,7 @@ def test_a_model_that_searches_tools_is_told_at_once_which_server_is_still_start
     assert answer.value["tools"][0]["name"] == "slow__echo" and "starting" not in str(answer.value)
 
 
-def test_tools_carry_the_annotations_of_their_server_and_those_of_the_specification_where_it_says_nothing(
+def test_tools_carry_the_annotations_of_their_server_and_who_may_only_read_is_refused_those_that_write(
     farm: Farm,
 ) -> None:
     farm.write(shop=farm.plain("shop"))
@@ -106,9 +106,14 @@ def test_tools_carry_the_annotations_of_their_server_and_those_of_the_specificat
     mark = echo.mark
     assert (mark.title, mark.read_only, mark.destructive, mark.idempotent) == ("Echo", True, False, True)
     mark = wait.mark
+    # Where it says nothing, those of the specification count.
     assert (mark.title, mark.read_only, mark.destructive, mark.open_world) == ("wait", False, True, True)
     assert (echo.mark.visible, echo.mark.keywords, registry.visible()) == (False, ("shop",), [])
     assert describe_parameters(echo.input_schema) == "text* (string)"
+    reader = Scope(rights=frozenset({"read"}))
+    assert registry.call("shop__echo", {"text": "x"}, reader).text == "x"
+    with pytest.raises(LocalMCPError, match="may only read"):
+        registry.call("shop__fail", {}, reader)
 
 
 def test_a_filter_hides_tools_from_listing_search_and_call(farm: Farm) -> None:
@@ -128,28 +133,10 @@ def test_a_scope_that_names_other_providers_neither_sees_nor_starts_a_server(far
     assert farm.pids("shop") == []
 
 
-def test_a_caller_that_may_only_read_is_refused_a_tool_that_is_not_marked_read_only(farm: Farm) -> None:
-    farm.write(shop=farm.plain("shop"))
-    registry, _ = farm.open()
-    reader = Scope(rights=frozenset({"read"}))
-    assert registry.call("shop__echo", {"text": "x"}, reader).text == "x"
-    with pytest.raises(LocalMCPError, match="may only read"):
-        registry.call("shop__fail", {}, reader)
-
-
 # ---------------------------------------------------------------- results
 
 
-def test_an_answer_beyond_five_megabytes_is_a_clear_error_and_the_server_goes_on(farm: Farm) -> None:
-    farm.write(shop=farm.plain("shop"))
-    registry, _ = farm.open()
-    error = failure(registry, "shop__big", {"letters": 6_000_000})
-    assert "answered the call of big with 6 MB, and at most 5 MB are taken" in str(error)
-    assert registry.call("shop__echo", {"text": "still here"}).text == "still here"
-    assert len(farm.pids("shop")) == 1
-
-
-def test_a_result_comes_through_whole(farm: Farm) -> None:
+def test_a_result_comes_through_whole_and_one_beyond_five_megabytes_is_a_clear_error(farm: Farm) -> None:
     farm.write(shop=farm.plain("shop"))
     registry, _ = farm.open()
     rich = registry.call("shop__rich")
@@ -162,6 +149,10 @@ def test_a_result_comes_through_whole(farm: Farm) -> None:
     failed = registry.call("shop__fail")
     assert (failed.is_error, failed.text, failed.value) == (True, "there is no such thing", {})
     assert len(registry.call("shop__big").text) == 5_000_000
+    error = failure(registry, "shop__big", {"letters": 6_000_000})
+    assert "answered the call of big with 6 MB, and at most 5 MB are taken" in str(error)
+    assert registry.call("shop__echo", {"text": "still here"}).text == "still here"
+    assert len(farm.pids("shop")) == 1
 
 
 def test_an_answer_that_is_none_is_told_at_once_and_the_server_goes_on(farm: Farm) -> None:
@@ -181,7 +172,9 @@ def test_an_answer_that_is_none_is_told_at_once_and_the_server_goes_on(farm: Far
 # ---------------------------------------------------------------- crashes and time-outs
 
 
-def test_a_server_killed_in_the_middle_of_a_call_costs_that_call_only(farm: Farm) -> None:
+def test_a_server_killed_in_the_middle_of_a_call_costs_that_call_only_and_one_killed_between_two_none(
+    farm: Farm,
+) -> None:
     farm.write(shop=farm.plain("shop"), bank=farm.plain("bank"))
     registry, opened = farm.open()
     assert registry.call("bank__echo", {"text": "before"}).text == "before"
@@ -196,16 +189,10 @@ def test_a_server_killed_in_the_middle_of_a_call_costs_that_call_only(farm: Farm
     assert registry.call("shop__echo", {"text": "again"}).text == "again"
     assert (len(farm.pids("shop")), len(farm.pids("bank"))) == (2, 1)
     assert opened.servers["shop"].condition == "running"
-
-
-def test_a_server_that_ended_between_two_calls_is_started_again_without_a_word(farm: Farm) -> None:
-    farm.write(shop=farm.plain("shop"))
-    registry, opened = farm.open()
-    assert registry.call("shop__echo", {"text": "one"}).text == "one"
-    os.kill(farm.pids("shop")[0], signal.SIGKILL)
+    os.kill(farm.pids("shop")[1], signal.SIGKILL)
     assert wait_until(lambda: opened.servers["shop"].condition == "not running")
     assert registry.call("shop__echo", {"text": "two"}).text == "two"
-    assert len(farm.pids("shop")) == 2
+    assert len(farm.pids("shop")) == 3
 
 
 def test_a_crash_is_told_with_the_last_words_of_the_server_and_without_its_secrets(farm: Farm) -> None:

@@ -222,9 +222,6 @@ def test_nothing_outside_the_scope_is_found_counted_or_named(two_rooms: Desk, mo
         assert all(term["chunks"] <= 5 and term["word"] != "saffron" for term in why["terms"])
         assert two_rooms.search("saffrno", mode="keyword").keys() >= {"message"}
         assert "repairs" not in two_rooms.search("saffrno")
-
-
-def test_a_scope_without_collections_finds_nothing_and_says_nothing(two_rooms: Desk) -> None:
     with use_scope(Scope(collections=frozenset())):
         assert two_rooms.search("bread")["results"] == []
         assert two_rooms.call("list_sources")["sources"] == []

@@ -85,7 +85,11 @@ def make_tar(name, content):
     return buffer.getvalue()
 
 
-def write_all(folder):
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    place = tmp_path_factory.mktemp("formats")
+    folder = place / "folder"
+    folder.mkdir()
     files = {
         "hedge.md": b"# Garden\n\n## Hedge\n\nThe hedge is trimmed in late February.\n",
         "kayak.txt": b"The kayak is 412 cm long.\n",
@@ -122,14 +126,6 @@ def write_all(folder):
     box = mailbox.mbox(folder / "box.mbox")
     box.add(make_mail("Bicycle", "The spare key is in the blue tin.", 4))
     box.close()
-
-
-@pytest.fixture(scope="module")
-def file(tmp_path_factory):
-    place = tmp_path_factory.mktemp("formats")
-    folder = place / "folder"
-    folder.mkdir()
-    write_all(folder)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LOCALMCP_STATE_DIR", str(place / "state"))
         patch.setenv("LOCALMCP_MODEL", "hash")

@@ -10,7 +10,7 @@ import pytest
 from folders import write
 from milvus_servers import LiteServer, needs_lite, open_empty, shared_server
 
-from localmcp.errors import ConfigurationError, FileUnavailable, LocalMCPError
+from localmcp.errors import FileUnavailable, LocalMCPError, NotFound
 from localmcp.milvus.mounted import MilvusFile
 from localmcp.tools import Scope
 from localmcp.workspace import Workspace, open_workspace
@@ -89,6 +89,10 @@ def test_a_hit_is_read_in_its_context_and_its_document_whole(beside: Workspace) 
     hit = found(beside, "queen of the hive", collection="mount:team")["Bees"]
     around = call(beside, "get_context", chunkId=hit["chunkId"], window=1)
     assert (around["sourceTitle"], around["origin"]) == ("Bees", "team") and "queen" in around["concatenatedContent"]
+    # A bare id is looked for in every file.
+    assert call(beside, "get_context", chunkId=hit["chunkId"].removeprefix("team:"))["origin"] == "team"
+    with pytest.raises(NotFound, match="Nothing is mounted as 'wasps'"):
+        call(beside, "get_context", chunkId=hit["chunkId"].replace("team", "wasps"))
     short = hit["chunkId"].removeprefix("team:")[:8]
     assert call(beside, "get_context", chunkId=f"team:{short}")["targetChunkId"] == hit["chunkId"]
     for name in (hit["sourceId"], hit["sourceId"][:13], "Bees", str(bees), "docs/bees.md"):
@@ -158,11 +162,6 @@ def test_vectors_of_another_model_leave_the_words(tmp_path: Path) -> None:
         assert answer["results"][0]["sourceTitle"] == "Bees"
         assert any("the model 'other'" in notice for notice in answer["notices"])
     milvus.close()
-
-
-def test_what_cannot_be_mounted_is_refused(tmp_path: Path) -> None:
-    with open_at(tmp_path / "mine.localmcp", "") as mine, pytest.raises(ConfigurationError, match="No Milvus is set"):
-        mine.mounts.mount(Path("milvus:team"))
 
 
 @needs_lite

@@ -73,14 +73,11 @@ def test_a_mistake_is_told_with_its_line_and_hides_no_other_tool(
     assert any(str(path) in record.getMessage() for record in caplog.records)
 
 
-def test_of_two_manifests_with_one_name_the_first_is_taken_and_the_other_told(workspace: Workspace) -> None:
+def test_a_manifest_takes_the_name_of_no_tool_of_localmcp_and_of_no_manifest_before_it(workspace: Workspace) -> None:
     write_tool("a", 'name = "greet"' + GREET)
     write_tool("b", 'name = "greet"' + GREET)
     assert tool_names(workspace) == {"greet"}
     assert any("b.toml: error: The name 'greet' belongs to that of" in each for each in problems_of(workspace))
-
-
-def test_a_manifest_cannot_take_the_place_of_a_tool_of_localmcp(workspace: Workspace) -> None:
     write_tool("search", GREET)
     assert workspace.registry.call("search", {"query": "x"}).value["count"] == 0
     assert any("belongs to another tool" in each for each in problems_of(workspace))

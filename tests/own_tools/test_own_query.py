@@ -65,13 +65,10 @@ def test_rows_come_with_their_columns(workspace: Workspace) -> None:
     }
 
 
-def test_more_rows_than_allowed_are_cut_and_said(workspace: Workspace, books: Path) -> None:
+def test_more_rows_or_bytes_than_allowed_are_cut_and_said(workspace: Workspace, books: Path) -> None:
     value = ask(workspace, "select id from books order by id", books).value
     assert (value["rows"], value["truncated"]) == ([[1], [2], [3]], True)
     assert ask(workspace, "select id from books limit 3", books).value["truncated"] is False
-
-
-def test_more_bytes_than_allowed_are_cut_and_said(workspace: Workspace, books: Path) -> None:
     value = ask(workspace, "select printf('%.*c', 300000, 'x') from books", books).value
     assert (value["rowCount"], value["truncated"]) == (1, True)
 
@@ -142,13 +139,10 @@ def test_keys_and_calls_of_a_localmcp_file_are_out_of_reach_by_its_path_too(work
             ask(workspace, sql.format("api_keys"), workspace.database.path)
 
 
-def test_a_statement_without_end_is_stopped(workspace: Workspace) -> None:
+def test_a_statement_without_end_is_stopped_and_none_fills_the_memory(workspace: Workspace) -> None:
     endless = "with recursive n (x) as (select 1 union all select x + 1 from n) select count(*) from n"
     with pytest.raises(Unavailable, match=r"took longer than 0\.3 s"):
         ask(workspace, endless)
-
-
-def test_a_statement_cannot_fill_the_memory(workspace: Workspace) -> None:
     with pytest.raises(InvalidInput, match="too big"):
         ask(workspace, "select length(replace(printf('%.*c', 10000000, 'x'), 'x', 'yyyyyyyyyy'))")
 

@@ -10,7 +10,7 @@ import pytest
 from given_files import HIVES, change, make_pack
 
 from localmcp.config import Settings
-from localmcp.errors import InvalidInput, NotFound, NotOurFile
+from localmcp.errors import ConfigurationError, InvalidInput, NotFound, NotOurFile
 from localmcp.tools import Scope
 from localmcp.workspace import Workspace
 
@@ -104,22 +104,7 @@ def test_a_collection_names_the_file_to_search_in(ours: Workspace, bees: Path, t
         search(ours, "hive", collection="mount:")
 
 
-# ---------------------------------------------------------------- reading
-
-
-def test_ids_of_mounted_passages_lead_back_to_them(ours: Workspace, bees: Path) -> None:
-    ours.mounts.mount(bees, "Beekeeping")
-    hit = search(ours, "queen eggs")[0]
-    around = call(ours, "get_context", chunkId=hit["chunkId"])
-    assert (around["origin"], around["targetChunkId"]) == ("beekeeping", hit["chunkId"])
-    assert around["chunks"][0]["id"] == hit["chunkId"]
-    whole = call(ours, "get_document", sourceId=hit["sourceId"])
-    assert whole["source"]["origin"] == "beekeeping" and whole["source"]["id"] == hit["sourceId"]
-    # A bare id is looked for in every file, and so is a title.
-    assert call(ours, "get_context", chunkId=hit["chunkId"].split(":")[1])["origin"] == "beekeeping"
-    assert call(ours, "get_document", sourceId="Wax")["source"]["origin"] == "beekeeping"
-    with pytest.raises(NotFound, match="Nothing is mounted as 'wasps'"):
-        call(ours, "get_context", chunkId=hit["chunkId"].replace("beekeeping", "wasps"))
+# ---------------------------------------------------------------- each document once, and not for everybody
 
 
 @pytest.mark.parametrize("mode", ["hybrid", "keyword"])
@@ -245,6 +230,8 @@ def test_what_cannot_be_mounted_is_refused(ours: Workspace, tmp_path: Path) -> N
     with pytest.raises(NotFound, match="no file") as refused:
         ours.mounts.mount(tmp_path)
     assert refused.value.hint and "localmcp add" in refused.value.hint
+    with pytest.raises(ConfigurationError, match="No Milvus is set"):
+        ours.mounts.mount(Path("milvus:team"))
     with pytest.raises(NotFound, match="Mounted: nothing yet"):
         ours.mounts.unmount("bees")
     assert ours.mounts.entries() == []

@@ -65,7 +65,16 @@ def lived_in(folder: Path) -> Path:
         for text in ("Name tests as sentences.", "Forget the plantedretired."):
             workspace.registry.call("addRule", {"rule_text": text, "category": "testing"}, PERSON)
         with workspace.database.write() as connection:
-            _plant(connection)
+            connection.execute("""
+                update user_instructions set instruction = 'plantedsaid', origin = '/home/plantedsaid/CLAUDE.md';
+                update rules set retired_at = '2026-01-01' where rule_text like '%plantedretired%';
+                insert into rule_uses (rule_id, occasion, task, useful, used_at)
+                    select id, 'o', 'plantedsaid', 1, '' from rules;
+                insert into jobs (id, total, started_at, heartbeat_at) values ('plantedjob', 1, '', '');
+                create table plantedtable (note text);
+                insert into plantedtable values ('plantedtable');
+                create index plantedtable_index on plantedtable (note);
+            """)
     return path
 
 
@@ -84,19 +93,6 @@ def packed_once(lived_in: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
     with closing(apsw.Connection(str(lived_in))) as connection:
         adopt_file(fetch_one(connection, "select id from file"))
     return pack(lived_in, target)
-
-
-def _plant(connection: apsw.Connection) -> None:
-    connection.execute("""
-        update user_instructions set instruction = 'plantedsaid', origin = '/home/plantedsaid/CLAUDE.md';
-        update rules set retired_at = '2026-01-01' where rule_text like '%plantedretired%';
-        insert into rule_uses (rule_id, occasion, task, useful, used_at)
-            select id, 'o', 'plantedsaid', 1, '' from rules;
-        insert into jobs (id, total, started_at, heartbeat_at) values ('plantedjob', 1, '', '');
-        create table plantedtable (note text);
-        insert into plantedtable values ('plantedtable');
-        create index plantedtable_index on plantedtable (note);
-    """)
 
 
 def pack(path: Path, target: Path, **options: Any) -> Path:

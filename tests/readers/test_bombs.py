@@ -12,7 +12,6 @@ from localmcp.readers.worker_pool import Limits, WorkerPool
 LIMITS = Limits(seconds=2, seconds_per_megabyte=3, memory=300_000_000)
 """A quarter of what documents have by default."""
 CONTAINER = '<container><rootfiles><rootfile full-path="b.opf"/></rootfiles></container>'
-RELATIONS = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
 WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
 
 

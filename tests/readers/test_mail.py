@@ -162,10 +162,6 @@ def test_lines_that_may_introduce_a_quote_cost_no_more_than_others():
     assert time.process_time() - begin < 2
 
 
-def in_mailbox(*mails):
-    return b"".join(b"From a@x Fri May  3 10:00:00 2024\n" + mail + b"\n" for mail in mails)
-
-
 @pytest.mark.parametrize(
     ("hostile", "is_read"),
     [
@@ -177,6 +173,8 @@ def in_mailbox(*mails):
 )
 def test_a_mail_that_breaks_the_parser_takes_no_other_along(hostile, is_read):
     good = make_mail().as_bytes()
-    _, broken, last = documents(in_mailbox(good, b"From: a@b.c\n" + hostile, good), "a.mbox")
+    mails = (good, b"From: a@b.c\n" + hostile, good)
+    mailbox = b"".join(b"From a@x Fri May  3 10:00:00 2024\n" + mail + b"\n" for mail in mails)
+    _, broken, last = documents(mailbox, "a.mbox")
     assert last.title.startswith("Trasferta")
     assert broken.text.endswith("text") if is_read else broken.failure == "Its parts are nested too deeply."

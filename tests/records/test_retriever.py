@@ -46,16 +46,11 @@ def workspace(tmp_path: Path, place: str) -> Iterator[Workspace]:
 
 @pytest.fixture
 def ids(workspace: Workspace, place: str) -> list[int]:
-    """Chunk ids of TEXTS, in the collection `papers`."""
+    """Chunk ids of TEXTS in the collection `papers`, which is on Milvus only if that is the place."""
     records = [
         {"text": text, "metadata": metadata, **({"partition_name": partition} if partition else {})}
         for text, metadata, partition in TEXTS
     ]
-    return insert(workspace, place, records)
-
-
-def insert(workspace: Workspace, place: str, records: list[dict[str, Any]]) -> list[int]:
-    """Put records into `papers`, which is then on Milvus only if that is the place; return their ids."""
     ids = call(workspace, "insert_records", collection_name="papers", records=records).value["ids"]
     if place == "milvus":
         workspace.milvus_copies.push("papers")

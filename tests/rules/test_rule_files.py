@@ -64,7 +64,7 @@ def texts(reading: Any) -> list[str]:
 # ---------------------------------------------------------------- reading
 
 
-def test_markdown_gives_list_items_and_paragraphs_that_are_rules() -> None:
+def test_markdown_gives_list_items_and_paragraphs_that_are_rules_with_headings_as_category_or_context() -> None:
     reading = read_text(CLAUDE, "CLAUDE.md", "CLAUDE.md")
     assert texts(reading) == [
         "Write a test for each fix. It must fail before.",
@@ -74,10 +74,7 @@ def test_markdown_gives_list_items_and_paragraphs_that_are_rules() -> None:
         "Keep the close button on the right.",
         "Always ask before adding a colour.",
     ]
-
-
-def test_headings_become_category_or_context_and_lines_the_origin() -> None:
-    first, *_, last = read_text(CLAUDE, "CLAUDE.md", "CLAUDE.md")[0]
+    first, *_, last = reading[0]
     assert (first.category, first.context, first.origin) == ("testing", "", "CLAUDE.md:9")
     assert (last.category, last.context) == ("general", "Layout of the page")
     assert CLAUDE.splitlines()[int(last.origin.rpartition(":")[2]) - 1] == last.rule_text
@@ -244,13 +241,6 @@ def test_a_rule_for_some_files_says_so_in_every_format_and_reads_back_the_same(k
 # ---------------------------------------------------------------- the tools
 
 
-def test_importing_again_adds_nothing(workspace: Workspace) -> None:
-    first = workspace.rule_exchange.import_rules(text=CLAUDE, format="claude")
-    again = workspace.rule_exchange.import_rules(text=CLAUDE, format="claude")
-    assert (first["added"], first["known"]) == (6, 0)
-    assert (again["added"], again["known"]) == (0, 6)
-
-
 def test_an_import_that_adds_nothing_writes_nothing(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     # Calling it is an error.
     monkeypatch.setattr(workspace.database, "write", None)
@@ -259,12 +249,15 @@ def test_an_import_that_adds_nothing_writes_nothing(workspace: Workspace, monkey
     assert (nothing["added"], len(nothing["skipped"])) == (0, 1)
 
 
-def test_files_are_for_the_person_at_the_machine(workspace: Workspace, tmp_path: Path) -> None:
+def test_files_are_for_the_person_at_the_machine_and_importing_again_adds_nothing(
+    workspace: Workspace, tmp_path: Path
+) -> None:
     (tmp_path / "CLAUDE.md").write_text(CLAUDE)
     given_path = {"path": str(tmp_path)}
     with pytest.raises(AccessDenied):
         workspace.registry.call("importRules", given_path, Scope(caller="stdio", trusted=False))
-    assert workspace.registry.call("importRules", given_path).value["added"] == 6
+    first, again = (workspace.registry.call("importRules", given_path).value for _ in range(2))
+    assert (first["added"], first["known"], again["added"], again["known"]) == (6, 0, 0, 6)
     with pytest.raises(NotFound, match="no file or folder"):
         workspace.registry.call("importRules", {"path": "too long" * 1000})
 

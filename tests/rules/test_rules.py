@@ -219,20 +219,15 @@ def test_use_and_weight_order_equal_rules_but_lift_none_over_the_threshold(works
     assert ask(workspace, "write unit tests for the parser", similarityThreshold=min(1.0, score))["rules"] == []
 
 
-def test_rules_reported_as_not_useful_fade(ruled: Workspace) -> None:
+def test_applying_a_rule_sets_when_and_rules_reported_as_not_useful_fade(ruled: Workspace) -> None:
+    assert ruled.rules.report_use([1, 1, 4], task="login")["recorded"] == [1, 4]
     before = next(rule for rule in ask(ruled, "write unit tests")["rules"] if rule["id"] == 1)
-    for _ in range(5):
+    assert before["last_applied"] is not None
+    for _ in range(6):
         ruled.rules.report_use([1], useful=False)
     assert 1 not in ids(ask(ruled, "write unit tests"))
     after = ask(ruled, "write unit tests", similarityThreshold=0)["rules"]
     assert next(rule for rule in after if rule["id"] == 1)["relevance_score"] < before["relevance_score"]
-
-
-def test_applying_a_rule_sets_when_and_counts(ruled: Workspace) -> None:
-    used = ruled.rules.report_use([1, 1, 4], task="login")
-    assert used["recorded"] == [1, 4]
-    rule = next(rule for rule in ask(ruled, "write unit tests")["rules"] if rule["id"] == 1)
-    assert rule["last_applied"] is not None
 
 
 def test_rules_applied_together_are_suggested_together(ruled: Workspace) -> None:
@@ -243,17 +238,14 @@ def test_rules_applied_together_are_suggested_together(ruled: Workspace) -> None
     assert combined == [{"id": 4, "rule_text": RULES[3][0], "applied_together": 2}]
 
 
-def test_a_category_filter_leaves_others_out(ruled: Workspace) -> None:
+def test_a_category_leaves_others_out_and_a_project_sees_its_own_rules_and_general_ones(ruled: Workspace) -> None:
     found = ask(ruled, category="Testing", similarityThreshold=-1)["rules"]
     assert {rule["category"] for rule in found} == {"testing"}
-
-
-def test_a_project_sees_its_own_rules_and_general_ones(ruled: Workspace) -> None:
     here, there = ruled.rules.store(
         [RuleDraft(f"Write {kind} tests.", "testing", project=name) for kind, name in (("fuzz", "a"), ("load", "b"))]
     )
-    found = ids(ask(ruled, "write tests", project="a", similarityThreshold=-1, maxResults=50))
-    assert here.id in found and there.id not in found and 1 in found
+    seen = ids(ask(ruled, "write tests", project="a", similarityThreshold=-1, maxResults=50))
+    assert here.id in seen and there.id not in seen and 1 in seen
 
 
 def test_rules_for_other_files_are_left_out(ruled: Workspace) -> None:

@@ -244,7 +244,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoFiles]:
         open_door(folder / "both.localmcp") as both,
     ):
         # Both files' tools are compared by meaning, however long their vectors take.
-        patch.setattr(discovery.Discovery._rank, "__defaults__", ("best", 0, 60.0, ()))
+        patch.setattr(discovery.Discovery.rank, "__defaults__", ("best", 0, 60.0, ()))
         yield TwoFiles(alone, both, folder)
 
 

@@ -95,10 +95,6 @@ def test_a_definition_may_come_in_any_form_with_a_handler(form: Any) -> None:
         registry.call_tool("greet")
 
 
-async def takes_names_later(a: int, b: int = 0) -> int:
-    return a + b
-
-
 def test_a_tool_that_cannot_be_run_or_described_is_refused_in_words(registry: ToolRegistry) -> None:
     with pytest.raises(InvalidInput, match="needs a handler"):
         registry.register_tool(ToolDefinition("x"))
@@ -147,9 +143,12 @@ def test_a_handler_may_return_anything(returned: Any, value: Any, text: str) -> 
 
 
 async def test_an_async_handler_runs_inside_a_running_loop_too() -> None:
+    async def add_later(a: int, b: int = 0) -> int:
+        return a + b
+
     registry = ToolRegistry()
-    registry.register_tool(takes_names_later)
-    assert registry.call_tool("takes_names_later", {"a": 5}).value == {"result": 5}
+    registry.register_tool(add_later)
+    assert registry.call_tool("add_later", {"a": 5}).value == {"result": 5}
 
 
 # ---------------------------------------------------------------- providers
@@ -262,30 +261,18 @@ async def test_tool_search_gives_an_array_as_text_and_an_object_beside_it(client
     assert said(nothing).startswith("No tools found")
 
 
-async def test_execute_tool_runs_hidden_tools(client: Client) -> None:
+async def test_a_hidden_tool_runs_by_execute_tool_and_by_its_own_name_but_never_hides_the_servers(
+    client: Client,
+) -> None:
     async with client:
-        for key in ("arguments", "parameters"):
-            result = await client.call_tool(EXECUTE_TOOL, {"name": "send_email", key: {"to": "Ada"}})
-            assert (said(result), result.is_error) == ("Email sent to Ada: Hello", False)
-
-
-async def test_execute_tool_tells_what_is_wrong(client: Client) -> None:
-    async with client:
-        unknown = await client.call_tool(EXECUTE_TOOL, {"name": "nonexistent_tool"})
-        nameless = await client.call_tool(EXECUTE_TOOL, {})
-        missing = await client.call_tool(EXECUTE_TOOL, {"name": "send_email", "arguments": {"too": "x"}})
-        failed = await client.call_tool(EXECUTE_TOOL, {"name": "fail", "arguments": {"reason": "no luck"}})
-    assert "Tool not found: nonexistent_tool. Use tool_search to discover available tools." in said(unknown)
-    assert unknown.is_error and nameless.is_error
-    assert said(nameless) == "Tool name is required"
-    assert missing.is_error and "to: required" in said(missing)
-    assert failed.is_error and "no luck" in said(failed)
-
-
-async def test_a_hidden_tool_answers_to_its_own_name_but_never_hides_the_servers(client: Client) -> None:
-    async with client:
+        result = await client.call_tool(EXECUTE_TOOL, {"name": "send_email", "arguments": {"to": "Ada"}})
+        assert (said(result), result.is_error) == ("Email sent to Ada: Hello", False)
         assert said(await client.call_tool("send_email", {"to": "Ada"})) == "Email sent to Ada: Hello"
         assert said(await client.call_tool("native", {"a": 3})) == "native 3"
+        missing = await client.call_tool(EXECUTE_TOOL, {"name": "send_email", "arguments": {"too": "x"}})
+        assert missing.is_error and "to: required" in said(missing)
+        failed = await client.call_tool(EXECUTE_TOOL, {"name": "fail", "arguments": {"reason": "no luck"}})
+        assert failed.is_error and "no luck" in said(failed)
 
 
 def test_a_second_registry_on_one_server_is_refused(server: Any) -> None:

@@ -42,14 +42,6 @@ def tampered(path: Path, sql: str) -> Path:
     return path
 
 
-def forgotten(path: Path, home: Path) -> Path:
-    """The file as it arrives from another machine."""
-    made(path)
-    for known in (home / "state" / "files").iterdir():
-        known.unlink()
-    return path
-
-
 def test_a_file_that_another_process_has_only_begun_is_finished(tmp_path: Path) -> None:
     path = tmp_path / "begun.localmcp"
     with closing(apsw.Connection(str(path))) as begun:
@@ -74,7 +66,9 @@ def test_a_state_directory_that_cannot_be_made_leaves_no_file(tmp_path: Path, mo
 
 
 def test_a_file_from_elsewhere_is_read_only_until_it_is_adopted(tmp_path: Path, own_directories: Path) -> None:
-    path = forgotten(tmp_path / "theirs.localmcp", own_directories)
+    path = made(tmp_path / "theirs.localmcp")
+    for known in (own_directories / "state" / "files").iterdir():
+        known.unlink()
     database = Database(path)
     with database.read() as connection:
         assert fetch_one(connection, "select name from collections") == "default"

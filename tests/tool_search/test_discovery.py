@@ -51,7 +51,6 @@ class Catalogue:
     def __init__(self, *made: Tool, down: bool = False) -> None:
         self.made = {each.name: each for each in made}
         self.down = down
-        self.asked: list[str] = []
 
     def tools(self) -> Iterable[Tool]:
         if self.down:
@@ -59,7 +58,6 @@ class Catalogue:
         return self.made.values()
 
     def find(self, name: str) -> Tool | None:
-        self.asked.append(name)
         if self.down:
             raise NotFound("The catalogue is down.")
         return self.made.get(name)
@@ -130,9 +128,6 @@ def test_registry_01_to_04_a_tool_is_got_and_called_by_its_name_and_an_unknown_o
         with pytest.raises(UnknownTool, match=r"Unknown tool: send_mail\. Did you mean 'send_email'"):
             ask("send_mail")
     assert registry.find("nonexistent") is None
-
-
-def test_an_unknown_name_of_any_length_is_answered(registry: Registry) -> None:
     with pytest.raises(UnknownTool):
         registry.call("find " + "thanks," * 100_000 + "x")
 
@@ -226,11 +221,12 @@ def test_search_07_of_equal_names_the_registered_one_wins_then_global_then_reque
     assert len(found) == 3
 
 
-def test_search_08_a_provider_that_cannot_list_is_skipped_and_the_others_are_searched() -> None:
+def test_search_08_and_provider_04_a_provider_that_fails_is_skipped_and_the_others_are_searched() -> None:
     registry = Registry()
     registry.add_provider(Catalogue(Made("lost"), down=True))
     registry.add_provider(Catalogue(Made("atlas", schema={})))
     assert names(Discovery(registry).search()) == ["atlas"]
+    assert registry.get("atlas").name == "atlas"
 
 
 def test_search_09_a_tool_that_cannot_tell_its_schema_is_found_without(registry: Registry) -> None:
@@ -389,19 +385,9 @@ def test_execute_tool_does_not_run_itself(registry: Registry) -> None:
         registry.call("execute_tool", nested)
 
 
-def test_a_hidden_tool_can_be_called_by_its_own_name_and_a_visible_one_through_execute_tool(registry: Registry) -> None:
-    assert registry.call("greet").text == "Hello from hidden tool!"
+def test_a_visible_tool_too_can_be_called_through_execute_tool(registry: Registry) -> None:
     assert registry.call("execute_tool", {"name": "count_letters"}).value == {"to": "", "cc": []}
     assert "send_email" in registry.call("execute_tool", {"name": "tool_search", "arguments": {"query": "smtp"}}).text
-
-
-# ---------------------------------------------------------------- providers
-
-
-def test_provider_04_getting_a_tool_skips_a_provider_that_fails(registry: Registry) -> None:
-    registry.add_provider(Catalogue(down=True))
-    registry.add_provider(Catalogue(Made("atlas")))
-    assert registry.get("atlas").name == "atlas"
 
 
 # ---------------------------------------------------------------- what is advertised

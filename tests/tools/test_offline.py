@@ -59,10 +59,6 @@ def environment(tmp_path: Path, log: Path, own_directories: Path) -> dict[str, s
     return {**kept, **places, "PYTHONPATH": path, "SOCKET_LOG": str(log)}
 
 
-def work_directory(environment: dict[str, str]) -> Path:
-    return Path(environment["HOME"]).parent
-
-
 @cache
 def cut_off() -> tuple[str, ...]:
     """In front of a command: a namespace without a network, where the system lets us make one."""
@@ -77,7 +73,7 @@ def run(environment: dict[str, str], *words: str, stdin: str = "", before: tuple
     done = subprocess.run(
         command,
         env=environment,
-        cwd=work_directory(environment),
+        cwd=Path(environment["HOME"]).parent,
         input=stdin,
         capture_output=True,
         text=True,
