@@ -28,3 +28,16 @@ def write(path: Path, value: Any) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes((value if isinstance(value, str) else json.dumps(value, indent=2)).encode())
     return path
+
+
+CLIENTS = {
+    "claude-desktop": (".config/Claude/claude_desktop_config.json", "mcpServers"),
+    "claude-code": (".claude.json", "mcpServers"),
+    "cursor": (".cursor/mcp.json", "mcpServers"),
+    "vscode": (".config/Code/User/mcp.json", "servers"),
+    "windsurf": (".codeium/windsurf/mcp_config.json", "mcpServers"),
+    "zed": (".config/zed/settings.json", "context_servers"),
+    "gemini": (".gemini/settings.json", "mcpServers"),
+    "codex": (".codex/config.toml", "mcp_servers"),
+}
+"""Client -> its file on Linux, and the table of the servers in it."""

@@ -1,6 +1,7 @@
 """Files of formats that need more than a line of text, made by the libraries of those formats."""
 
 import io
+import tarfile
 import zipfile
 from collections.abc import Sequence
 from email.message import EmailMessage
@@ -19,6 +20,16 @@ def make_zip(parts: dict[str, str | bytes]) -> bytes:
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as package:
         for name, content in parts.items():
             package.writestr(name, content)
+    return buffer.getvalue()
+
+
+def make_tar(parts: dict[str, bytes]) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
+        for name, content in parts.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
     return buffer.getvalue()
 
 

@@ -12,16 +12,11 @@ from folders import write
 from localmcp import config
 
 
-def test_verify_tries_the_model_in_use(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LOCALMCP_MODEL", "hash:64")
-    code, out, _ = run(capsys, "models", "verify")
-    assert code == 0 and out.startswith("hash works: 64 dimensions")
-
-
-def test_use_embeds_what_is_there_sets_the_model_and_goes_back(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_verify_tries_the_model_and_use_embeds_what_is_there_sets_the_model_and_goes_back(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(capsys, "config", "set", "model", "hash:64")[0] == 0
+    assert run(capsys, "models", "verify")[1].startswith("hash works: 64 dimensions")
     file = str(tmp_path / "library.localmcp")
     write(tmp_path / "bees.md", "# Bees\n\nA hive has one queen.\n")
     assert run(capsys, "--db", file, "add", str(tmp_path / "bees.md"))[0] == 0

@@ -14,7 +14,7 @@ from typing import Any
 
 import command_line
 import pytest
-from clients import Run, run_command, write
+from clients import CLIENTS, Run, run_command, write
 from command_line import Ran
 
 from localmcp.config import config_directory, servers_file
@@ -75,27 +75,15 @@ def test_claude_desktop_is_connected_and_the_server_answers(home: Path, run: Run
     assert not (home / "work.localmcp").exists()
 
 
-@pytest.mark.parametrize(
-    ("client", "place", "table", "kind"),
-    [
-        ("claude-desktop", ".config/Claude/claude_desktop_config.json", "mcpServers", None),
-        ("claude-code", ".claude.json", "mcpServers", "stdio"),
-        ("cursor", ".cursor/mcp.json", "mcpServers", None),
-        ("vscode", ".config/Code/User/mcp.json", "servers", "stdio"),
-        ("windsurf", ".codeium/windsurf/mcp_config.json", "mcpServers", None),
-        ("zed", ".config/zed/settings.json", "context_servers", None),
-        ("gemini", ".gemini/settings.json", "mcpServers", None),
-        ("codex", ".codex/config.toml", "mcp_servers", None),
-    ],
-)
-def test_every_client_gets_the_form_it_reads(
-    home: Path, run: Run, client: str, place: str, table: str, kind: str | None
-) -> None:
+@pytest.mark.parametrize("client", CLIENTS)
+def test_every_client_gets_the_form_it_reads(home: Path, run: Run, client: str) -> None:
+    place, table = CLIENTS[client]
     (home / place).parent.mkdir(parents=True, exist_ok=True)
     code, told = run(client, "--no-start")
     assert (code, [each["path"] for each in told["files"]]) == (0, [str(home / place)])
     entry = read_document(home / place)[table]["localmcp"]
-    assert (entry["args"][:3], entry.get("type")) == (["-m", "localmcp", "serve"], kind)
+    assert entry["args"][:3] == ["-m", "localmcp", "serve"]
+    assert entry.get("type") == ("stdio" if client in ("claude-code", "vscode") else None)
 
 
 def test_claude_code_loads_the_tools_at_once_unless_the_person_said_otherwise(home: Path, run: Run) -> None:

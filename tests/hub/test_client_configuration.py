@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from clients import Run, run_command, write
+from clients import CLIENTS, Run, run_command, write
 from federation import Farm
 
 from localmcp.config import servers_file
@@ -67,24 +67,12 @@ def test_a_client_without_a_file_is_told_with_the_places(home: Path) -> None:
 TIME = {"command": "uvx", "args": ["mcp-server-time"]}
 
 
-@pytest.mark.parametrize(
-    ("client", "place", "content"),
-    [
-        ("claude-desktop", ".config/Claude/claude_desktop_config.json", {"mcpServers": {"time": TIME}, "other": 1}),
-        ("claude-code", ".claude.json", {"mcpServers": {"time": TIME}}),
-        ("cursor", ".cursor/mcp.json", {"mcpServers": {"time": TIME}}),
-        ("vscode", ".config/Code/User/mcp.json", {"servers": {"time": TIME}, "inputs": []}),
-        ("windsurf", ".codeium/windsurf/mcp_config.json", {"mcpServers": {"time": TIME}}),
-        ("zed", ".config/zed/settings.json", {"context_servers": {"time": TIME}}),
-        ("gemini", ".gemini/settings.json", {"mcpServers": {"time": TIME}}),
-        ("codex", ".codex/config.toml", '[mcp_servers.time]\ncommand = "uvx"\nargs = ["mcp-server-time"]\n'),
-    ],
-)
-def test_the_servers_of_each_client_are_read(
-    home: Path, monkeypatch: pytest.MonkeyPatch, client: str, place: str, content: Any
-) -> None:
+@pytest.mark.parametrize("client", CLIENTS)
+def test_the_servers_of_each_client_are_read(home: Path, monkeypatch: pytest.MonkeyPatch, client: str) -> None:
     on("linux", monkeypatch)
-    path = write(home / place, content)
+    place, table = CLIENTS[client]
+    toml = '[mcp_servers.time]\ncommand = "uvx"\nargs = ["mcp-server-time"]\n'
+    path = write(home / place, toml if client == "codex" else {table: {"time": TIME}, "inputs": []})
     assert read_servers(client) == ({path: {"time": TIME}}, [])
 
 

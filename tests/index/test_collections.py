@@ -23,11 +23,14 @@ def filled(database: Database) -> Database:
     return database
 
 
-def test_a_collection_is_made_once_whatever_its_case(database: Database) -> None:
+def test_a_collection_is_made_once_whatever_its_case_and_not_under_a_name_of_another_kind(database: Database) -> None:
     with database.write() as connection:
         first = ensure_collection(connection, "Work")
         assert ensure_collection(connection, "work") == first
+        ensure_collection(connection, "tools", kind="retriever")
         assert [each.name for each in visible_collections(connection)] == ["Work"]
+        with pytest.raises(InvalidInput, match="taken"):
+            ensure_collection(connection, "tools")
 
 
 @pytest.mark.parametrize(
@@ -38,14 +41,6 @@ def test_a_name_that_cannot_be_shown_or_that_a_search_would_take_for_another_is_
 ) -> None:
     with database.write() as connection, pytest.raises(InvalidInput, match="collection|space|mounted"):
         ensure_collection(connection, name)
-
-
-def test_a_name_taken_by_another_kind_is_refused(database: Database) -> None:
-    with database.write() as connection:
-        ensure_collection(connection, "tools", kind="retriever")
-        assert visible_collections(connection) == []
-        with pytest.raises(InvalidInput, match="taken"):
-            ensure_collection(connection, "tools")
 
 
 def test_the_scope_decides_what_is_visible_and_a_name_is_found_in_any_case_and_once(filled: Database) -> None:

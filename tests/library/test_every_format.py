@@ -1,15 +1,13 @@
 """A folder with every format: each fact is the first answer to a plain question, cited with its place."""
 
-import io
 import mailbox
 import plistlib
-import tarfile
 
 import docx
 import openpyxl
 import pptx
 import pytest
-from made_files import make_epub, make_mail, make_odp, make_ods, make_odt, make_pdf, make_zip, saved
+from made_files import make_epub, make_mail, make_odp, make_ods, make_odt, make_pdf, make_tar, make_zip, saved
 
 import localmcp
 
@@ -77,14 +75,6 @@ CLAUDE = """[{"uuid": "c", "name": "Gutters", "created_at": "2024-05-04T10:00:00
     {"sender": "human", "text": "The gutter above the porch leaks.", "created_at": "2024-05-04T10:00:00Z"}]}]"""
 
 
-def make_tar(name, content):
-    buffer, member = io.BytesIO(), tarfile.TarInfo(name)
-    member.size = len(content)
-    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
-        archive.addfile(member, io.BytesIO(content))
-    return buffer.getvalue()
-
-
 @pytest.fixture(scope="module")
 def file(tmp_path_factory):
     place = tmp_path_factory.mktemp("formats")
@@ -118,7 +108,7 @@ def file(tmp_path_factory):
         "claude/conversations.json": CLAUDE.encode(),
         "Maildir/cur/1714723200.M1.host:2,S": make_mail("Bonsai", "Our neighbor Lin waters it.", 6).as_bytes(),
         "bundle.zip": make_zip({"fuse.md": "# Fuse\n\nThe spare fuse is in drawer 4.\n"}),
-        "bundle.tar.gz": make_tar("pet.md", b"# Pet\n\nThe hamster is called Bruno.\n"),
+        "bundle.tar.gz": make_tar({"pet.md": b"# Pet\n\nThe hamster is called Bruno.\n"}),
     }
     for name, content in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)

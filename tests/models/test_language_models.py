@@ -38,15 +38,9 @@ def test_the_first_tool_call_counts(chat: ChatServer, dialect: str) -> None:
 
 
 @both
-def test_words_without_a_call_are_passed_on(chat: ChatServer, dialect: str) -> None:
+def test_the_request_carries_sentence_schema_and_no_key_and_words_are_passed_on(chat: ChatServer, dialect: str) -> None:
     chat.will_say(dialect, "I only sell tea.")
-    assert LanguageModel(chat.spec(dialect)).choose("a car, please", TOOLS) == ("I only sell tea.", None)
-
-
-@both
-def test_the_request_carries_sentence_schema_and_no_key(chat: ChatServer, dialect: str) -> None:
-    chat.will_say(dialect, "")
-    LanguageModel(chat.spec(dialect)).choose("green tea", TOOLS)
+    assert LanguageModel(chat.spec(dialect)).choose("green tea", TOOLS) == ("I only sell tea.", None)
     path, body, headers = chat.requests[0]
     assert path == {"ollama": "/api/chat", "openai": "/v1/chat/completions"}[dialect]
     assert body["stream"] is False

@@ -41,13 +41,11 @@ class TestMultilingualModel:
         assert np.array_equal(alone.embed_passages(texts), vectors)
         assert np.array_equal(alone.embed_query("dove dorme?"), multilingual.embed_query("dove dorme?"))
 
-    def test_cuts_words_as_its_makers_do(self, multilingual: Embedder) -> None:
+    def test_cuts_words_as_its_makers_do_in_another_process_too(self, multilingual: Embedder) -> None:
         # Counted by the makers' own tokenizer.
         assert multilingual.count_tokens("how much protein per day") == 5
         assert multilingual.count_tokens("日本語のテキストです。") == 6
         assert multilingual.count_tokens("") == 0
-
-    def test_counts_in_another_process_without_the_model(self, multilingual: Embedder) -> None:
         counter = pickle.loads(pickle.dumps(multilingual.count_tokens))
         assert counter("La capital de Francia es París.") == 7
 

@@ -270,14 +270,11 @@ def test_short_pages_are_passages_of_their_own():
     assert pages == [("The first page.", 1, 1), ("The second page.", 2, 2), ("The fourth page.", 4, 4)]
 
 
-def test_only_a_sentence_crosses_a_page():
+def test_only_a_sentence_crosses_a_page_and_a_heading_at_its_end_makes_none():
     text, starts = join_pages(["It ends. This sentence goes", "on overleaf. The next one is there."])
     first, second = cut(text, page_starts=starts)
     assert first.text.endswith("goes\n\non overleaf.") and (first.first_page, first.last_page) == (1, 2)
     assert (second.text.strip(), second.first_page) == ("The next one is there.", 2)
-
-
-def test_a_heading_at_the_end_of_a_page_does_not_make_a_sentence():
     text, starts = join_pages(["Chapter one", "Capitals begin something new. More."])
     assert [chunk.first_page for chunk in cut(text, page_starts=starts)] == [1, 2]
 

@@ -6,12 +6,10 @@ import gzip
 import io
 import json
 import plistlib
-import tarfile
-import zipfile
 from pathlib import Path
 
 import pytest
-from made_files import make_odp, make_ods, make_odt, make_zip
+from made_files import make_odp, make_ods, make_odt, make_tar, make_zip
 
 from localmcp.errors import UnreadableDocument
 from localmcp.readers.chunking import split
@@ -111,35 +109,20 @@ def test_org_and_tex_become_markdown_line_by_line():
     assert document.text.split("\n")[3:] == ["## Sizes", "\\paragraph{It} leaks"] and document.title == "Pumps"
 
 
-def make_archive(name):
+@pytest.mark.parametrize(("name", "make"), [("a.zip", make_zip), ("a.tar.gz", make_tar), ("a.tgz", make_tar)])
+def test_archives_are_folders_when_asked(name, make):
     files = {
         "notes/a.md": b"# Note\n\nwords",
         "b.bin": b"\x7fELF\0\0",
         "__MACOSX/c.md": b"x",
         "box.eml": b"Subject: Inside\nFrom: a@example.org\n\nmail words\n",
     }
-    buffer = io.BytesIO()
-    if name.endswith(".zip"):
-        with zipfile.ZipFile(buffer, "w") as archive:
-            for path, content in files.items():
-                archive.writestr(path, content)
-    else:
-        with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
-            for path, content in files.items():
-                member = tarfile.TarInfo(path)
-                member.size = len(content)
-                archive.addfile(member, io.BytesIO(content))
-    return buffer.getvalue()
-
-
-@pytest.mark.parametrize("name", ["a.zip", "a.tar.gz", "a.tgz"])
-def test_archives_are_folders_when_asked(name):
-    note, program, mail = read_documents(io.BytesIO(make_archive(name)), name, archive=True)
+    note, program, mail = read_all(make(files), name)
     assert (note.title, note.member, note.parent) == ("Note", "notes/a.md", "")
     assert "no reader for .bin" in program.failure and program.member == "b.bin"
     assert (mail.title, mail.member) == ("Inside", "box.eml")
     with pytest.raises(UnreadableDocument):
-        read_bytes(make_archive(name), name)
+        read_bytes(make(files), name)
 
 
 @pytest.mark.parametrize("parts", [{}, {"content.xml": "\x05"}])
@@ -172,18 +155,15 @@ def test_what_holds_nothing_says_so(name, data):
     ids=["as a whole", "a thousand times its size", "one file"],
 )
 def test_an_archive_that_unpacks_to_too_much_is_given_up_early(files, size, max_bytes):
-    packed, unpacked = io.BytesIO(), []
-    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
-        for number in range(files):
-            archive.writestr(f"{number}.txt", b"a" * size)
+    packed, unpacked = make_zip({f"{number}.txt": b"a" * size for number in range(files)}), []
 
     def count(file, name):
         unpacked.append(len(file.read()))
         yield from ()
 
     with pytest.raises(UnreadableDocument, match="holds too much"):
-        list(read_archive(packed, "a.zip", count, max_bytes=max_bytes))
-    assert sum(unpacked) <= max(20_000, 10 * len(packed.getvalue()), 10_000_000)
+        list(read_archive(io.BytesIO(packed), "a.zip", count, max_bytes=max_bytes))
+    assert sum(unpacked) <= max(20_000, 10 * len(packed), 10_000_000)
 
 
 def chat(*contents):

@@ -20,7 +20,6 @@ from library import Library
 from mcp import Client, MCPError
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
-from typing_extensions import TypedDict
 
 from localmcp.config import Settings
 from localmcp.server.http.app import is_loopback, own_names
@@ -31,10 +30,6 @@ PARAMS_OBJECT = "Invalid params: params must be an object"
 METHOD_REQUIRED = "Invalid Request: method is required and must be a string"
 
 
-class Echo(TypedDict):
-    words: str
-
-
 class Odd:
     """Tools that behave badly."""
 
@@ -42,12 +37,12 @@ class Odd:
     entered = threading.Event()
 
     @tool("crash", title="Crash", visible=False)
-    def crash(self) -> Echo:
+    def crash(self) -> dict[str, str]:
         """Has a bug."""
         raise RuntimeError("secret detail")
 
     @tool("wait", title="Wait", visible=False)
-    def wait(self, words: Annotated[str, Param("Said at the end")] = "done") -> Echo:
+    def wait(self, words: Annotated[str, Param("Said at the end")] = "done") -> dict[str, str]:
         """Waits to be released."""
         self.entered.set()
         self.release.wait(60)
@@ -65,7 +60,7 @@ class Odd:
         return Answer({}, "a dot", content=(text, picture) if image else (text,))
 
     @tool("change", title="Change", visible=False, read_only=False)
-    def change(self) -> Echo:
+    def change(self) -> dict[str, str]:
         """Changes something."""
         return {"words": "changed"}
 
@@ -402,6 +397,7 @@ def test_keys_are_made_listed_revoked_and_deleted_as_in_the_original(door: OpenD
     assert made["warning"] == "Save this API key now. It will not be shown again."
     info = made["keyInfo"]
     assert (info["name"], info["scopes"], info["collections"]) == ("laptop", ["read"], ["default"])
+    assert info["is_active"] and {"id", "created_at", "expires_at", "last_used_at"} <= info.keys()
     assert door.rpc("ping", key=made["apiKey"]).status == 200
 
     listed = door.send("GET", "/api/mcp/keys/list?ragId=default")

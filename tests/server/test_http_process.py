@@ -17,7 +17,6 @@ from typing import Any
 
 import pytest
 from doors import OpenDoor, open_door
-from typing_extensions import TypedDict
 
 from localmcp.cli.program import execute
 from localmcp.cli.session import Session
@@ -30,10 +29,6 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 from http_hostile import attack
 
 
-class Said(TypedDict):
-    words: str
-
-
 class Slow:
     """A tool that takes until it is released."""
 
@@ -41,7 +36,7 @@ class Slow:
         self.entered, self.release = threading.Event(), threading.Event()
 
     @tool("slow", title="Slow", visible=False)
-    def slow(self) -> Said:
+    def slow(self) -> dict[str, str]:
         """Take time."""
         self.entered.set()
         self.release.wait(60)

@@ -650,11 +650,9 @@ def test_a_signal_ends_a_server_whose_client_has_stopped_reading(ready: Server) 
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signals")
-def test_a_signal_before_the_first_message_ends_the_server(folder: Path) -> None:
-    server = Server([sys.executable, str(folder / "serve.py")], folder / "state")
+def test_a_signal_before_the_first_message_ends_the_server(server: Server) -> None:
     # No pipe holds this much: when all of it is written, the server has begun to read.
     server.send(b" " * 2**20)
     server.process.send_signal(signal.SIGINT)
     assert server.process.wait() == -signal.SIGINT
     assert server.stderr.read() == b""
-    server.release()

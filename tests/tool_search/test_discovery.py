@@ -13,7 +13,6 @@ from typing import Annotated, Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from typing_extensions import TypedDict
 
 from localmcp.errors import InvalidInput, NotFound, UnknownTool
 from localmcp.tool_search import discovery
@@ -63,33 +62,28 @@ class Catalogue:
         return self.made.get(name)
 
 
-class Sent(TypedDict):
-    to: str
-    cc: list[str]
-
-
 class Mail:
     """Hidden tools and a visible one."""
 
     @tool("send_email", title="Send an email", keywords=("email", "communication", "smtp"), visible=False)
     def send_email(
         self, to: Annotated[str, Param("Recipient.")], cc: Annotated[list[str] | None, Param("Copies.")] = None
-    ) -> Sent:
+    ) -> dict[str, Any]:
         """Send an email to a recipient"""
         return {"to": to, "cc": cc or []}
 
     @tool("greet", title="Greet", visible=False, text=lambda value: f"Hello from {value['to']}!")
-    def greet(self) -> Sent:
+    def greet(self) -> dict[str, Any]:
         """Say hello"""
         return {"to": "hidden tool", "cc": []}
 
     @tool("explode", title="Explode", visible=False)
-    def explode(self, politely: bool = False) -> Sent:
+    def explode(self, politely: bool = False) -> dict[str, Any]:
         """Always fails"""
         raise NotFound("No fuse.") if politely else RuntimeError("bang")
 
     @tool("count_letters", title="Count", keywords=("statistics",))
-    def count_letters(self) -> Sent:
+    def count_letters(self) -> dict[str, Any]:
         """Listed by tools/list"""
         return {"to": "", "cc": []}
 

@@ -146,6 +146,7 @@ def test_data_is_an_object_and_other_text_stays_text(workspace: Workspace) -> No
     assert ask(workspace, "Please greet John")["tool_result"]["data"] == "Hello, John!"
     assert ask(workspace, "list the rakes")["tool_result"]["data"] == {"rakes": ["a", "b"]}
     assert ask(workspace, "list the spades")["tool_result"]["data"] == ["c"]
+    assert ask(workspace, "list the hoes")["tool_result"]["data"] == "[" * 100_000
 
 
 @pytest.mark.parametrize("sentence", ["create a blueprint", "create a blueprnt", "getting startd"])
@@ -259,9 +260,10 @@ def test_an_empty_query_is_an_error(workspace: Workspace, query: str) -> None:
         ("create a partition in the collection papers", "partition_name"),
         ("weigh a hive", "hive"),
         ("delete rule milk", "id"),
+        ("open the document", "sourceId (Id, path or title of the document"),
     ],
 )
-def test_words_of_the_tool_and_prepositions_are_no_arguments(
+def test_words_of_the_tool_and_prepositions_are_no_arguments_and_a_missing_one_is_named(
     workspace: Workspace, sentence: str, parameter: str
 ) -> None:
     response = ask(workspace, sentence)
@@ -287,12 +289,6 @@ def test_a_tool_without_phrases_takes_ids_numbers_and_paths(
 ) -> None:
     ranking = rank_tools(sentence, [workspace.registry.get("measure_hive")], workspace.discovery, with_model=False)
     assert fill_arguments(ranking.sentence, ranking.tokens, ranking.tools[0], {})[0] == arguments
-
-
-def test_a_missing_argument_is_named(workspace: Workspace) -> None:
-    response = ask(workspace, "open the document")
-    assert response["status"] == "no_tool_call"
-    assert "get_document fits, but needs sourceId (Id, path or title of the document" in response["message"]
 
 
 def test_a_destructive_tool_is_proposed_and_not_run(workspace: Workspace) -> None:
@@ -362,7 +358,3 @@ def test_a_tool_that_does_not_exist_is_named(with_model: Workspace, chat: ChatSe
 def test_a_destructive_choice_of_the_model_is_only_proposed(with_model: Workspace, chat: ChatServer) -> None:
     chat.will_say("ollama", None, ("empty_shed", {}))
     assert ask(with_model, "tidy up")["proposed"] == {"tool": "empty_shed", "arguments": {}}
-
-
-def test_a_text_that_is_nested_without_end_stays_a_text(workspace: Workspace) -> None:
-    assert ask(workspace, "list the hoes")["tool_result"]["data"] == "[" * 100_000

@@ -106,14 +106,11 @@ def test_any_arguments_are_accepted_or_refused_in_words(arguments: dict[str, Any
     assert complaint(ISSUE, arguments).startswith("Invalid arguments for create_issue:")
 
 
-def test_parameters_are_described_in_one_line() -> None:
+def test_parameters_are_described_in_one_line_by_what_their_references_and_alternatives_say() -> None:
     assert describe_parameters({}) == "none"
     assert describe_parameters({"properties": {"a": True, "b": {"type": "number"}}, "required": ["b"]}) == (
         "a (any), b* (number)"
     )
-
-
-def test_a_parameter_is_described_by_what_its_references_and_alternatives_say() -> None:
     point = {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}
     schema = {
         "$defs": {"Point": point, "Circle": {"anyOf": [{"$ref": "#/$defs/Circle"}, {"type": "null"}]}},
