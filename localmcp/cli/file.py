@@ -384,10 +384,10 @@ def list_models(session: Session, everything: bool) -> None:
 
 
 @models.command("use")
-@click.argument("spec", required=False)
+@click.argument("spec")
 @pass_session
-def use_model(session: Session, spec: str | None) -> None:
-    """Let a model read everything that is in the file, and set it as the one to use; without SPEC, the one in use.
+def use_model(session: Session, spec: str) -> None:
+    """Let a model read everything that is in the file, and set it as the one to use.
 
     The old vectors answer until the new ones are complete. When it is stopped, the same command goes on. The way
     back to a model whose vectors are still there takes a moment.
@@ -396,15 +396,41 @@ def use_model(session: Session, spec: str | None) -> None:
       localmcp models use multilingual
       localmcp models use default
     """
+    _read_all(session, spec)
+    path = config.write_setting("model", spec)
+    session.note(f"The model in use is {spec} ({path}). Restart the clients that have localmcp open.")
+    if os.environ.get("LOCALMCP_MODEL", spec) != spec:
+        session.warn("LOCALMCP_MODEL is set in this shell, and counts more.")
+
+
+@command()
+@click.option("--clean", is_flag=True, help="Delete the vectors that no longer answer.")
+@pass_session
+def reembed(session: Session, clean: bool) -> None:
+    """Let the model in use read everything that is in the file.
+
+    The old vectors stay until --clean: until then, the way back to their model takes a moment.
+    """
+    if not clean:
+        _read_all(session, session.settings.model)
+        return
+    database = session.existing().database
+    with database.read() as connection:
+        collections = vector_queue.filled_collections(connection)
+    removed = {one.name: vector_queue.clean(database, one) for one in collections}
+    session.answer({"removed": removed}, f"{counted(sum(removed.values()), 'old vector')} deleted.")
+
+
+def _read_all(session: Session, spec: str) -> None:
+    """Let a model read all collections and rules, if there is a file, and print what was done."""
     from localmcp.index.fusion import adapt_weights
     from localmcp.workspace import Workspace
 
-    chosen = spec or session.settings.model
-    name, done, rules = try_model(chosen, _open(session, chosen))["name"], list[vector_queue.Reembedded](), 0
+    name, done, rules = try_model(spec, _open(session, spec))["name"], list[vector_queue.Reembedded](), 0
     if session.settings.database.exists():
         session.if_stopped = GOES_ON
         # Only this workspace uses the other model; the settings keep theirs until it has read everything.
-        with Workspace(replace(session.settings, model=chosen)) as workspace:
+        with Workspace(replace(session.settings, model=spec)) as workspace:
             database, embedder = workspace.database, workspace.embedder.get()
             database.ensure_writable()
             with database.read() as connection:
@@ -415,29 +441,12 @@ def use_model(session: Session, spec: str | None) -> None:
                 if done[-1].switched and workspace.settings.semantic_weight is None:
                     adapt_weights(database, embedder)
             rules = workspace.rules.embed_missing()
-    answers = list(map(asdict, done))
-    session.answer({"model": {"spec": chosen, "name": name}, "collections": answers, "rules": rules})
+    session.answer({"model": {"spec": spec, "name": name}, "collections": list(map(asdict, done)), "rules": rules})
     for one in done:
         made = f", {counted(one.embedded, 'vector')} made" if one.embedded else ""
         session.note(f"{one.collection}: the vectors of {one.model} answer{made}.")
     if rules:
         session.note(f"{counted(rules, 'rule')} read.")
-    if spec is not None:
-        path = config.write_setting("model", spec)
-        session.note(f"The model in use is {spec} ({path}). Restart the clients that have localmcp open.")
-        if os.environ.get("LOCALMCP_MODEL", spec) != spec:
-            session.warn("LOCALMCP_MODEL is set in this shell, and counts more.")
-
-
-@models.command("clean")
-@pass_session
-def clean_models(session: Session) -> None:
-    """Delete the vectors that no longer answer; until then, the way back to their model takes a moment."""
-    database = session.existing().database
-    with database.read() as connection:
-        collections = vector_queue.filled_collections(connection)
-    removed = {one.name: vector_queue.clean(database, one) for one in collections}
-    session.answer({"removed": removed}, f"{counted(sum(removed.values()), 'old vector')} deleted.")
 
 
 @models.command("add")

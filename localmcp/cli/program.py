@@ -68,6 +68,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "status": ("file", "Show the file, what is in it, and the model."),
         "config": ("start", "Show and change the settings."),
         "models": ("file", "List embedding models, or download one."),
+        "reembed": ("file", "Let the model in use read everything that is in the file."),
         "doctor": ("file", "Check the file, the model, the configuration and this machine."),
         "backup": ("file", "Copy the file while it is in use, and check the copy."),
         "restore": ("file", "Bring back what a backup holds; what is in the file now is kept beside it."),

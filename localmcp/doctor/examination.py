@@ -306,9 +306,9 @@ def _check_model(workspace: Workspace) -> Iterator[Check]:
     for name, kind, model, dimension in foreign:
         says = f"come from {model}, not from {identity.name}: not found by meaning"
         if kind == "rules":
-            yield Check("model", "warn", f"the vectors of rules {says}", "localmcp models use")
+            yield Check("model", "warn", f"the vectors of rules {says}", "localmcp reembed")
         else:
-            fix = f"localmcp config set model {spec_of(model, dimension)}, or: localmcp models use"
+            fix = f"localmcp config set model {spec_of(model, dimension)}, or: localmcp reembed"
             yield Check("model", "warn", f"the vectors of '{name}' {says}", fix)
 
 

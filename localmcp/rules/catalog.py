@@ -488,7 +488,7 @@ class RuleCatalog:
                 return ""
         except LocalMCPError as error:
             reason = error.message
-        return f"Not found until `localmcp models use`: {reason}"
+        return f"Not found until `localmcp reembed`: {reason}"
 
     def _answer(self, rule_id: int, message: str, *, embed: bool = True) -> RuleAnswer:
         """Return the status of a rule, with what keeps it from being found or from holding; `embed` what is missing."""

@@ -198,7 +198,7 @@ class RuleFinder:
             fitting = fitting[: maxResults or self._max_results]
             identity = self._index.embedder.get().identity if has_own else None
             if identity and (rulebook.is_foreign(connection, identity) or rulebook.rules_without_vector(connection, 1)):
-                notices.append("Some rules were not read by this model, and not found: run `localmcp models use`.")
+                notices.append("Some rules were not read by this model, and not found: run `localmcp reembed`.")
             if has_own and not fitting and not mounted:
                 notices += rulebook.unknown_category(connection, selection.category)
             # S2-15: rules that were applied together with one of these at least twice.

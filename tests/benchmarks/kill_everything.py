@@ -5,9 +5,9 @@
     python tests/benchmarks/kill_everything.py --kills 60 --model multilingual --sections 40
 
 The kills are shared among add (of files, of mail and archives, of a web page; its words and its meaning alone),
-refresh, cancelling a job, remove, trash, merge, adopt, models use,
-models use, pack, backup, restore, imports, records, doctor --fix and optimize. Each kill meets a fresh copy of a
-prepared file. Afterwards everything in the file must agree, the same command must complete, and the file must then
+refresh, cancelling a job, remove, trash, merge, adopt, models use, pack, backup, restore, imports, records, doctor
+--fix and optimize. Each kill meets a fresh copy of a prepared file. Afterwards everything in the file must agree, the
+same command must complete, and the file must then
 hold what it holds without a kill. The commands run as a person types them, in forked processes, so that no kill is
 wasted on imports. The exit code is the number of failures. POSIX only.
 """

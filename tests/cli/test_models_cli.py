@@ -28,7 +28,7 @@ def test_verify_tries_the_model_and_use_embeds_what_is_there_sets_the_model_and_
     code, _, said = run(capsys, "--db", file, "models", "use", "hash:64")
     assert code == 0 and "hash" in said
     assert config.load_settings().model == "hash:64"
-    code, _, said = run(capsys, "--db", file, "models", "use")
+    code, _, said = run(capsys, "--db", file, "reembed")
     assert code == 0 and "made" not in said
 
 

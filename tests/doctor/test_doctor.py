@@ -218,7 +218,7 @@ def test_another_model_than_the_files_names_the_setting_and_the_reembed_and_one_
     path = workspace.database.path
     found = {each.name: each for each in run_checks(load_settings(database=path, model="hash:128")) if each.fix}
     assert found["model"].status == "warn"
-    assert "localmcp config set model hash:64" in found["model"].fix and "localmcp models use" in found["model"].fix
+    assert "localmcp config set model hash:64" in found["model"].fix and "localmcp reembed" in found["model"].fix
     settings = load_settings(database=path, model=f"folder:{tmp_path}/none")
     assert any(each.name == "model" and each.status == "fail" for each in run_checks(settings))
 

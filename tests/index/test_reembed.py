@@ -174,5 +174,5 @@ def test_the_command_tells_which_setting_counts_more_and_the_way_back_and_rules_
     assert "The model in use is hash:128" in said and "LOCALMCP_MODEL is set" in said and "1 rule read" in said
     assert run(capsys, "--db", path, "models", "use", "hash:64")[0] == 0
     assert model_of(workspace.database) == 64
-    code, out, _ = run(capsys, "--db", path, "--json", "models", "clean")
+    code, out, _ = run(capsys, "--db", path, "--json", "reembed", "--clean")
     assert code == 0 and '"removed"' in out

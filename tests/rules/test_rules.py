@@ -430,7 +430,7 @@ def test_rules_of_another_model_are_named_and_read_again_on_demand(ruled: Worksp
         other.embedder._opener = lambda: HashEmbedder()
         result = ask(other, "write unit tests", similarityThreshold=0.1)
         assert result["rules"] == []
-        assert "models use" in result["notices"][0]
+        assert "reembed" in result["notices"][0]
         assert other.rules.embed_missing() == len(RULES)
         assert ids(ask(other, "write unit tests", similarityThreshold=0.1))[0] == 1
 
