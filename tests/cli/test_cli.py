@@ -292,7 +292,8 @@ def test_stdout_carries_data_only_and_exit_codes_reach_the_shell(notes: Path, tm
     assert found.code == 0 and found.err == ""
     assert found.json["results"][0]["sourceTitle"] == "Il fondo pensione"
     assert "invalidità" in found.json["results"][0]["content"]
-    assert spawn("nonsense", cwd=tmp_path).code == 2
+    refused = spawn("--db", str(tmp_path), "sources", cwd=tmp_path)
+    assert refused.code == 3 and "WARNING" not in refused.err
 
 
 def test_serve_with_other_options_is_the_same_server(tmp_path: Path) -> None:

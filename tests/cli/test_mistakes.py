@@ -11,7 +11,7 @@ from pathlib import Path
 
 import apsw
 import pytest
-from command_line import POSIX, ROOT, Terminal, spawn
+from command_line import POSIX, ROOT, Terminal
 
 READING = (
     ("status",), ("sources",), ("search", "bees"), ("show", "bees"), ("why", "bees.md"), ("ask", "how many documents"),
@@ -150,12 +150,6 @@ def test_two_interruptions_end_it_without_a_traceback(tmp_path: Path) -> None:
     connection = apsw.Connection(str(file))
     assert connection.execute("pragma integrity_check").get == "ok"
     connection.close()
-
-
-def test_a_file_that_is_locked_is_told_once(filled, tmp_path: Path) -> None:
-    ran = spawn("--db", str(tmp_path), "sources", cwd=tmp_path)
-    assert ran.code == 3
-    assert "WARNING" not in ran.err
 
 
 EMPTY = (

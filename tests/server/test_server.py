@@ -595,8 +595,8 @@ def test_lone_surrogates_and_invalid_utf8_in_requests_become_replacement_charact
     assert "not a parameter" in lasting.ask(call(5, "echo", **{"\ud800": 1}))["result"]["content"][0]["text"]
 
 
-def test_stray_output_and_cancelled_calls_do_no_harm_and_calls_that_hang_leave_lists_and_pings_free(
-    ready: Server,
+def test_stray_output_and_cancelled_calls_do_no_harm_and_calls_that_outlast_the_client_are_answered_as_closed(
+    folder: Path, ready: Server
 ) -> None:
     assert ready.ask(call(1, "noisy"))["result"]["isError"] is False
     ready.send(call(2, "block"))
@@ -604,20 +604,16 @@ def test_stray_output_and_cancelled_calls_do_no_harm_and_calls_that_hang_leave_l
         assert line in (b"stray\n", b"stray bytes\n", b"child\n")
     ready.send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 2}})
     assert ready.ask(ping(3)) == {"jsonrpc": "2.0", "id": 3, "result": {}}
+    # Calls that hang leave lists and pings free.
     ready.send(*(call(f"call {number}", "block") for number in range(12)))
     assert ready.ask({**ping("list"), "method": "tools/list"})["id"] == "list"
+    code, out, errors = ready.end()
+    assert (code, errors.replace("blocking\n", "")) == (0, "")
+    assert [json.loads(line)["error"]["message"] for line in out.splitlines()] == ["Connection closed"] * 12
+    assert (folder / "closed").exists()
 
 
 # ---------------------------------------------------------------- the end
-
-
-def test_a_call_that_outlasts_the_client_is_answered_as_closed(folder: Path, ready: Server) -> None:
-    ready.send(call(1, "block"))
-    assert ready.stderr.readline() == b"blocking\n"
-    code, out, errors = ready.end()
-    assert (code, errors) == (0, "")
-    assert json.loads(out)["error"]["message"] == "Connection closed"
-    assert (folder / "closed").exists()
 
 
 def test_a_client_that_closes_its_reading_end_ends_the_server(folder: Path, ready: Server) -> None:

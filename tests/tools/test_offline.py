@@ -110,12 +110,9 @@ def conversation() -> str:
 def test_the_watch_sees_a_socket(environment: dict[str, str], log: Path) -> None:
     """Otherwise the tests below would prove nothing."""
     ask = "import socket; s = socket.socket(); s.settimeout(0); s.connect_ex(('192.0.2.1', 9))"
-    run(environment, "-c", ask)
+    run(environment, "-c", f"{ask}; socket.getaddrinfo('localhost', 80)")
     seen = log.read_text(encoding="utf-8")
-    assert "socket.connect" in seen and "192.0.2.1" in seen
-    log.unlink()
-    run(environment, "-c", "import socket; socket.getaddrinfo('localhost', 80)")
-    assert "socket.getaddrinfo" in log.read_text(encoding="utf-8")
+    assert "socket.connect" in seen and "192.0.2.1" in seen and "socket.getaddrinfo" in seen
 
 
 @pytest.fixture

@@ -91,30 +91,23 @@ async def test_rules_stand_under_their_categories_and_after_a_removal_the_neighb
 async def test_a_rule_is_added_changed_retired_and_restored(tui: RunningTui) -> None:
     await tui.go("rules")
     await tui.press("a")
-    await fill(tui, rule_text="Never force-push to main.", category="git")
+    more = {"globs": "*.py", "context": "branches", "project": "shop", "alwaysApply": True}
+    await fill(tui, rule_text="Never force-push to main.", category="git", **more)
     await tui.until(lambda: "Never force-push to main." in texts(tui))
-    # "git" comes first by name.
+    [added] = tui.app.session.call("listRules", category="git").value["rules"]
+    assert (added["context"], added["globs"], added["project"]) == ("branches", ["*.py"], "shop")
+    # "git" comes first by name; what is emptied is taken away.
     await tui.press("g", "e")
-    await fill(tui, rule_text="Never force-push.")
+    await fill(tui, rule_text="Never force-push.", globs="", context="", project="", alwaysApply=False)
     await tui.until(lambda: "Never force-push." in texts(tui))
+    [changed] = tui.app.session.call("listRules", category="git").value["rules"]
+    assert changed["context"] == "" and not {"globs", "project", "always_apply"} & set(changed)
     await tui.press("d", "y")
     await tui.until(lambda: "Never force-push." not in texts(tui))
     await tui.press("R")
     assert "Never force-push." in texts(tui)
     await tui.press("u")
     await tui.until(lambda: "Never force-push." not in texts(tui))
-
-
-async def test_what_is_emptied_in_the_form_of_a_rule_is_taken_away(tui: RunningTui) -> None:
-    rule = {"rule_text": "Write tests.", "category": "aaa", "globs": ["*.py"], "project": "shop", "alwaysApply": True}
-    tui.app.session.call("addRule", **rule, context="unit tests")
-    await tui.go("rules")
-    await tui.until(lambda: "Write tests." in texts(tui))
-    await tui.press("g", "e")
-    await fill(tui, globs="", context="", project="", alwaysApply=False)
-    await tui.until(lambda: not tui.app.screen.query("#field-0"))
-    changed = next(row for row in tui.app.session.call("listRules").value["rules"] if row["category"] == "aaa")
-    assert changed["context"] == "" and not {"globs", "project", "always_apply"} & set(changed)
 
 
 # ---------------------------------------------------------------- tools
@@ -137,7 +130,9 @@ async def test_the_search_for_tools_is_the_assistants_with_its_scores(tui: Runni
         assert f" {hit['score']:.2f}\n" in row.title.plain
 
 
-async def test_a_tool_runs_from_its_form_and_its_answer_is_copied(tui: RunningTui) -> None:
+async def test_a_tool_runs_from_its_form_which_asks_for_what_is_missing_and_its_answer_is_copied(
+    tui: RunningTui,
+) -> None:
     await tui.pilot.resize_terminal(80, 24)
     await show(tui, "tools", "list_sources")
     await tui.press("enter")
@@ -147,9 +142,7 @@ async def test_a_tool_runs_from_its_form_and_its_answer_is_copied(tui: RunningTu
     await tui.until(lambda: "2 of 5 documents" in tui.text() or "Roses" in tui.text(), "its text")
     await tui.press("y")
     assert '"count": 2' in tui.app.clipboard
-
-
-async def test_a_form_asks_for_what_is_missing_and_an_error_of_a_tool_is_its_answer(tui: RunningTui) -> None:
+    await tui.pilot.resize_terminal(120, 34)
     await show(tui, "tools", "remove_source")
     await tui.press("enter", "ctrl+r")
     assert "Run remove_source?" in tui.text(), "what may remove something asks first"
@@ -159,7 +152,7 @@ async def test_a_form_asks_for_what_is_missing_and_an_error_of_a_tool_is_its_ans
     assert "Chunk id: required" in tui.text()
     await tui.type("xyz")
     await tui.press("ctrl+r")
-    assert "✗ chunkId: 'xyz' is not an id" in tui.text()
+    assert "✗ chunkId: 'xyz' is not an id" in tui.text(), "an error of a tool is its answer"
 
 
 async def test_a_form_that_is_being_saved_is_not_saved_twice(tui: RunningTui) -> None:
@@ -259,9 +252,7 @@ async def test_a_pack_is_mounted_listed_with_what_it_holds_and_unmounted(tmp_pat
     async with open_tui(make_library(tmp_path), (140, 40)) as tui:
         await show(tui, "file", "mount a pack")
         await tui.press("enter")
-        await tui.until(lambda: tui.app.screen.query("#field-0"), "the form")
-        tui.app.screen.query_one("#field-0").value = str(tmp_path / "herbs.localmcp")  # type: ignore[attr-defined]
-        await tui.press("ctrl+r")
+        await fill(tui, file=str(tmp_path / "herbs.localmcp"))
         await show(tui, "", "mount:")
         await tui.until(lambda: "● herbs  mounted" in tui.text(), "the mount")
         [place] = re.findall(r"Search only there: +collection:(\S+)", tui.text())
