@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import plistlib
 import re
 from collections import Counter
@@ -11,7 +12,10 @@ from email import message_from_bytes, policy
 from email.errors import MessageError
 from email.header import decode_header, make_header
 from email.message import Message
-from email.utils import parsedate_to_datetime
+from email.mime.application import MIMEApplication
+from email.mime.multipart import MIMEMultipart
+from email.mime.text import MIMEText
+from email.utils import format_datetime, parsedate_to_datetime
 from functools import partial
 from typing import BinaryIO, cast
 
@@ -35,6 +39,10 @@ ReadBytes = Callable[[bytes, str], Document]
 
 _MAIL_START = re.compile(rb"(?:[!-9;-~]+:[^\n]*\n(?:[ \t][^\n]*\n)*){3,}")
 _MAILBOX_START = re.compile(rb"From \S+ [^\n]*\d{4}[^\n]*\r?\n")
+
+
+ATTACH_FLAGS, IN_TEXT = 0x3714, 4
+"""Outlook's number of a property, and its value for a picture that is shown in the text."""
 
 
 class _AsSent(policy.Compat32):
@@ -108,6 +116,34 @@ def read_mail(data: bytes, name: str, read: ReadBytes, member: str = "") -> Iter
             # What is attached to an attached mail is among the attachments already.
             read_attachment = partial(_message_document, next(iter(_parts(part)), part), title, [])
         yield read_member(read_attachment, f"{member}/{title}" if member else title, member)
+
+
+def outlook_mail(data: bytes, name: str) -> bytes:
+    """Return the message in a file of Outlook as a mail; UnreadableDocument if it is damaged."""
+    from oxmsg import Message as OutlookMessage
+
+    mail = MIMEMultipart()
+    try:
+        message = OutlookMessage.load(io.BytesIO(data))
+        receivers = (f"{one.name} <{one.email_address}>" for one in message.recipients)
+        identity = {key: value for key, value in message.message_headers.items() if key.lower() == "message-id"}
+        headers = {"Subject": message.subject, "From": message.sender, "To": ", ".join(receivers), **identity}
+        for key, value in headers.items():
+            # Within a company an address is a place in its directory.
+            mail[key] = re.sub(r" <[^@>]*>", "", one_line((value or "").replace("\0", "")))
+        if message.sent_date:
+            mail["Date"] = format_datetime(message.sent_date)
+        text = message.body or ""
+        mail.attach(MIMEText(text) if text.strip() else MIMEText(message.html_body or "", "html"))
+        for attachment in message.attachments:
+            is_in_text = attachment.properties.int_prop_value(ATTACH_FLAGS) == IN_TEXT
+            if (content := attachment.file_bytes) and not is_in_text:
+                part = MIMEApplication(content)
+                part.add_header("Content-Disposition", "attachment", filename=attachment.file_name or "attachment")
+                mail.attach(part)
+        return mail.as_bytes()
+    except Exception as error:  # Its parser raises anything on a broken file.
+        raise UnreadableDocument(f"{name} is damaged: {type(error).__name__}: {error}"[:300]) from error
 
 
 def _parts(part: Message) -> list[Message]:

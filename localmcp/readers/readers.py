@@ -100,6 +100,8 @@ def choose_reader(head: bytes, name: str, *, archive: bool = False) -> Choice:
         and (not text or (head.startswith(_BINARY_STARTS) and b"\0" in head))
     ):
         why_not = "binary file" if named else f"no reader for {suffix or 'binary files'}"
+    if suffix == ".msg" and head.startswith(OLE_MAGIC):
+        return Choice(container="mail")
     if suffix == ".eml" or (named is None and like == "mail"):
         return Choice(container="mail", why_not=why_not)
     return Choice(reader, why_not=why_not)
@@ -151,7 +153,8 @@ def read_documents(
         if len(data) > max_bytes:
             raise UnreadableDocument(f"{name} is larger than {in_megabytes(max_bytes)}.")
         if choice.container == "mail":
-            yield from mail.read_mail(data, name, read_attached)
+            message = mail.outlook_mail(data, name) if data.startswith(OLE_MAGIC) else data
+            yield from mail.read_mail(message, name, read_attached)
         elif choice.read and not choice.why_not:
             yield _read(data, name, choice, max_bytes, recognize)
         else:
@@ -198,7 +201,6 @@ def _read(data: bytes, name: str, choice: Choice, max_bytes: int, recognize: Con
 
 
 _NO_READER = {
-    ".msg": "Outlook message; save it as .eml",
     ".pst": "Outlook mailbox; export it as .mbox",
     ".pages": "Apple Pages; export it as .docx",
     ".numbers": "Apple Numbers; export it as .xlsx",

@@ -5,6 +5,7 @@ import mailbox
 import time
 from email import policy
 from email.message import EmailMessage
+from pathlib import Path
 
 import pytest
 
@@ -178,3 +179,13 @@ def test_a_mail_that_breaks_the_parser_takes_no_other_along(hostile, is_read):
     _, broken, last = documents(mailbox, "a.mbox")
     assert last.title.startswith("Trasferta")
     assert broken.text.endswith("text") if is_read else broken.failure == "Its parts are nested too deeply."
+
+
+def test_a_message_of_outlook_is_a_mail_with_its_attachments() -> None:
+    mail, attached = documents((Path(__file__).parent / "files" / "roses.msg").read_bytes(), "roses.msg")
+    assert (mail.title, mail.date) == ("Roses for the terrace", "2026-03-14T09:26:00+00:00")
+    assert mail.text.startswith('From: "Bruno Gärtner" <bruno@garden.example>\nTo: Ada Rossi <ada@home.example>\n')
+    assert mail.text.endswith("Dear Ada,\n\nthe roses come on Friday.")
+    assert (attached.title, attached.text) == ("list", "three pots, one spade")
+    with pytest.raises(UnreadableDocument, match="damaged"):
+        read_bytes(bytes.fromhex("d0cf11e0a1b11ae1"), "a.msg")

@@ -551,7 +551,7 @@ def test_a_file_that_cannot_be_read_says_why(monkeypatch: pytest.MonkeyPatch) ->
         ("a.doc", b"{\\rtf1 Roses}", None),
         ("it.msg", b"int32 roses", None),
         ("a.pages", b"PK\3\4\0", "no reader for .pages (Apple Pages; export it as .docx)"),
-        ("a.msg", bytes.fromhex("d0cf11e0a1b11ae1"), "no reader for .msg (Outlook message; save it as .eml)"),
+        ("a.msg", bytes.fromhex("d0cf11e0a1b11ae1"), None),
         ("a.tar.gz", gzip.compress(bytes(500), mtime=0), "archive; add it by its path to read what is in it"),
         ("a.md.gz.gz", gzip.compress(gzip.compress(b"# a", mtime=0), mtime=0), "compressed file"),
         ("changelog.gz", gzip.compress(b"plain words", mtime=0), None),
