@@ -86,8 +86,8 @@ def local_time(moment: str) -> str:
 
 def short_path(path: str) -> str:
     """Return the path as a person would type it here: relative if it is below the working directory."""
-    if "#" in path and os.path.normpath(path) != path:
-        return path  # The name of a document in an archive, which would climb to a file beside it.
+    if "://" in path or "#" in path and os.path.normpath(path) != path:
+        return path  # An address, or the name of a document in an archive, which would climb to a file beside it.
     try:
         relative = os.path.relpath(path)
     except (ValueError, OSError):  # on another drive, or the working directory was removed

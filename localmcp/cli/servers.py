@@ -16,7 +16,6 @@ from localmcp.connect.configuration import (
     block_for,
     describe_client,
     find_targets,
-    is_present,
     make_entry,
     plan_change,
     present_clients,
@@ -167,7 +166,15 @@ def approve(session: Session, name: str, yes: bool) -> None:
     accepted = bool(changes) and (yes or (session.can_ask and render.confirm("Accept these definitions?")))
     if accepted:
         server.approve()
-    session.answer({"server": name, "changes": changes, "approved": accepted}, session.show)
+    said = (
+        f"Approved {counted(len(changes), 'tool')} of {name}."
+        if accepted
+        else f"Accept it with: {server.entry.approval} --yes"
+    )
+    session.answer(
+        {"server": name, "changes": changes, "approved": accepted},
+        said if changes else f"{name} has changed nothing since you approved it.",
+    )
 
 
 @servers.command("login")
@@ -238,7 +245,7 @@ def _warn_of_changes(session: Session, servers: Iterable[McpServer]) -> None:
     for server in servers:
         if count := len(server.changes()):
             changes = f"{server.entry.name}: {counted(count, 'tool')} changed since you approved it; see"
-            session.warn(f"{changes}: localmcp servers approve {server.entry.name}")
+            session.warn(f"{changes}: {server.entry.approval}")
 
 
 @command()
@@ -270,7 +277,10 @@ def connect(
         raise click.UsageError("--print and --remove exclude each other.")
     if client is None and not show:
         clients = [describe_client(client) for client in present_clients()]
-        session.answer({"clients": clients, "known": client_names()}, lambda _: session.show({"clients": clients}))
+        columns = ("client", "connectedAs", "path", "error")
+        session.answer(
+            {"clients": clients, "known": client_names()}, lambda value: session.show(value, columns=columns)
+        )
         session.note(f"Connect one with: localmcp connect CLIENT   ({', '.join(client_names())}, or a FILE)")
         return
     targets = find_targets(client) if client else []
@@ -290,9 +300,10 @@ def connect(
         return
     first, absence, start = targets[0], "", not (dry_run or no_start)
     changes = [plan_change(target, name, entry) for target in targets]
-    if first.client != FILE and not is_present(first):
-        present = ", ".join(dict.fromkeys(client.client for client in present_clients())) or "none"
-        absence = f"{first.title} was not found on this machine; clients found: {present}. This is its file anyway."
+    present = list(dict.fromkeys(client.client for client in present_clients()))
+    if first.client not in (FILE, *present):
+        clients = ", ".join(present) or "none"
+        absence = f"{first.title} was not found on this machine; clients found: {clients}. This is its file anyway."
     if start:
         session.remark("Starting the server once, as the client will …")
     # A server that does not start is not written.

@@ -386,7 +386,7 @@ def check_servers() -> list[Check]:
             problems.append(Check("mcp servers", "warn", says, fix))
         if changed:
             says = f"'{entry.name}' has changed what it says of {', '.join(changed)} since you approved it"
-            problems.append(Check("mcp servers", "warn", says, f"localmcp servers approve {entry.name}"))
+            problems.append(Check("mcp servers", "warn", says, entry.approval))
     return problems or [Check("mcp servers", "ok", f"{len(servers)} in {path}")]
 
 

@@ -19,7 +19,7 @@ from localmcp.config import servers_file
 from localmcp.errors import ConfigurationError, InvalidInput, Unavailable
 from localmcp.files import PRIVATE_FILE, write_atomically
 from localmcp.hub.client_configuration import MCP_SERVERS, TABLES, is_localmcp, read_document, servers_in
-from localmcp.humanize import choices
+from localmcp.humanize import choices, command_line
 from localmcp.masking import TOKEN_IN_PATH, mask_arguments, mask_urls, names_secret
 from localmcp.schemas import Json, did_you_mean
 
@@ -37,7 +37,7 @@ class LoginNeeded(Unavailable):
     def __init__(self, server: str) -> None:
         super().__init__(
             f"The MCP server '{server}' asks you to sign in (HTTP 401).",
-            hint=f"Sign in with: localmcp servers login {server}",
+            hint=f"Sign in with: {command_line('localmcp', 'servers', 'login', server)}",
         )
 
 
@@ -126,6 +126,11 @@ class ServerEntry(_Part):
         return hashlib.sha256(json.dumps(starting_fields, sort_keys=True).encode()).hexdigest()[:32]
 
     @property
+    def approval(self) -> str:
+        """The command with which the person accepts what it has changed."""
+        return command_line("localmcp", "servers", "approve", self.name)
+
+    @property
     def where(self) -> str:
         """The program, or the URL without what may be secret in it."""
         return mask_urls(self.url) if self.url else self.command
@@ -190,7 +195,7 @@ def entry_of(command: Sequence[str]) -> Json:
     """Return the entry of an address, or of a command and its arguments; an empty one for no words."""
     if not command:
         return {}
-    if len(command) == 1 and command[0].startswith(("http://", "https://")):
+    if len(command) == 1 and "://" in command[0]:
         return {"type": "http", "url": command[0]}
     # A command line that names a file from here runs here: assistants run elsewhere.
     names = [word.rpartition("=")[2] for word in command]

@@ -71,7 +71,7 @@ class RemoteTool(Tool):
     def notice(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
         approved = self._server.unapproved.get(self.raw["name"])
         what = "Changed since the user approved it" if approved else "Added since the user approved the server"
-        ask = f"ask the user to run: localmcp servers approve {self._server.entry.name}"
+        ask = f"ask the user to run: {self._server.entry.approval}"
         return f"{what}; {ask}" if approved is not None else ""
 
     @cached_property
@@ -400,7 +400,7 @@ class McpServer:
             what = "has changed" if self.unapproved[tool] else "was added"
         raise AccessDenied(
             f"{tool} {what} since the user approved the tools of '{self.entry.name}', and is not run.",
-            hint=f"Ask the user to run: localmcp servers approve {self.entry.name}",
+            hint=f"Ask the user to run: {self.entry.approval}",
         )
 
     def changes(self) -> dict[str, list[str]]:
@@ -473,6 +473,6 @@ class McpServer:
             return [Problem(str(servers_file()), None, error.message, error.hint)]
         if changes := self.changes():
             message = f"'{self.entry.name}' has changed or added since you approved it: {', '.join(changes)}."
-            hint = f"Read the difference and decide: localmcp servers approve {self.entry.name}"
+            hint = f"Read the difference and decide: {self.entry.approval}"
             return [Problem(str(servers_file()), None, message, hint, "warning")]
         return []

@@ -328,3 +328,4 @@ def test_sizes_times_and_counts_read_naturally() -> None:
     assert [humanize.size(n) for n in (12, 4_200, 812_000, 4_200_000)] == ["12 bytes", "4 kB", "812 kB", "4.2 MB"]
     assert [humanize.duration(s) for s in (0.42, 42, 200, 3900)] == ["0.4 s", "42 s", "3 min 20 s", "1 h 5 min"]
     assert [humanize.counted(n, "search") for n in (1, 1204)] == ["1 search", "1,204 searches"]
+    assert humanize.short_path("https://a.example/b") == "https://a.example/b"

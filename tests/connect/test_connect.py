@@ -101,6 +101,8 @@ def test_a_client_that_is_not_installed_is_told_with_its_place_and_those_that_ar
     assert code == 0 and "claude-desktop" in out and "added" in out
     assert "claude_desktop_config.json" in out and "clients found: cursor" in err
     assert not (home / ".config").exists()
+    write(home / ".claude.json", {})
+    assert "was not found" not in say(str(home / ".mcp.json"), "--no-start", "--dry-run")[2]
 
 
 def test_what_is_neither_client_nor_file_is_refused_with_the_nearest(home: Path, run: Run) -> None:
@@ -136,7 +138,7 @@ def test_remove_takes_out_what_connect_put_in(home: Path, run: Run) -> None:
     assert (code, told["files"][0]["action"], told["files"][0]["backup"]) == (0, "absent", None)
 
 
-def test_clients_are_listed_with_what_they_start(home: Path, run: Run) -> None:
+def test_clients_are_listed_with_what_they_start(home: Path, run: Run, say: Any) -> None:
     write(home / ".cursor/mcp.json", {"mcpServers": {"kb": {"command": "localmcp", "args": ["serve"]}}})
     write(home / ".gemini/settings.json", "{broken")
     _, told = run()
@@ -144,6 +146,7 @@ def test_clients_are_listed_with_what_they_start(home: Path, run: Run) -> None:
         "cursor": (["kb"], False),
         "gemini": ([], True),
     }
+    assert "cursor  kb " in say()[1]
 
 
 # ---------------------------------------------------------------- the person's things stay
