@@ -143,20 +143,14 @@ def questions(tmp_path: Path) -> str:
     return str(path)
 
 
-def test_the_command_measures_every_mode_by_kind(
-    capsys: pytest.CaptureFixture[str], file: Path, questions: str
-) -> None:
-    code, result, _ = run(capsys, file, questions)
-    assert code == 0 and set(result["modes"]) == {"keyword", "semantic", "hybrid"}
-    keyword = result["modes"]["keyword"]
-    assert keyword["overall"]["ndcg"] > 0.3 and 0 < keyword["p50"] <= keyword["p95"]
-    assert result["questions"]["none"] == 1 and 0 <= result["modes"]["hybrid"]["answered_anyway"] <= 1
-
-
-def test_two_runs_are_compared_question_by_question_and_a_loss_ends_with_1(
+def test_the_command_measures_every_mode_by_kind_and_compares_two_runs_question_by_question(
     capsys: pytest.CaptureFixture[str], file: Path, questions: str, tmp_path: Path
 ) -> None:
-    before = run(capsys, file, questions)[1]
+    code, before, _ = run(capsys, file, questions)
+    assert code == 0 and set(before["modes"]) == {"keyword", "semantic", "hybrid"}
+    keyword = before["modes"]["keyword"]
+    assert keyword["overall"]["ndcg"] > 0.3 and 0 < keyword["p50"] <= keyword["p95"]
+    assert before["questions"]["none"] == 1 and 0 <= before["modes"]["hybrid"]["answered_anyway"] <= 1
     path = tmp_path / "before.json"
     path.write_text(json.dumps(before), encoding="utf-8")
     code, result, _ = run(capsys, file, questions, "--against", str(path))
@@ -166,9 +160,6 @@ def test_two_runs_are_compared_question_by_question_and_a_loss_ends_with_1(
     hybrid["overall"]["ndcg"], hybrid["each"] = 2.0, [2.0] * len(hybrid["each"])
     path.write_text(json.dumps(before), encoding="utf-8")
     code, result, _ = run(capsys, file, questions, "--against", str(path))
-    assert code == 1 and result["regressed"]
-
-
-def test_what_cannot_be_compared_is_said(capsys: pytest.CaptureFixture[str], file: Path, questions: str) -> None:
+    assert code == 1 and result["regressed"], "a loss ends with 1"
     assert "There is no file" in run(capsys, file, questions, "--against", "nothing.json")[2]
     assert "is not what" in run(capsys, file, questions, "--against", questions)[2]

@@ -2,13 +2,14 @@
 
 import mailbox
 import os
-import zipfile
 from contextlib import closing
 
 from folders import write
-from made_files import make_mail
+from made_files import make_mail, make_zip
 
 from localmcp.tools import Scope
+
+PUMP = "# Pump\n\nThe pump needs oil in May.\n"
 
 
 def best(file, words):
@@ -42,19 +43,15 @@ def test_each_message_and_attachment_is_cited_with_the_path_of_its_mailbox(tmp_p
 
 def test_an_archive_that_is_named_is_read_as_a_folder(tmp_path, file):
     path = tmp_path / "old.zip"
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("notes/pump.md", "# Pump\n\nThe pump needs oil in May.\n")
-        archive.writestr("notes/tank.md", "# Tank\n\nThe tank holds 40 liters.\n")
-        archive.writestr("tool.bin", b"\x7fELF\0\0")
+    tank = "# Tank\n\nThe tank holds 40 liters.\n"
+    path.write_bytes(make_zip({"notes/pump.md": PUMP, "notes/tank.md": tank, "tool.bin": b"\x7fELF\0\0"}))
     file.add(path)
     assert best(file, "pump oil")["citation"]["path"] == str(path)
 
 
 def test_why_answers_for_the_file_that_a_document_is_in(tmp_path, file):
     path = tmp_path / "old.zip"
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("notes/pump.md", "# Pump\n\nThe pump needs oil in May.\n")
-        archive.writestr("empty.md", "")
+    path.write_bytes(make_zip({"notes/pump.md": PUMP, "empty.md": ""}))
     report = file.add(path)
     [(failed, _)] = report.problems
     for name in (f"{path}#notes/pump.md", failed):

@@ -115,13 +115,12 @@ def test_nothing_private_is_in_the_bytes_of_a_pack(full: Path, tmp_path: Path) -
     assert b"hive" in data
 
 
-def test_a_whole_pack_holds_every_collection_but_nothing_private(full: Path, tmp_path: Path) -> None:
-    data = pack(full, tmp_path / "out.localmcp").read_bytes()
-    assert [each for each in PLANTED if each in data] == [b"plantedelsewhere"]
-
-
-def test_private_tables_are_empty_and_no_table_of_a_person_is_in_it(full: Path, tmp_path: Path) -> None:
-    connection = connect(pack(full, tmp_path / "out.localmcp"))
+def test_a_whole_pack_holds_every_collection_but_no_private_row_and_no_table_of_a_person(
+    full: Path, tmp_path: Path
+) -> None:
+    packed = pack(full, tmp_path / "out.localmcp")
+    assert [each for each in PLANTED if each in packed.read_bytes()] == [b"plantedelsewhere"]
+    connection = connect(packed)
     private = ("api_keys", "calls", "jobs", "ledger", "roots", "rule_uses")  # fmt: skip
     assert {name: fetch_one(connection, f"select count(*) from {name}") for name in private} == dict.fromkeys(
         private, 0
