@@ -137,22 +137,38 @@ def test_the_commands_push_and_pull(workspace: Workspace, monkeypatch: pytest.Mo
     assert set(live_chunks(workspace, "back").values()) == set(live_chunks(workspace).values())
 
 
-def test_a_server_killed_in_the_middle_of_a_push_loses_and_doubles_nothing(
+def test_a_server_killed_in_the_middle_of_a_push_costs_searches_a_sentence_and_loses_and_doubles_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(copies, "BATCH", 10)
     server = LiteServer(tmp_path / "data")
     try:
         with open_at(tmp_path / "a.localmcp", server.uri) as workspace:
-            add_many(workspace, 50)
 
             def kill(done: int, _total: int) -> None:
                 if done >= 20:
                     server.kill()
 
+            def call(tool: str, **arguments: Any) -> Any:
+                return workspace.registry.call(tool, arguments).value
+
+            workspace.library.add_text("A hive has one queen.", title="Bees")
+            workspace.milvus_copies.push("default", "team")
+            workspace.mounts.mount(Path("milvus:team"))
+            add_many(workspace, 50)
+            assert "notices" not in call("search", query="queen of a hive")
             with pytest.raises(Unavailable, match="cannot be reached"):
                 workspace.milvus_copies.push("many", progress=kill)
+            answer = call("search", query="queen of a hive")
+            assert answer["results"][0]["sourceTitle"] == "Bees"
+            [notice] = answer["notices"]
+            assert notice.startswith("team (mounted) was not searched: Milvus at") and "cannot be reached" in notice
+            assert call("list_sources")["total"] == 51
+            assert call("search", query="queen", collection="mount:team")["count"] == 0
+            assert "cannot be reached" in workspace.mounts.described()[0]["problem"]
             server.start()
+            monkeypatch.setattr("localmcp.milvus.mounted.REST_SECONDS", 0.0)
+            assert "notices" not in call("search", query="queen of a hive")
             assert 0 < workspace.milvus_copies.push("many")["sent"] < 50
             assert workspace.milvus is not None
             assert_same(workspace, workspace.milvus, "many")

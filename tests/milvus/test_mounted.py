@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from folders import write
-from milvus_servers import LiteServer, needs_lite, open_empty, shared_server
+from milvus_servers import needs_lite, open_empty, shared_server
 
 from localmcp.errors import FileUnavailable, LocalMCPError, NotFound
 from localmcp.milvus.mounted import MilvusFile
@@ -122,30 +122,6 @@ def test_who_is_bound_to_collections_sees_nothing_of_it(beside: Workspace) -> No
 
 
 # ---------------------------------------------------------------- Milvus alone
-
-
-@needs_lite
-def test_a_server_that_is_gone_costs_a_sentence_and_yours_answers(tmp_path: Path, monkeypatch: Any) -> None:
-    server = LiteServer(tmp_path / "data")
-    try:
-        with open_at(tmp_path / "mine.localmcp", server.uri) as mine:
-            fill(mine, tmp_path / "docs")
-            mine.milvus_copies.push("default", "team")
-            mine.mounts.mount(Path("milvus:team"))
-            assert "notices" not in call(mine, "search", query="queen of a hive")
-            server.kill()
-            answer = call(mine, "search", query="queen of a hive")
-            assert answer["results"][0]["sourceTitle"] == "Bees"
-            [notice] = answer["notices"]
-            assert notice.startswith("team (mounted) was not searched: Milvus at") and "cannot be reached" in notice
-            assert call(mine, "list_sources")["total"] == 4
-            assert call(mine, "search", query="queen", collection="mount:team")["count"] == 0
-            assert "cannot be reached" in mine.mounts.described()[0]["problem"]
-            server.start()
-            monkeypatch.setattr("localmcp.milvus.mounted.REST_SECONDS", 0.0)
-            assert "notices" not in call(mine, "search", query="queen of a hive")
-    finally:
-        server.kill()
 
 
 @needs_lite
