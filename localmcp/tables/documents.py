@@ -113,8 +113,7 @@ def _is_empty(cell: Any) -> bool:
 def _header(cells: Sequence[Any], below: Sequence[Row]) -> list[str] | None:
     # Names of columns are words, or beside a word or an empty corner years in order or whole numbers one by one; below
     # there are at most a few more columns.
-    whole = [int(cell) if isinstance(cell, float) and cell.is_integer() else cell for cell in cells]
-    names = ["" if cell is None else " ".join(str(cell).split()) for cell in whole]
+    names = ["" if cell is None else " ".join(_text(cell).split()) for cell in cells]
     numbers = [int(name) for name in names if name.isdecimal()]
     words = [name for name, cell in zip(names, cells, strict=True) if isinstance(cell, str) and not name.isdecimal()]
     words = [name for name in words if name and read_column([name], ".")[0] in ("text", "yes/no")]
@@ -202,10 +201,11 @@ def _read_grids(name: str, text: str, read: Callable[[], bytes]) -> Iterator[Gri
         for title in [sheet.name for sheet in book.sheets_metadata if sheet.typ == SheetTypeEnum.WorkSheet]:
             sheet = book.get_sheet_by_name(title)
             values = sheet.to_python(skip_empty_area=False, nrows=MOST_ROWS)
-            # Merged cells are filled.
+            # Merged cells are filled, but for one alone in its row: a title or a note. Some lie beyond the values.
             for (top, left), (bottom, right) in sheet.merged_cell_ranges or ():
                 for row in values[top : bottom + 1]:
-                    row[left : right + 1] = [values[top][left]] * len(row[left : right + 1])
+                    if not all(map(_is_empty, row[:left] + row[right + 1 :])):
+                        row[left : right + 1] = values[top][left : left + 1] * len(row[left : right + 1])
             yield title, list(enumerate(values, 1)), False, "."
     elif suffix in (".csv", ".tsv", ".tab"):
         # The delimiter is the one that most lines have equally often.
@@ -214,7 +214,7 @@ def _read_grids(name: str, text: str, read: Callable[[], bytes]) -> Iterator[Gri
             counts = Counter(len(cells) for cells in csv.reader(lines, delimiter=delimiter) if len(cells) > 1)
             fits[delimiter] = max(((often, cells) for cells, often in counts.most_common(1)), default=(0, 0))
         delimiter = max(fits, key=fits.__getitem__)
-        reader = csv.reader(io.StringIO(text), delimiter=delimiter)
+        reader = csv.reader(io.StringIO(text, newline=None), delimiter=delimiter)
         rows, line = list[Row](), 1
         for cells in islice(reader, MOST_ROWS + 1):
             rows.append((line, cells))
@@ -290,9 +290,11 @@ _NUMBER = re.compile(
     rf"\s*(?P<after>{_MONEY}|%)?(?P<trailing>-)?\)?\s*",
     re.IGNORECASE,
 )
-_CLOCK = r"(\d{1,2}:\d\d(?::\d\d)?)"
-_ISO = re.compile(rf"(\d{{4}})[-/.](\d{{1,2}})[-/.](\d{{1,2}})(?:[T ]+{_CLOCK}(?:\.\d+)?\s*(?:Z|[+-]\d\d:?\d\d)?)?")
-_NUMERIC = re.compile(rf"(\d{{1,2}})([./-])(\d{{1,2}})\2(\d{{4}}|\d\d)(?:,?[T ]+{_CLOCK})?")
+_CLOCK = r"(\d{1,2}:\d\d(?::\d\d)?(?:\s*[ap](?:\.?m\.?)?)?)"
+_ISO = re.compile(
+    rf"(\d{{4}})[-/.](\d{{1,2}})[-/.](\d{{1,2}})(?:[T ]+{_CLOCK}(?:\.\d+)?\s*(?:Z|[+-]\d\d:?\d\d)?)?", re.I
+)
+_NUMERIC = re.compile(rf"(?i)(\d{{1,2}})([./-])(\d{{1,2}})\2(\d{{4}}|\d\d)(?:,?[T ]+{_CLOCK})?")
 _WRITTEN = re.compile(
     r"(?:(\d{1,2})(?:\.|st|nd|rd|th)?[\s-]+(?:de )?)?([^\W\d]{3,})\.?"
     r"(?:\s+(\d{1,2})(?:st|nd|rd|th)?)?,?[\s-]+(?:de )?(\d{4})"
@@ -312,22 +314,32 @@ def read_column(values: Sequence[Any], mark: str) -> tuple[str, list[Any], int]:
     mark where a column itself does not show it, as in 1.250. Dates and times become ISO text, money and percentages
     numbers (12 for 12 %).
     """
-    distinct = list(dict.fromkeys(values))
+    counts = Counter(values)
+    distinct = list(counts)
+
+    def fitting(some: Iterable[Any]) -> int:
+        return sum(map(counts.__getitem__, some))
+
     # By 400 values, from all over a column, a type is ruled out.
     sample = list(filter(_is_present, distinct[:: len(distinct) // 400 + 1]))
     for read in (partial(_read_numbers, mark=mark), _read_dates, _read_answers):
-        if len(read(sample)[1]) < LEAST_SHARE * len(sample):
+        if not sample or fitting(read(sample)[1]) < LEAST_SHARE * fitting(sample):
             continue
         present = list(filter(_is_present, distinct))
         kind, typed = read(present)
-        if kind and len(typed) >= LEAST_SHARE * len(present):
-            others = {value: str(value) for value in present if value not in typed} if len(typed) < len(present) else {}
+        if kind and fitting(typed) >= LEAST_SHARE * fitting(present):
+            others = {value: _text(value) for value in present if value not in typed}
             odd = sum(value in others for value in values) if others else 0
             return kind, list(map((others | typed).get, values)), odd
-    texts = [None if value is None else str(value)[:2000].strip() or None for value in values]
+    texts = [None if value is None else _text(value)[:2000].strip() or None for value in values]
     answers = {text.casefold() for text in filter(None, texts)} if len(distinct) < 9 else set[str]()
     pairs = [set(pair.split("/")) for pair in "yes/no ja/nein sì/no si/no sí/no oui/non true/false y/n".split()]
     return "yes/no" if answers and any(answers <= pair for pair in pairs) else "text", texts, 0
+
+
+def _text(value: Any) -> str:
+    # Of the codes 104 and 105A a workbook holds the first as 104.0.
+    return str(int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 2**53 else value)
 
 
 def _is_present(value: Any) -> bool:
@@ -378,8 +390,8 @@ def _read_answers(values: Sequence[Any]) -> tuple[str, dict[Any, Any]]:
     answers = {value: int(value) for value in values if isinstance(value, bool)}
     times: dict[Any, str] = {value: str(value) for value in values if isinstance(value, time | timedelta)}
     for value in values:
-        if isinstance(value, str) and re.fullmatch(r"\s*([01]?\d|2[0-3])(:[0-5]\d){1,2}\s*", value):
-            times[value] = value.strip().zfill(5 if value.count(":") == 1 else 8)
+        if isinstance(value, str) and re.fullmatch(_CLOCK, value.strip(), re.I) and (clock := _read_clock(value)):
+            times[value] = clock
     return ("yes/no", answers) if answers else ("time", times)
 
 
@@ -399,7 +411,7 @@ def _read_dates(values: Sequence[Any]) -> tuple[str, dict[Any, str]]:
             dates[value] = value.isoformat()
         elif isinstance(value, str) and (read := _read_date(" ".join(value.split()), day_first)):
             dates[value] = read
-    if all(len(read) == 10 or read.endswith(" 00:00") for read in dates.values()):
+    if all(read[10:] in ("", " 00:00", " 00:00:00") for read in dates.values()):
         return "date", {value: read[:10] for value, read in dates.items()}
     return "date and time", {value: read if len(read) > 10 else f"{read} 00:00" for value, read in dates.items()}
 
@@ -426,7 +438,17 @@ def _read_date(text: str, day_first: bool) -> str | None:
         iso = date(year, month, day).isoformat()
     except ValueError:
         return None
-    return f"{iso} {clock if clock[2:3] == ':' else f'0{clock}'}" if clock else iso
+    time_of_day = _read_clock(clock)
+    return f"{iso} {time_of_day}" if time_of_day else None if clock else iso
+
+
+def _read_clock(text: str) -> str | None:
+    # A time of 24 hours, also of 1:05 PM; None if a day has no such time.
+    match = re.match(r"\s*(\d+):([0-5]\d)(:[0-5]\d)?\s*([ap])?", text, re.I)
+    hour = int(match[1]) if match else 24
+    if match and match[4]:
+        hour = hour % 12 + 12 * (match[4] in "pP")
+    return f"{hour:02}:{match[2]}{match[3] or ''}" if match and hour < 24 else None
 
 
 # ---------------------------------------------------------------- one SELECT, which never sees the library's file

@@ -94,6 +94,11 @@ def test_a_table_tells_its_columns_types_rows_and_what_was_left_out(workspace: W
         (("#N/A", "--", "5"), "integer", None),
         (("6/17/47", "5/1/09"), "date", "1947-06-17"),
         (("9:05", "13:08"), "time", "09:05"),
+        (("11:31:52 PM", "12:05 a.m."), "time", "23:31:52"),
+        (("7/3/2018 1:47p", "7/14/2018 10:28 AM"), "date and time", "2018-07-03 13:47"),
+        (("9/15/2000 00:00:00", "9/16/2000 00:00:00"), "date", "2000-09-15"),
+        (("-", "N/A"), "text", "-"),
+        ((*["8.4"] * 20, "unrated"), "decimal", 8.4),
     ],
 )
 def test_a_column_has_the_type_that_its_values_have(values: tuple[str, ...], kind: str, first: Any) -> None:
@@ -124,12 +129,13 @@ def test_workbooks_have_a_table_a_sheet_with_merged_headers_and_their_own_types(
         sheet.merge_cells(span)
     for number in range(4):
         sheet.append([f"P{number}", 1, 2, 3, number])
+    sheet.merge_cells("Y1:Z2")
     other = book.create_sheet("Trips")
     other.append(["Trips of the year"])
     other.append([])
-    other.append(["Day", "Cost"])
+    other.append(["Day", "Cost", "Room"])
     for number in range(1, 4):
-        other.append([datetime.date(2025, 3, number), 1.5 * number])
+        other.append([datetime.date(2025, 3, number), 1.5 * number, 104 if number == 1 else "105A"])
     other.append([None, 9.0])
     (tmp_path / "more").mkdir()
     book.save(tmp_path / "more" / "school.xlsx")
@@ -137,7 +143,7 @@ def test_workbooks_have_a_table_a_sheet_with_merged_headers_and_their_own_types(
     tables = listed(workspace, document="school")
     names = [column["name"] for column in tables["school.Marks"]["columns"]]
     assert names == ["Pupil", "Autumn Math", "Autumn Art", "Spring Math", "Spring Art", "line"]
-    assert tables["school.Trips"]["sample"][0] == ["2025-03-01", 1.5, 4] and tables["school.Trips"]["rows"] == 3
+    assert tables["school.Trips"]["sample"][0] == ["2025-03-01", 1.5, "104", 4] and tables["school.Trips"]["rows"] == 3
     assert query(workspace, 'select sum("Spring Art") from "school.Marks"')["rows"] == [[6]]
 
 
@@ -158,6 +164,7 @@ def test_tables_in_text_are_tables_and_other_text_is_none() -> None:
         (",0,1,2,3\nUlm,5,7,8,1\nBonn,3,4,4,1\nKiel,9,9,1,1\n", ["column 1", "0", "1", "2", "3"]),
         ("Ulm,2019\nBonn,2020\nKiel,2021\n", ["column 1", "column 2"]),
         ("1,2,3\n4,5,6\n7,8,9\n", ["column 1", "column 2", "column 3"]),
+        ("Town,Size\rUlm,5\rBonn,3\rKiel,1\r", ["Town", "Size"]),
         (",Size,Size\nTown,Land,People\nUlm,5,6\nBonn,5,7\nKiel,1,1\n", ["Town", "Size Land", "Size People"]),
         ("Word,Meaning\nhi,hello\nbye,end\nso,thus\nif,maybe\n\nox,cow\nup,high\n", ["Word", "Meaning"]),
     ],
