@@ -199,7 +199,8 @@ class OwnTools:
         }  # fmt: skip
         if not isinstance(kind, str) or kind not in models:
             hint = did_you_mean(str(kind), models, f"It must be one of {', '.join(models)}.")
-            file.problems.append(file.problem(("kind",), f"kind = {kind!r} is not known.", hint))
+            says = "kind is missing." if kind is None else f"kind = {kind!r} is not known."
+            file.problems.append(file.problem(("kind",), says, hint))
             return
         try:
             manifest = models[kind].model_validate(table)

@@ -122,7 +122,7 @@ class ForeignFunction(FunctionTool):
             return super().call(arguments)
         except LocalMCPError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             log.warning("the tool %s failed", self.name, exc_info=True)
             message = f"{self.name} failed: {type(error).__name__}: {error}".rstrip(": ")
             raise LocalMCPError(message) from error

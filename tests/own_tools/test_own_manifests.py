@@ -50,7 +50,7 @@ def test_files_are_picked_up_changed_and_dropped_at_the_next_listing(workspace: 
     [
         ("kind = ", ":1: error: It cannot be read: Invalid value"),
         ('kind = "comand"\n', ":1: error: kind = 'comand' is not known. Did you mean 'command'?"),
-        ('program = "x"', ": error: kind = None is not known. It must be one of command, query, http, python."),
+        ('program = "x"', ": error: kind is missing. It must be one of command, query, http, python."),
         (GREET + 'descripton = "x"', ":8: error: parameters.name.descripton is not a known key. Did you mean"),
         (GREET.replace("program", "programm"), ":4: error: programm is not a known key. Did you mean 'program'?"),
         (GREET.replace("{name}", "{nam}"), ":5: error: arguments: {nam} is not a parameter. Did you mean 'name'?"),

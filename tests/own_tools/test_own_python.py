@@ -45,9 +45,9 @@ async def later(times: int) -> list[int]:
     return list(range(times))
 
 
-def fail() -> str:
+def fail(end: bool = False) -> str:
     """Always fail."""
-    raise ValueError("no such account: 7")
+    raise SystemExit(3) if end else ValueError("no such account: 7")
 
 
 def undocumented(a: int) -> int:
@@ -111,6 +111,8 @@ def test_arguments_come_as_json_and_anything_may_be_returned_or_raised(workspace
     assert (answer.value, answer.text) == ({"result": [0, 1, 2]}, "[0,1,2]")
     with pytest.raises(LocalMCPError, match="fail failed: ValueError: no such account: 7"):
         workspace.registry.call("fail")
+    with pytest.raises(LocalMCPError, match="fail failed: SystemExit: 3"):
+        workspace.registry.call("fail", {"end": True})
     with pytest.raises(InvalidInput) as error:
         workspace.registry.call("pack", {"nam": "x", "size": "huge", "due": "soon"})
     for part in ("name: required", "nam: not a parameter; did you mean 'name'?", "size", "due"):
