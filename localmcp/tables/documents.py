@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import date, datetime, time, timedelta
 from functools import lru_cache, partial
-from itertools import count, islice, pairwise, zip_longest
+from itertools import count, groupby, islice, pairwise, zip_longest
 from pathlib import Path, PurePath
 from typing import Any, NamedTuple, cast
 
@@ -91,9 +91,15 @@ def _find_tables(name: str, text: str, read: Callable[[], bytes]) -> dict[str, T
                     is_new = True
                     continue
                 below, last = rows[place + 1 : place + 6], parts[-1]
-                if is_new and len(last) > LEAST_ROWS and _header(cells, below):
+                head = cells
+                if is_new and below and sum(map(bool, _names(cells))) == 1:
+                    # A title, perhaps: of what follows.
+                    head, below = below[0][1], below[1:]
+                if is_new and len(last) > LEAST_ROWS and (names := _header(head, below)):
                     # In a table of words each row looks like a header.
-                    if not (_header(last[-1][1], [(line, cells)]) and _header(below[0][1], below[1:])):
+                    is_row = _header(last[-1][1], [(line, head)]) and _header(below[0][1], below[1:])
+                    widest = max(sum(map(bool, _names(row))) for _, row in below)
+                    if not is_row and (_above_values(names, below) or sum(map(bool, names)) >= widest):
                         parts.append([])
                 is_new = False
                 parts[-1].append((line, cells[:MOST_COLUMNS]))
@@ -110,44 +116,128 @@ def _is_empty(cell: Any) -> bool:
     return cell is None or (isinstance(cell, str) and not cell.strip())
 
 
+def _names(cells: Sequence[Any]) -> list[str]:
+    return ["" if cell is None else " ".join(_text(cell).split()) for cell in cells]
+
+
+def _kind(cell: Any) -> str:
+    # "" of an empty cell, word, number of a whole one, or the type of another value.
+    [name] = _names([cell])
+    if not name or name.isdecimal():
+        return name and "number"
+    kind = read_column([cell], ".")[0]
+    return "word" if isinstance(cell, str) and kind in ("text", "yes/no") else kind
+
+
 def _header(cells: Sequence[Any], below: Sequence[Row]) -> list[str] | None:
-    # Names of columns are words, or beside a word or an empty corner years in order or whole numbers one by one; below
-    # there are at most a few more columns.
-    names = ["" if cell is None else " ".join(_text(cell).split()) for cell in cells]
-    numbers = [int(name) for name in names if name.isdecimal()]
-    words = [name for name, cell in zip(names, cells, strict=True) if isinstance(cell, str) and not name.isdecimal()]
-    words = [name for name in words if name and read_column([name], ".")[0] in ("text", "yes/no")]
+    # Names of columns are words, or beside a word or an empty corner years or dates in order, or whole numbers one by
+    # one; below there are at most a few more columns.
+    names, kinds = _names(cells), list(map(_kind, cells))
     widest = max((sum(not _is_empty(cell) for cell in row) for _, row in below), default=0)
-    count = len(words) + len(numbers)
-    if count != sum(map(bool, names)) or count < max(LEAST_COLUMNS, 0.6 * widest) or widest < LEAST_COLUMNS:
+    if not {*kinds} <= {"", "word", "number", "date"} or widest < LEAST_COLUMNS:
         return None
-    if numbers:
-        steps = {two - one for one, two in pairwise(numbers)}
-        are_years = all(1900 <= number <= 2100 for number in numbers) and (min(steps, default=1) > 0 or max(steps) < 0)
-        if names[0].isdecimal() or not (are_years or (len(numbers) > 2 and steps in ({1}, {-1}))):
-            return None
-        # A year in each row is data.
-        under = [cell for name, cell in zip(names, below[0][1], strict=False) if name.isdecimal()]
-        if are_years and all(re.fullmatch(r"(19|20)\d\d(\.0)?", str(cell).strip()) for cell in under):
-            return None
-    return names
+    if sum(map(bool, names)) < max(LEAST_COLUMNS, 0.6 * widest) or kinds[0] in ("number", "date"):
+        return None
+    # Cells that stand above several columns were filled.
+    numbers = [int(name) for name, _ in groupby(names) if name.isdecimal()]
+    dates = read_column([cell for cell, kind in zip(cells, kinds, strict=True) if kind == "date"], ".")[1]
+    dates = [day for day, _ in groupby(dates)]
+    steps = {two - one for one, two in pairwise(numbers)}
+    are_years = all(1900 <= number <= 2100 for number in numbers) and _in_order(numbers)
+    if not (are_years or (len(numbers) > 2 and steps in ({1}, {-1}))) or (dates and not _in_order(dates)):
+        return None
+    # A year or a date in each row is data, and so is one date.
+    under = [cell for kind, cell in zip(kinds, below[0][1], strict=False) if kind in ("number", "date")]
+    if dates and (len(dates) == 1 or read_column(under, ".")[0].startswith("date")):
+        return None
+    is_data = numbers and are_years and all(re.fullmatch(r"(19|20)\d\d(\.0)?", str(cell).strip()) for cell in under)
+    return None if is_data else names
+
+
+def _in_order(values: Sequence[Any]) -> bool:
+    return len(set(values)) == len(values) and sorted(values) in (list(values), list(values)[::-1])
+
+
+def _above_values(names: Sequence[str], below: Sequence[Row]) -> int:
+    # How many names stand above numbers, dates or times, whatever lower rows of the header are between.
+    above = 0
+    for name, column in zip(names, zip_longest(*(cells for _, cells in below)), strict=False):
+        kinds = list(map(_kind, filter(_is_present, column)))
+        above += _is_present(name) and 2 * sum(kind != "word" for kind in kinds) > len(kinds)
+    return above
+
+
+def _read_header(rows: list[Row], is_headed: bool) -> tuple[list[str], int]:
+    """Return the names of columns and the place of the first row of data; a header of several rows is joined."""
+    found = {0: [str(cell) for cell in rows[0][1]]} if is_headed and rows else dict[int, list[str]]()
+    for place, (_, cells) in enumerate(rows[: 0 if is_headed else 25]):
+        if header := _header(cells, rows[place + 1 : place + 6]):
+            found[place] = header
+    if not found:
+        return [], 0
+    first = start = next(iter(found))
+    names = found[first]
+    for place, header in found.items():
+        if not _above_values(header, rows[place + 1 : place + 2]):
+            continue
+        # The header ends where values begin. What tells groups of columns apart is above, where no other label stands.
+        top, joined = place, header
+        while top - 1 in found and _are_one_header(
+            found[top - 1], joined, rows[place + 1 : place + 6] if _has_groups(found[top - 1]) else []
+        ):
+            top, joined = top - 1, _joined(found[top - 1], joined)
+        # Other words above are remarks, if several different columns of values follow, and only short rows are between.
+        filled = [name for name in header if name]
+        between = [sum(map(bool, _names(rows[other][1]))) for other in range(first, place) if other not in found]
+        is_sure = _above_values(header, rows[place + 1 : place + 6]) > 1 and len(set(filled)) == len(filled)
+        if top == first or (is_sure and 2 * max(between, default=0) < len(filled)):
+            start, names = place, joined
+            break
+    start += 1
+    while start < len(rows):
+        cells, below = rows[start][1], rows[start + 1 : start + 6]
+        lower = _names(cells)
+        joined = _joined(names, lower)
+        # Cells that stand above several columns were filled: what they are above tells those apart.
+        is_told = len(set(joined)) > len(set(names)) and all(two for one, two in zip(names, lower, strict=False) if one)
+        is_grouped = is_told and not is_headed and _has_groups(names)
+        # Units, and second lines of long names, are words above values.
+        is_lower = {*map(_kind, cells)} <= {"", "word"} and 2 * _above_values(lower, below) >= sum(map(bool, lower)) > 0
+        is_lower = is_lower and _are_one_header(names, lower, below)
+        if not is_lower and not (is_grouped and _header(cells, below)):
+            break
+        names, start = joined, start + 1
+    return names, start
+
+
+def _are_one_header(upper: Sequence[str], lower: Sequence[str], below: Sequence[Row]) -> bool:
+    # The first name of the lower row is no label of a row: it stands above values, or below nothing else.
+    label = next((place for place, pair in enumerate(zip(upper, lower, strict=False)) if any(pair)), 0)
+    one, two = "".join(upper[label : label + 1]), "".join(lower[label : label + 1])
+    return not (one and two) or one == two or bool(_above_values(lower[: label + 1], below))
+
+
+def _has_groups(names: Sequence[str]) -> bool:
+    return any(one and one == two for one, two in pairwise(names))
+
+
+def _joined(upper: Sequence[str], lower: Sequence[str]) -> list[str]:
+    pairs = zip_longest(upper, lower, fillvalue="")
+    return [one if one == two else f"{one} {two}".strip() for one, two in pairs]
 
 
 def _make_table(rows: list[Row], is_headed: bool, mark: str) -> Table | None:
-    """Return rows as a table with typed columns; None if they are none. A header of two rows is joined."""
-    names, start = ([str(cell) for cell in rows[0][1]], 1) if is_headed and rows else (list[str](), 0)
-    for place, (_, cells) in enumerate(rows[: 0 if is_headed else 25]):
-        if header := _header(cells, rows[place + 1 : place + 6]):
-            names, start = header, place + 1
-            # Cells that stand above several columns were filled: what they are above tells those apart.
-            pairs = list(zip(names, _header(rows[start][1], rows[start + 1 : start + 6]) or [], strict=False))
-            if pairs and len(set(names)) < len(names) and all(two for one, two in pairs if one):
-                names, start = [one if one == two else f"{one} {two}".strip() for one, two in pairs], start + 1
-            break
+    """Return rows as a table with typed columns; None if they are none."""
+    names, start = _read_header(rows, is_headed)
     body, notes = rows[start:], list[str]()
-    if len(body) > LEAST_ROWS and _is_total(body):
-        notes.append(f"the total in line {body[-1][0]} is left out")
-        body = body[:-1]
+    # Notes may follow the total: words in one cell.
+    last = len(body) - 1
+    while last > 0 and "".join(map(_kind, body[last][1])) == "word" and not _is_total(body[last : last + 1]):
+        last -= 1
+    if last >= LEAST_ROWS and _is_total(body[: last + 1]):
+        below = " with what is below it" if last < len(body) - 1 else ""
+        notes.append(f"the total in line {body[last][0]} is left out{below}")
+        body = body[:last]
     every = list(zip_longest(*(cells for _, cells in body)))
     filled = [index for index, column in enumerate(every) if not all(map(_is_empty, column))]
     if len(body) < LEAST_ROWS or len(filled) < LEAST_COLUMNS:
@@ -260,13 +350,19 @@ def _text_grids(text: str) -> Iterator[Grid]:
         link = re.fullmatch(r"\[([^]]*)\]\([^)]*\)", cell)
         return re.sub(r"^(\*\*|__|\*|_|`)(.+)\1$", r"\2", link[1] if link else cell)
 
-    heading, rows = "", list[Row]()
+    def split(line: str) -> list[str]:
+        return [plain(cell) for cell in re.split(r"(?<!\\)\|", line.removeprefix("|").removesuffix("|"))]
+
+    heading, bare, rows = "", "", list[Row]()
     for number, line in enumerate([*text.splitlines(), ""], 1):
-        bare = line.strip()
-        if bare.startswith("|") and bare.count("|") > 1:
-            cells = [plain(cell) for cell in re.split(r"(?<!\\)\|", bare.strip("|"))]
-            if not all(re.fullmatch(r":?-+:?", cell) for cell in cells):
-                rows.append((number, cells))
+        before, bare = bare, line.strip()
+        cells = split(bare) if "|" in bare else []
+        if cells and all(re.fullmatch(r":?-+:?", cell) for cell in cells):
+            # Markdown needs no pipe before the first cell: the line above this one is the header.
+            if "|" in before and not rows:
+                rows.append((number - 1, split(before)))
+        elif (bare.startswith("|") and bare.count("|") > 1) or (rows and cells):
+            rows.append((number, cells))
         elif rows:
             yield heading, rows, True, "."
             rows = []
@@ -344,7 +440,8 @@ def _text(value: Any) -> str:
 
 def _is_present(value: Any) -> bool:
     if isinstance(value, str):
-        return value.strip(" \t\n-–—#./").casefold() not in {"", "n/a", "na", "n.a", "k.a", "null", "nan", "none", "?"}
+        bare = value.strip(" \t\n-–—#./|*…:?").casefold()
+        return bare not in ("", "n/a", "na", "n.a", "k.a", "null", "nan", "none")
     return value is not None
 
 

@@ -136,7 +136,9 @@ def test_workbooks_have_a_table_a_sheet_with_merged_headers_and_their_own_types(
     other.append(["Day", "Cost", "Room"])
     for number in range(1, 4):
         other.append([datetime.date(2025, 3, number), 1.5 * number, 104 if number == 1 else "105A"])
+    other.merge_cells("A1:C1")
     other.append([None, 9.0])
+    other.append(["Without the train"])
     (tmp_path / "more").mkdir()
     book.save(tmp_path / "more" / "school.xlsx")
     workspace.library.add_paths([tmp_path / "more"])
@@ -148,7 +150,7 @@ def test_workbooks_have_a_table_a_sheet_with_merged_headers_and_their_own_types(
 
 
 def test_tables_in_text_are_tables_and_other_text_is_none() -> None:
-    text = "# Garden\n\n| Plant | Count |\n|---|--:|\n| **Kale** | 3 |\n| Leek | 4 |\n| Sage | 5 |\n\nMore.\n"
+    text = "# Garden\n\nPlant | Count\n|---|--:|\n| **Kale** | 3 |\n| Leek | 4 |\n| Sage | 5 |\n\nMore.\n"
     assert columns("garden.md", text) == {"Plant": "text", "Count": "integer", "line": "integer"}
     assert describe_tables("a.md", "Only a sentence, with commas, and more.\n" * 9, None) is None
     assert describe_tables("a.csv", "one,two\n1,2\n", None) is None
@@ -165,6 +167,10 @@ def test_tables_in_text_are_tables_and_other_text_is_none() -> None:
         ("Ulm,2019\nBonn,2020\nKiel,2021\n", ["column 1", "column 2"]),
         ("1,2,3\n4,5,6\n7,8,9\n", ["column 1", "column 2", "column 3"]),
         ("Town,Size\rUlm,5\rBonn,3\rKiel,1\r", ["Town", "Size"]),
+        ("Town,Size,Rain\n,km2,mm\nUlm,5,6\nBonn,5,7\nKiel,1,1\n", ["Town", "Size km2", "Rain mm"]),
+        ("drawn,up,by\nTown,Size,Rain\nUlm,5,6\nBonn,5,7\nKiel,1,1\n", ["Town", "Size", "Rain"]),
+        ("Town,5/9/20,5/10/20\nUlm,5,6\nBonn,5,7\nKiel,1,1\n", ["Town", "5/9/20", "5/10/20"]),
+        (",2019,2019\n,Land,People\nUlm,5,6\nBonn,5,7\nKiel,1,1\n", ["column 1", "2019 Land", "2019 People"]),
         (",Size,Size\nTown,Land,People\nUlm,5,6\nBonn,5,7\nKiel,1,1\n", ["Town", "Size Land", "Size People"]),
         ("Word,Meaning\nhi,hello\nbye,end\nso,thus\nif,maybe\n\nox,cow\nup,high\n", ["Word", "Meaning"]),
     ],
