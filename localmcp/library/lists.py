@@ -179,8 +179,9 @@ class Inventory:
             return self.find(target.removeprefix(WIKI).partition("#")[0].strip())
         name = unquote(target).partition("#")[0]
         full = os.path.normpath(os.path.join(os.path.dirname(path or ""), name))
-        found = {place: self.find(place) for place in (full, f"{full}.md")}
-        return next((item for place, item in found.items() if item is not None and item.path == place), None)
+        # One after the other: where the first is found, looking for the second would scan the file.
+        found = ((place, self.find(place)) for place in (full, f"{full}.md"))
+        return next((item for place, item in found if item is not None and item.path == place), None)
 
     def linking_to(self, source_id: str) -> list[Item]:
         """Return at most 100 documents with a link to this one, by title; none if it is gone."""

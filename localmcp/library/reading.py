@@ -331,7 +331,8 @@ def fetch_page(url: str, *, max_bytes: int, allow_private: bool = False) -> tupl
 
 
 def _text_kind(response: Response) -> str | None:
-    kind = response.headers.get("Content-Type", "").partition(";")[0].strip().lower() or "text/plain"
+    kind = response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+    kind = kind if kind.count("/") == 1 else "text/plain"  # Of no type, or one that is none.
     return kind if kind.startswith("text/") or kind in _SUFFIXES else None
 
 

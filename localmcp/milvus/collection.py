@@ -173,6 +173,8 @@ class Milvus:
 
     def guard(self, work: Callable[[], Any]) -> Any:
         """Run something of pymilvus, and translate its errors."""
+        if self.is_file and find_spec("milvus_lite") is None:
+            raise MissingExtra(f"Milvus Lite ({self.uri})", "milvus-lite")
         milvus_error = cast("type[Exception]", load_library().MilvusException)
         from grpc import RpcError
 
@@ -189,8 +191,6 @@ class Milvus:
         with self._lock:
             if self._client is not None:
                 return self._client
-            if self.is_file and find_spec("milvus_lite") is None:
-                raise MissingExtra(f"Milvus Lite ({self.uri})", "milvus-lite")
             self._client = load_library().MilvusClient(
                 self.uri,
                 token=self._token,

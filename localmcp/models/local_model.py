@@ -16,7 +16,7 @@ import timeit
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -124,10 +124,11 @@ def run_beside(work: Callable[[Item], None], items: Iterable[Item], threads: int
 
     # Daemons: a program that ends does not wait for the rest.
     helpers = [threading.Thread(target=attempt, name="localmcp-passages", daemon=True) for _ in range(threads - 1)]
-    for helper in helpers:
-        helper.start()
+    with suppress(RuntimeError):  # The system may give fewer.
+        for helper in helpers:
+            helper.start()
     attempt()
-    for helper in helpers:
+    for helper in (helper for helper in helpers if helper.ident is not None):
         helper.join()
     if failures:
         raise failures[0]

@@ -270,11 +270,12 @@ class Database:
             state = "is empty" if self.path.exists() else "does not exist yet"
             raise FileUnavailable(f"{self.path} {state}.", hint=None if self._foreign else HOW_TO_BEGIN)
         # Before there is a file: where this fails, no blank one may stay behind.
-        schema.adopt_file(file_id := uuid.uuid4().hex)
+        adopted = schema.adopt_file(file_id := uuid.uuid4().hex)
         try:
             make_private_folder(self.path.parent)
             make_private_file(self.path)
         except OSError as error:
+            adopted.unlink(missing_ok=True)
             message = f"{self.path} cannot be made: {error.strerror}."
             raise FileUnavailable(message, hint="Name a file elsewhere with --db.") from error
         with closing(self._connect(READ_WRITE)) as connection:

@@ -458,12 +458,13 @@ def is_adopted(file_id: str) -> bool:
     return (config.state_directory() / "files" / file_id).exists()
 
 
-def adopt_file(file_id: str) -> None:
-    """Remember the file's id in the state directory; FileUnavailable if that cannot be written."""
+def adopt_file(file_id: str) -> Path:
+    """Remember the file's id in the state directory, and return where; FileUnavailable if that cannot be written."""
     folder = config.state_directory() / "files"
     try:
         make_private_folder(folder)
         (folder / file_id).touch()
+        return folder / file_id
     except OSError as error:
         message = f"{folder} cannot be written: {error.strerror}."
         raise FileUnavailable(message, hint="Name another folder with LOCALMCP_STATE_DIR.") from error

@@ -35,7 +35,7 @@ def test_folders_say_what_has_changed_and_is_gone(
 
 
 def test_documents_that_link_to_one_are_found_by_title_and_by_path(
-    library: Library, inventory: Inventory, tmp_path: Path
+    library: Library, inventory: Inventory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = {
         "wiki": "[[Boiler Manual|the manual]]",
@@ -49,4 +49,8 @@ def test_documents_that_link_to_one_are_found_by_title_and_by_path(
     library.add_paths([tmp_path / "docs"], wait=False)
     item = inventory.find("Boiler manual")
     assert item is not None
+    looked_for, find = list[str](), inventory.find
+    monkeypatch.setattr(inventory, "find", lambda name: looked_for.append(name) or find(name))
     assert [document.title for document in inventory.linking_to(item.id)] == ["path", "wiki"]
+    # The ending is added only where nothing has the name: a name that nothing has costs a look at every document.
+    assert f"{item.path}.md" not in looked_for

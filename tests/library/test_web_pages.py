@@ -18,6 +18,7 @@ class Site(BaseHTTPRequestHandler):
     pages = {
         "/ferry": ("text/html; charset=utf-8", PAGE),
         "/picture": ("image/png", b"\x89PNG"),
+        "/untyped": ("text", PAGE),
         "/large": ("text/plain", b"x" * 2000),
     }
 
@@ -96,6 +97,8 @@ def test_private_addresses_are_refused(site):
     private = """10.0.0.1 127.0.0.1 169.254.169.254 ::1 ::ffff:10.0.0.1 64:ff9b::a00:1 2002:a00:1:: ::10.0.0.1
         ::ffff:0:10.0.0.1 64:ff9b:1::a00:1 fec0::1 fc00::1""".split()
     assert not any(map(is_public, private))
+    # What is no type says nothing, so the page is text.
+    assert fetch(f"{site}/untyped")[2] == "127 0 0 1.txt"
     assert is_public("93.184.216.34") and is_public("2606:4700::1111")
 
 

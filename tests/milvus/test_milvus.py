@@ -398,8 +398,14 @@ try:
     Milvus("http://127.0.0.1:1").names()
 except MissingExtra as error:
     print(error)
+sys.modules["milvus_lite"] = None
+try:
+    Milvus("here.db").names()
+except MissingExtra as error:
+    print(error)
 """
-    assert "pip install 'localmcp[milvus]'" in run_apart(code, tmp_path).stdout
+    for line, extra in zip(run_apart(code, tmp_path).stdout.splitlines(), ("milvus", "milvus-lite"), strict=True):
+        assert f"pip install 'localmcp[{extra}]'" in line
 
 
 # ---------------------------------------------------------------- settings

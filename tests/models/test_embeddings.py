@@ -13,6 +13,7 @@ import threading
 import time
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -65,8 +66,13 @@ class TestDefaultModel:
     def test_has_the_same_identity_in_every_version_of_localmcp(self, default: Embedder) -> None:
         assert default.identity.fingerprint == "a50543ecb3d5d84d"
 
-    def test_says_so_when_one_of_its_threads_fails(self, default: Embedder) -> None:
+    def test_says_so_when_one_of_its_threads_fails_and_does_with_fewer(
+        self, default: Embedder, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         texts = [f"passage {n} " * 40 for n in range(20)]
+        with monkeypatch.context() as patched:
+            patched.setattr(threading.Thread, "start", Mock(side_effect=RuntimeError("can't start new thread")))
+            assert default.embed_passages(texts).shape == (20, 384)
         texts[5] = "half a character: \ud800 " + texts[5]
         with pytest.raises(TypeError):
             default.embed_passages(texts)

@@ -54,8 +54,13 @@ def test_a_file_that_another_process_has_only_begun_is_finished(tmp_path: Path) 
     database.close()
 
 
-def test_a_state_directory_that_cannot_be_made_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_and_its_id_in_the_state_directory_are_made_both_or_neither(
+    tmp_path: Path, own_directories: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "blocked").touch()
+    with pytest.raises(FileUnavailable, match="cannot be made"), Database(tmp_path / "blocked" / "new").read():
+        pass
+    assert not any((own_directories / "state" / "files").iterdir())
     path = tmp_path / "new.localmcp"
     with monkeypatch.context() as patched:
         patched.setenv("LOCALMCP_STATE_DIR", str(tmp_path / "blocked"))
