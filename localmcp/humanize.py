@@ -149,10 +149,11 @@ def field_text(name: str, value: Any) -> str:
         groups = abs(value) > 9999 and not re.search("ids?$|found", name.lower())
         return size(value) if "bytes" in name.lower() else f"{value:,}" if groups else str(value)
     if isinstance(value, float):
-        return f"{value:.3g}"
+        return f"{value:.3g}" if abs(value) < 999.5 else f"{value:{',' if abs(value) > 9999 else ''}.10g}"
     if isinstance(value, dict):
         items = cast("dict[str, Any]", value).items()
-        return ", ".join(f"{field_label(key)}: {text}" for key, item in items if (text := field_text(key, item)))
+        # Keys inside may be data: of metadata, of the environment, names of partitions.
+        return ", ".join(f"{key}: {text}" for key, item in items if (text := field_text(key, item)))
     if isinstance(value, list | tuple):
         return ", ".join(field_text(name, item) for item in cast("list[Any]", value))
     text = " ".join(str(value).split())

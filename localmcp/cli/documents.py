@@ -7,6 +7,8 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -32,6 +34,7 @@ from localmcp.cli.session import (
     group,
     pass_session,
     shown_progress,
+    with_commands,
 )
 from localmcp.errors import InvalidInput, NeedsConfirmation, NotFound
 from localmcp.files import unicode_path
@@ -43,7 +46,7 @@ from localmcp.library.ledger import SOURCE_TYPES, Entry, entries_below
 from localmcp.library.library_tools import LibraryTools
 from localmcp.library.read import KnowledgeBase
 from localmcp.library.reading import add_page
-from localmcp.library.search import PassageSearch, is_uuid
+from localmcp.library.search import PassageSearch
 from localmcp.readers.document import HEAD, decode_text, looks_like_text
 from localmcp.schemas import Json
 from localmcp.visible_text import visible
@@ -76,6 +79,10 @@ def search(session: Session, meta: tuple[str, ...], **arguments: Any) -> int:
     if arguments["mode"] != "keyword" and session.settings.database.exists():
         session.embedder.start_loading()
     answer = session.call_in(session.existing(), "search", arguments, lean=not session.as_json)
+    # What an assistant hands on are commands and options here; passages stay as they are.
+    head, blank, passages = answer.text.partition("\n\n")
+    passages = re.sub(r"^More: cursor=(\S+)\Z", r"More: --cursor \1", passages, flags=re.MULTILINE)
+    answer = replace(answer, text=f"{with_commands(head)}{blank}{passages}")
     code, explains = session.answer_tool(answer), arguments["explain"] and not session.as_json
     for number, hit in enumerate(answer.value["results"], 1):
         if hit.get("freshness") in FRESHNESS:
@@ -101,17 +108,19 @@ def parse_metadata(pairs: tuple[str, ...]) -> Json:
 def show(session: Session, name: str, window: int, offset: int) -> int:
     """Print a document, or the passages around one.
 
-    Takes the id, path or title of a document, or the id of a passage (see search --json). The text goes to stdout as it
+    Takes the id, path or title of a document, or the id of a passage (see search). The text goes to stdout as it
     was indexed.
     """
     document: Json = {}
     for written in dict.fromkeys((library_path(name), name)):
         if "source" not in document:
             document = session.call("get_document", sourceId=written, offset=offset).value
-    if "source" not in document and is_uuid(name):
-        around = session.call("get_context", chunkId=name, window=window).value
-        session.answer(around, lambda value: render.write(value["concatenatedContent"]))
-        return 0
+    if "source" not in document and re.fullmatch(r"(.+:)?[0-9a-f]{8}[0-9a-f-]{0,28}", name, re.IGNORECASE):
+        # Of a passage, as search prints it.
+        with suppress(NotFound):
+            around = session.call("get_context", chunkId=name, window=window).value
+            session.answer(around, lambda value: render.write(value["concatenatedContent"]))
+            return 0
     if "source" not in document and not session.as_json:
         raise NotFound(document["message"], hint=document["hint"])
 
@@ -160,7 +169,9 @@ def why(session: Session, paths: tuple[str, ...]) -> None:
 
 # ---------------------------------------------------------------- tags
 
-COMMAND_OF_TOOL["tag_document"] = "localmcp tag"
+COMMAND_OF_TOOL.update(
+    tag_document="localmcp tag", list_tables="localmcp tables", query_table="localmcp query",
+)  # fmt: skip
 
 
 @command(context_settings={"allow_interspersed_args": False})

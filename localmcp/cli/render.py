@@ -104,11 +104,13 @@ def render(value: Mapping[str, Any], columns: Sequence[str] = ()) -> str:
     ]
     if (text := facts(pairs)) and not columns:
         parts.append(text)
-    for item in value.values():
+    lists = [name for name, item in value.items() if item == rows_of(item)]
+    for name, item in value.items():
         if rows := rows_of(item):
             plain_keys = (k for row in rows for k, part in row.items() if not isinstance(part, Mapping | list))
             keys = columns or list(dict.fromkeys(plain_keys))
             numbers = [i for i, key in enumerate(keys) if all(isinstance(row.get(key, 0), int | float) for row in rows)]
             cells = [[field_text(key, row.get(key)) for key in keys] for row in rows]
-            parts.append(table([field_label(key) for key in keys], cells, numbers))
+            title = f"{bold(field_label(name))}\n" if len(lists) > 1 else ""
+            parts.append(title + table([field_label(key) for key in keys], cells, numbers))
     return "\n\n".join(parts)

@@ -153,8 +153,10 @@ def test_show_prints_a_document_exactly_or_the_passages_around_a_hit(filled) -> 
         assert (ran.code, ran.out) == (0, GARDEN)
         assert "Tomatoes" in ran.err
     hit = filled("search", "calcium", "--json").json["results"][0]
-    ran = filled("show", hit["chunkId"])
-    assert ran.code == 0 and "lack of calcium" in ran.out
+    for name in (hit["chunkId"], hit["chunkId"][:8]):  # as --json has it, and as people see it
+        ran = filled("show", name)
+        assert ran.code == 0 and "lack of calcium" in ran.out
+    assert filled("search", "tomato calcium or riscatto retry", "-n", "1").out.endswith("More: --cursor 1\n")
 
 
 def test_show_fails_for_what_is_not_there(filled) -> None:
@@ -329,3 +331,7 @@ def test_sizes_times_and_counts_read_naturally() -> None:
     assert [humanize.duration(s) for s in (0.42, 42, 200, 3900)] == ["0.4 s", "42 s", "3 min 20 s", "1 h 5 min"]
     assert [humanize.counted(n, "search") for n in (1, 1204)] == ["1 search", "1,204 searches"]
     assert humanize.short_path("https://a.example/b") == "https://a.example/b"
+    assert [humanize.field_text("", n) for n in (0.97661, 374.37, 3807.11, 1e6 + 0.5)] == [
+        "0.977", "374", "3807.11", "1,000,000.5",
+    ]  # fmt: skip
+    assert humanize.field_text("metadata", {"doi_number": "10.1/x"}) == "doi_number: 10.1/x"
