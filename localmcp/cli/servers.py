@@ -147,7 +147,8 @@ def import_servers(session: Session, source: str | None, names: tuple[str, ...],
     """
     theirs, problems = read_servers(source)
     session.warn(*problems)
-    session.answer({**take_over(theirs, names, replace=replace, dry_run=dry_run), "problems": problems}, session.show)
+    taken = take_over(theirs, names, replace=replace, dry_run=dry_run)
+    session.answer({**taken, "problems": problems}, lambda _: session.show(taken))
 
 
 @servers.command("approve")
@@ -227,7 +228,9 @@ def refresh(session: Session, names: tuple[str, ...]) -> int:
     for name in chosen:
         servers.server(name)
     outcomes = [{"name": name, **outcome} for name, outcome in _refresh(session, chosen).items()]
-    session.answer({"servers": outcomes}, session.show)
+    for outcome in outcomes:
+        session.warn(*filter(None, (outcome.get("error"), outcome.get("hint"))))
+    session.answer({"servers": outcomes}, lambda value: session.show(value, columns=("name", "tools")))
     return 3 if any(outcome.get("error") for outcome in outcomes) else 0
 
 

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import command_line
 import pytest
 from clients import CLIENTS, Run, run_command, write
 from federation import Farm
@@ -210,10 +211,13 @@ def test_a_server_that_cannot_be_is_not_added(run: Run, words: tuple[str, ...], 
     assert not servers_file().exists()
 
 
-def test_a_server_that_does_not_start_is_added_and_the_exit_code_says_so(run: Run) -> None:
+def test_a_server_that_does_not_start_is_added_and_the_exit_code_says_so(
+    run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
     code, told = run("add", "gone", "--", "no-such-program-anywhere")
     assert code == 3 and "cannot be started" in told["error"]
     assert [server["name"] for server in run("list")[1]["servers"]] == ["gone"]
+    assert told["error"] in command_line.run(capsys, "servers", "refresh")[2]
 
 
 # ---------------------------------------------------------------- approving what a server changed
