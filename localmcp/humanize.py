@@ -22,6 +22,8 @@ def command_line(*words: object) -> str:
     for text in map(str, words):
         if not text.isprintable():
             # In signs that the terminal shows, as `␊` for a line break, it would name nothing.
+            # On Windows half a character may be in a name, elsewhere bytes that are no text.
+            text = re.sub("[\ud800-\udc7f\udd00-\udfff]", "\ufffd", text)
             plain = text.encode(errors="surrogateescape").decode("latin-1")
             escaped = re.sub(r"[^ -~]|['\\]", lambda sign: f"\\x{ord(sign[0]):02x}", plain)
             written.append(f"$'{escaped}'")

@@ -85,9 +85,14 @@ class ServerLog:
         """Yield what a program gets as its stderr; what comes is kept until the last program that has it ends."""
 
         def keep(reading: int) -> None:
-            with open(reading, "rb") as pipe:
-                while line := pipe.readline(MAX_LOG):
-                    self.add(line)
+            begun = b""
+            # Not line by line: a server that writes much would wait for each.
+            with open(reading, "rb", buffering=0) as pipe:
+                while piece := pipe.read(65536):
+                    whole, _, begun = (begun + piece).rpartition(b"\n")
+                    self.add(whole)
+                    begun = begun[:MAX_LOG]
+            self.add(begun)
             self.ended.set()
 
         reading, writing = os.pipe()

@@ -162,7 +162,8 @@ class CommandManifest(Manifest):
                 given.seek(0)
                 return subprocess.Popen[bytes](
                     [program, *words],
-                    stdin=given,
+                    # Some programs, as ripgrep, read even an empty file instead of the folder.
+                    stdin=given if self.stdin else subprocess.DEVNULL,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.PIPE,
                     cwd=folder,

@@ -281,7 +281,7 @@ def _word_text(paragraph: Element) -> str:
             pieces.append(text.translate(RAISED) if raised else text)
         elif tag == "naryPr":
             pieces.append(next((attribute(e, "val") for e in elements(element, "chr")), "∫"))
-        elif tag == "docPr" and "\\" not in (shown := attribute(element, "descr")):
+        elif tag == "docPr" and (shown := attribute(element, "descr")) and "\\" not in shown:
             # Else it is the path that the picture had.
             pieces.append(f" {shown} ")
         else:

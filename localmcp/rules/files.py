@@ -330,15 +330,15 @@ def says_enough(rule: str) -> bool:
     return count >= 3 or (count == 2 and bool(asks)) or (not rule.isascii() and len(runs(rule)) >= 6)
 
 
-def _blocks(node: Any, depth: int = 0) -> Iterator[tuple[str, int, str, int]]:
+def _blocks(node: Any, depth: int = 0, is_new: bool = False) -> Iterator[tuple[str, int, str, int]]:
     """Yield (heading|item|paragraph, level, text on one line, line from 1), in order, without code, tables, comments.
 
     The level of an item is how many lists it is in.
     """
-    is_new = node.type == "list_item"
     for child in node.children:
         if child.type in ("bullet_list", "ordered_list", "list_item", "blockquote"):
-            yield from _blocks(child, depth + child.type.endswith("_list"))
+            yield from _blocks(child, depth + child.type.endswith("_list"), is_new or child.type == "list_item")
+            is_new = is_new and child.type != "blockquote"
         if child.type not in ("heading", "paragraph"):
             continue
         content = _EMPHASIS.sub(lambda match: match[1] or match[2], " ".join(child.children[0].content.split()))

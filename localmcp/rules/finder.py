@@ -133,7 +133,8 @@ class RuleFinder:
         ),
         accepts={
             "maxResults": integer_or_string,
-            "similarityThreshold": lambda _, value: lenient_value(value, {"type": "number"}),
+            # An empty text means the default, as with `maxResults`.
+            "similarityThreshold": lambda _, it: lenient_value(it, {"type": "number"}) if str(it).strip() else None,
         },
         says={
             "taskDescription required": EMPTY_TASK,

@@ -6,6 +6,7 @@ import json
 import logging
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NotRequired, cast
 
@@ -179,17 +180,18 @@ class Router:
         # `create a blueprnt` is the title of a quick start (S0-13), and asks for no deed: typos are forgiven.
         from rapidfuzz import fuzz
 
-        tools = (ranked.tool for ranked in ranking.tools)
-        finders = (tool for tool in tools if tool.mark.read_only and bare_parameter(tool))
-        finder = next(finders, None)
-        if finder is None:
-            return None
         sentence = written(ranking.sentence, ranking.tokens)
-        arguments = {**_known(finder, passed), str(bare_parameter(finder)): sentence}
-        rows = list_of(self._registry.call(finder.name, arguments).value.get("results"))
-        title = str(mapping_of(rows[0]).get("displayName", "")) if rows else ""
-        likeness = fuzz.ratio(fold(ranking.sentence), fold(title)) / 100
-        return Decision(finder, arguments, likeness) if likeness >= LIKE_A_TITLE else None
+        for finder in (ranked.tool for ranked in ranking.tools if ranked.tool.mark.read_only):
+            if parameter := bare_parameter(finder):
+                arguments, rows = {**_known(finder, passed), parameter: sentence}, list[Any]()
+                # A tool of the person's own may be one, and fail.
+                with suppress(LocalMCPError):
+                    rows = list_of(self._registry.call(finder.name, arguments).value.get("results"))
+                title = str(mapping_of(rows[0]).get("displayName", "")) if rows else ""
+                likeness = fuzz.ratio(fold(ranking.sentence), fold(title)) / 100
+                if likeness >= LIKE_A_TITLE:
+                    return Decision(finder, arguments, likeness)
+        return None
 
     def _ask_model(self, model: LanguageModel, ranking: Ranking, arguments: Json) -> Decision:
         text, call = model.choose(ranking.sentence, [tool.tool for tool in ranking.tools[:OFFERED]])

@@ -335,3 +335,4 @@ def test_sizes_times_and_counts_read_naturally() -> None:
         "0.977", "374", "3807.11", "1,000,000.5",
     ]  # fmt: skip
     assert humanize.field_text("metadata", {"doi_number": "10.1/x"}) == "doi_number: 10.1/x"
+    assert humanize.command_line("a\ud800\udcff") == r"$'a\xef\xbf\xbd\xff'"

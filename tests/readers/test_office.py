@@ -222,12 +222,12 @@ BOX = "<w:txbxContent><w:p><w:r><w:t>Ring the bell twice</w:t></w:r></w:p></w:tx
 def test_text_boxes_of_word_files_are_read_once():
     document = docx.Document()
     document.add_heading("Entrance", 1)
-    document.add_paragraph("Please wait.")._p.append(
+    document.add_paragraph("Please wai")._p.append(
         parse_xml(
-            f"<w:r {NAMES}><mc:AlternateContent><mc:Choice Requires='wps'><w:drawing><wp:inline><a:graphic>"
-            f"<a:graphicData><wps:wsp><wps:txbx>{BOX}</wps:txbx></wps:wsp></a:graphicData></a:graphic></wp:inline>"
-            f"</w:drawing></mc:Choice><mc:Fallback><w:pict><v:textbox>{BOX}</v:textbox></w:pict></mc:Fallback>"
-            "</mc:AlternateContent></w:r>"
+            f"<w:r {NAMES}><mc:AlternateContent><mc:Choice Requires='wps'><w:drawing><wp:inline>"
+            f"<wp:docPr id='1'/><a:graphic><a:graphicData><wps:wsp><wps:txbx>{BOX}</wps:txbx></wps:wsp></a:graphicData>"
+            f"</a:graphic></wp:inline></w:drawing></mc:Choice><mc:Fallback><w:pict><v:textbox>{BOX}</v:textbox></w:pict></mc:Fallback>"
+            "</mc:AlternateContent><w:t>t.</w:t></w:r>"
         )
     )
     text = read_bytes(saved(document), "a.docx").text

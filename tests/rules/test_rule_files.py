@@ -30,7 +30,7 @@ Some words about the shop.
 
 - Write a test for each fix.
   It must fail before.
-- **Never** mock the database.
+- > **Never** mock the database.
     - Not even in unit tests, please.
 - [Guide](docs/testing.md)
 

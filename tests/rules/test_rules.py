@@ -110,6 +110,7 @@ def test_a_number_out_of_range_is_a_result_with_the_text_of_the_contract(
 @pytest.mark.parametrize("results", [1, 3, "2", 100])
 def test_max_results_cuts(ruled: Workspace, results: Any) -> None:
     assert len(ask(ruled, maxResults=results, similarityThreshold=-1)["rules"]) == min(int(results), len(RULES))
+    assert ask(ruled, similarityThreshold=" ") == ask(ruled)
 
 
 def test_a_category_that_no_rule_has_is_named_with_those_there_are(ruled: Workspace) -> None:

@@ -42,8 +42,8 @@ class Shed:
         self.emptied += 1
         return {}
 
-    @tool("count_spades", title="Count the spades", examples=("how many spades are in the shed",))
-    def count(self) -> dict[str, Any]:
+    @tool("count_spades", title="Count the spades", examples=("how many spades are in the shed", "{what}"))
+    def count(self, what: str = "") -> dict[str, Any]:
         """Counts the spades."""
         raise LocalMCPError("the shed is locked")
 
@@ -149,7 +149,7 @@ def test_data_is_an_object_and_other_text_stays_text(workspace: Workspace) -> No
     assert ask(workspace, "list the hoes")["tool_result"]["data"] == "[" * 100_000
 
 
-@pytest.mark.parametrize("sentence", ["create a blueprint", "create a blueprnt", "getting startd"])
+@pytest.mark.parametrize("sentence", ["create a blueprint", "create a blueprnt", "getting startd", "APs"])
 def test_a_title_alone_finds_the_quick_start(workspace: Workspace, sentence: str) -> None:
     response = ask(workspace, sentence)
     assert response["tool_result"]["data"]["searchParams"] == {"displayName": sentence, "maxDistance": 7}
@@ -161,7 +161,7 @@ def test_below_its_certainty_nothing_runs_and_the_call_is_proposed(workspace: Wo
     workspace.registry.observe(lambda record: ran.append(record.tool))
     response = ask(workspace, sentence)
     assert response["status"] == "no_tool_call" and response["certainty"] < 0.6
-    assert set(ran) <= {"ask", "searchQuickstarts"}
+    assert set(ran) <= {"ask", "searchQuickstarts", "count_spades"}  # both look for a title
     if "proposed" in response:
         assert response["proposed"]["tool"] in response["message"]
 
