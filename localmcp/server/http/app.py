@@ -167,7 +167,8 @@ class HttpApp:
             await self._for_pages(scope, receive, reply)
             return
         status, words = (foreign.status_code, bytes(foreign.body).decode()) if foreign else (403, "Two origins")
-        refused = Refused(status, words, code=SERVER_ERROR, details="Use 127.0.0.1 or localhost")
+        hint = "Use 127.0.0.1 or localhost, or allow it with the settings http_hosts and http_origins"
+        refused = Refused(status, words, code=SERVER_ERROR, details=hint)
         await refusal_reply(path, refused)(scope, receive, reply)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
