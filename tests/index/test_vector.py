@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import gc
 import uuid
+import weakref
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 
 from localmcp.index import vector as vector_module
 from localmcp.index.collections import claim_collection, ensure_collection, ensure_model
+from localmcp.index.search import Index
 from localmcp.index.vector import (
     Made,
     SignIndex,
@@ -20,7 +24,7 @@ from localmcp.index.vector import (
     remove_signs,
     write_vectors,
 )
-from localmcp.models import ModelIdentity
+from localmcp.models import HashEmbedder, LazyEmbedder, ModelIdentity
 from localmcp.storage import connections
 from localmcp.storage.database import Database, bump_generations, fetch_all, fetch_one, read_generations
 
@@ -203,6 +207,17 @@ def test_a_cache_serves_each_snapshot_its_own_vectors(database: Database) -> Non
         shelf.remove(list(range(1, 11)))
         with database.read() as newest:
             assert (seen(newest), seen(old)) == (40, 20)
+
+
+def test_codes_of_words_are_kept_of_one_snapshot(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: Any = Mock(side_effect=lambda *_: Mock())
+    monkeypatch.setattr("localmcp.index.search.word_codes", made)
+    index = Index(database, LazyEmbedder(HashEmbedder))
+    with database.read() as connection:
+        codes = [weakref.ref(index.word_codes(connection, 1, generation)) for generation in (1, 1, 2, 2)]
+    gc.collect()
+    assert made.call_count == 2
+    assert [code() is None for code in codes] == [True, True, False, False]
 
 
 def test_a_refresh_reads_only_what_is_new(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:

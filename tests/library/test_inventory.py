@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from unittest.mock import Mock, call
 
 import pytest
 from folders import write
@@ -49,8 +50,8 @@ def test_documents_that_link_to_one_are_found_by_title_and_by_path(
     library.add_paths([tmp_path / "docs"], wait=False)
     item = inventory.find("Boiler manual")
     assert item is not None
-    looked_for, find = list[str](), inventory.find
-    monkeypatch.setattr(inventory, "find", lambda name: looked_for.append(name) or find(name))
+    looked_for = Mock(wraps=inventory.find)
+    monkeypatch.setattr(inventory, "find", looked_for)
     assert [document.title for document in inventory.linking_to(item.id)] == ["path", "wiki"]
     # The ending is added only where nothing has the name: a name that nothing has costs a look at every document.
-    assert f"{item.path}.md" not in looked_for
+    assert call(f"{item.path}.md") not in looked_for.mock_calls
