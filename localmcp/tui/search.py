@@ -467,7 +467,7 @@ def hit_title(number: int | None, hit: Json, matcher: Matcher, columns: int) -> 
 
     Without a number it is a further hit of the document above it, in two lines.
     """
-    heading, score = headings_of(hit).rpartition(" › ")[2], (bar(hit["combinedScore"]), "$accent")
+    heading, score = headings_of(hit).rpartition(" › ")[2], (bar(hit["relevance"]), "$accent")
     if number is None:
         shown = [Content.assemble("    ", score, " ", (heading or lines_of(hit["citation"]), "$muted"))]
     else:

@@ -155,8 +155,13 @@ def describe_answer(value: Any) -> Content:
     tables = {name: rows for name, part in record.items() if (rows := rows_of(part))}
     parts = facts({field_label(name): field_text(name, part) for name, part in record.items() if name not in tables})
     for name, rows in tables.items():
-        shown = ["  ".join(filter(None, (field_text(key, part) for key, part in row.items()))) for row in rows]
-        parts += [Content.styled(f"\n{field_label(name)}", "$muted"), *map(Content, shown)]
+        # A text says itself what it is, a number does not.
+        shown = [
+            [f"{field_label(key)} {text}" if isinstance(part, int | float) else text
+             for key, part in row.items() if (text := field_text(key, part))]
+            for row in rows
+        ]  # fmt: skip
+        parts += [Content.styled(f"\n{field_label(name)}", "$muted"), *map(Content, map("  ".join, shown))]
     return visible_content(lines(*parts))
 
 

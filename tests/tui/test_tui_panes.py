@@ -187,7 +187,7 @@ async def test_calls_of_an_assistant_appear_by_themselves_and_are_chosen_by_word
     assert "Roses" in tui.text()
     await tui.press("s")
     await tui.until(lambda: "What the calls add up to" in tui.text(), "the totals")
-    assert "stdio" in tui.text()
+    assert "stdio" in tui.text() and "  calls 1  " in tui.text()
     await tui.press("escape")
     origin = call_origin.set(CallOrigin(client="Claude Desktop 1.2"))
     with pytest.raises(LocalMCPError):
