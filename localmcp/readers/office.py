@@ -522,20 +522,22 @@ def read_sheets(data: bytes, name: str) -> Document:
 
 def _lines(title: str, rows: list[list[Any]]) -> Iterator[tuple[int, str]]:
     """Yield the number of each row that is not empty, and its text; before them 0 and the name of the sheet."""
-    names: dict[int, str] | None = None
-    """By column; None until a row of names or of values."""
-    titled = False
-    for number, values in enumerate(rows, 1):
-        cells = {column: text for column, value in enumerate(values) if (text := _shown_value(value))}
-        if cells and not titled:
+    shown = ({column: text for column, value in enumerate(row) if (text := _shown_value(value))} for row in rows)
+    filled = [(number, row, cells) for number, (row, cells) in enumerate(zip(rows, shown, strict=True), 1) if cells]
+    names, are_words = dict[int, str](), True
+    for place, (number, row, cells) in enumerate(filled):
+        if not place:
             yield 0, f"## {title}\n\n"
-            titled = True
-        words = len(set(cells.values())) == len(cells) and all(isinstance(values[column], str) for column in cells)
-        if cells and names is None and (len(cells) == 1 or words):
-            names = cells if len(cells) > 1 else None
-            yield number, " | ".join(cells.values()) + "\n\n"
-        elif cells:
-            names = names or {}
+        texts, below = list(cells.values()), filled[place + 1][1] if place + 1 < len(filled) else []
+        # Names of columns are different words; wider ones that stand above values take the place of remarks.
+        is_label = len(cells) == 1 or (len(cells) == 2 and texts[0].endswith(":"))
+        are_words = are_words and (is_label or all(isinstance(row[column], str) for column in cells))
+        is_better = not names or not all(isinstance(value, str) for value in below)
+        if are_words and len({*texts}) == len(texts) > max(1, len(names)) and is_better and not is_label:
+            names = cells
+        if are_words and names in ({}, cells):
+            yield number, " | ".join(texts) + "\n\n"
+        else:
             named = (f"{names[column]}: {text}" if column in names else text for column, text in cells.items())
             yield number, f"- {'; '.join(named)}\n"
 

@@ -131,12 +131,14 @@ def _kind(cell: Any) -> str:
 
 def _header(cells: Sequence[Any], below: Sequence[Row]) -> list[str] | None:
     # Names of columns are words, or beside a word or an empty corner years or dates in order, or whole numbers one by
-    # one; below there are at most a few more columns.
+    # one; below there are at most a few more columns. A label with a colon and its value are none.
     names, kinds = _names(cells), list(map(_kind, cells))
     widest = max((sum(not _is_empty(cell) for cell in row) for _, row in below), default=0)
-    if not {*kinds} <= {"", "word", "number", "date"} or widest < LEAST_COLUMNS:
+    filled = [name for name in names if name]
+    is_label = len(filled) == 2 and filled[0].endswith(":")
+    if is_label or not {*kinds} <= {"", "word", "number", "date"} or widest < LEAST_COLUMNS:
         return None
-    if sum(map(bool, names)) < max(LEAST_COLUMNS, 0.6 * widest) or kinds[0] in ("number", "date"):
+    if len(filled) < max(LEAST_COLUMNS, 0.6 * widest) or kinds[0] in ("number", "date"):
         return None
     # Cells that stand above several columns were filled.
     numbers = [int(name) for name, _ in groupby(names) if name.isdecimal()]

@@ -183,7 +183,8 @@ def make_xlsx():
     sheet["B2"].comment = Comment("agreed by phone", "Ada")
     sheet["A40"] = "Washer"
     secret = book.create_sheet("Margins")
-    secret.append(["secret", True])
+    for row in (["Shop:", 4], ["told", "nobody"], ["Item", "Margin", "Sure"], ["Screw", 0.5, True]):
+        secret.append(row)
     secret.sheet_state = "hidden"
     return saved(book)
 
@@ -193,11 +194,13 @@ def test_workbooks_name_their_values_and_rows_and_say_what_is_hidden():
     assert document.text == (
         "## Prices\n\nItem | Price | Since\n\n"
         "- Item: Bolt; Price: 1.5; Since: 2024-05-03\n"
-        "- Item: Nut; Price: 0.3\n- Item: Washer\n\n## Margins (hidden)\n\n- secret; True"
+        "- Item: Nut; Price: 0.3\n- Item: Washer\n\n## Margins (hidden)\n\n"
+        "Shop: | 4\n\ntold | nobody\n\nItem | Margin | Sure\n\n- Item: Screw; Margin: 0.5; Sure: True"
     )
     assert document.metadata["sheets"] == ["Prices", "Margins (hidden)"]
     rows = {document.text[start:].split("\n")[0][:12]: row for start, row in document.row_starts if row}
-    assert rows == {"Item | Price": 1, "- Item: Bolt": 2, "- Item: Wash": 40, "- secret; Tr": 1}
+    margins = {"Shop: | 4": 1, "told | nobod": 2, "Item | Margi": 3, "- Item: Scre": 4}
+    assert rows == {"Item | Price": 1, "- Item: Bolt": 2, "- Item: Wash": 40, **margins}
 
 
 @pytest.mark.parametrize("name", ["a.docx", "a.pptx", "a.xlsx"])

@@ -168,7 +168,7 @@ def test_tables_in_text_are_tables_and_other_text_is_none() -> None:
         ("1,2,3\n4,5,6\n7,8,9\n", ["column 1", "column 2", "column 3"]),
         ("Town,Size\rUlm,5\rBonn,3\rKiel,1\r", ["Town", "Size"]),
         ("Town,Size,Rain\n,km2,mm\nUlm,5,6\nBonn,5,7\nKiel,1,1\n", ["Town", "Size km2", "Rain mm"]),
-        ("drawn,up,by\nTown,Size,Rain\nUlm,5,6\nBonn,5,7\nKiel,1,1\n", ["Town", "Size", "Rain"]),
+        ("made:,Ada\ndrawn,up,by\nTown,Size,Rain\nUlm,5,6\nBonn,5,7\nKiel,1,1\n", ["Town", "Size", "Rain"]),
         ("Town,5/9/20,5/10/20\nUlm,5,6\nBonn,5,7\nKiel,1,1\n", ["Town", "5/9/20", "5/10/20"]),
         (",2019,2019\n,Land,People\nUlm,5,6\nBonn,5,7\nKiel,1,1\n", ["column 1", "2019 Land", "2019 People"]),
         (",Size,Size\nTown,Land,People\nUlm,5,6\nBonn,5,7\nKiel,1,1\n", ["Town", "Size Land", "Size People"]),
