@@ -411,10 +411,10 @@ def reembed(session: Session, clean: bool) -> None:
 
     The old vectors stay until --clean: until then, the way back to their model takes a moment.
     """
+    database = session.existing().database
     if not clean:
         _read_all(session, session.settings.model)
         return
-    database = session.existing().database
     with database.read() as connection:
         collections = vector_queue.filled_collections(connection)
     removed = {one.name: vector_queue.clean(database, one) for one in collections}

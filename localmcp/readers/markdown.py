@@ -304,7 +304,7 @@ def _value(match: re.Match[str]) -> tuple[str, str]:
 
 PARAGRAPH_SECONDS = 30
 """Captions of about this long are one paragraph with one time."""
-_CUE = re.compile(r"(?m)^[ \t]*(?:(\d{1,3}):)?(\d\d?):(\d\d)[.,]\d{1,3}[ \t]+-->.*((?:\n.*\S.*)*)")
+_CUE = re.compile(r"(?m)^[ \t]*(?:\d+[ \t]+)?(?:(\d{1,3}):)?(\d\d?):(\d\d)[.,]\d{1,3}[ \t]+-->.*((?:\n.*\S.*)*)")
 """Its time, and the lines below it up to an empty one: numbers, styles and notes are left out."""
 _SPEAKER = re.compile(r"<v(?:\.[\w.]+)?[ \t]+([^<>\n]{1,100})>")
 
@@ -314,7 +314,7 @@ def read_subtitles(data: bytes, name: str) -> Document:
     text, metadata = decode_text(data)
     paragraphs: list[str] = []
     begin, last = -PARAGRAPH_SECONDS, ""
-    for cue in _CUE.finditer(text.replace("\r\n", "\n")):
+    for cue in _CUE.finditer(re.sub(r"\r\n?", "\n", text)):
         seconds = int(cue[1] or 0) * 3600 + int(cue[2]) * 60 + int(cue[3])
         for line in cue[4].split("\n"):
             line = re.sub(r"<[^<>\n]{0,200}>|\{\\[^{}\n]{0,50}\}", "", _SPEAKER.sub(r"\1: ", line))

@@ -35,4 +35,5 @@ def test_verify_tries_the_model_and_use_embeds_what_is_there_sets_the_model_and_
 def test_use_without_a_file_only_sets_the_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, _, said = run(capsys, "--db", str(tmp_path / "none.localmcp"), "models", "use", "hash:64")
     assert code == 0 and "hash:64" in said
+    assert run(capsys, "--db", str(tmp_path / "none.localmcp"), "reembed")[0] == 3
     assert not (tmp_path / "none.localmcp").exists()

@@ -67,8 +67,10 @@ def test_saved_pages_keep_their_address():
 
 def test_subtitles_are_paragraphs_with_their_time():
     srt = "1\n00:00:01,000 --> 00:00:03,000\n<i>Hello.</i>\n\n2\n00:00:04,000 --> 00:00:06,000\nHow are you?\n\n"
-    srt += "3\n01:01:30,500 --> 01:01:33,000\nThe code is 4711.\n"
-    assert read_bytes(srt.encode(), "a.srt").text == "[0:00:01] Hello. How are you?\n\n[1:01:30] The code is 4711."
+    srt += "3\n12:01:30,500 --> 12:01:33,000\nThe code is 4711.\n"
+    for text in (srt, srt.replace("\n", "\r"), srt.replace("2\n", "2 ")):
+        read = read_bytes(text.encode(), "a.srt").text
+        assert read == "[0:00:01] Hello. How are you?\n\n[12:01:30] The code is 4711."
     vtt = "WEBVTT\n\nNOTE hidden\n\nintro\n00:05.000 --> 00:07.000 align:left\n<v Ada>Welcome all\n"
     assert read_bytes(vtt.encode(), "a.vtt").text == "[0:00:05] Ada: Welcome all"
 
