@@ -183,11 +183,14 @@ class OpenOnce:
         self._open = open_workspace
         self._lock = threading.Lock()
         self.opened: Workspace | None = None
+        self.then: Callable[[Workspace], object] = lambda _: None
+        """Gets it once it is open."""
 
     def __call__(self) -> Workspace:
         with self._lock:
             if self.opened is None:
                 self.opened = self._open()
+                self.then(self.opened)
             return self.opened
 
     def close_within(self, seconds: float) -> None:

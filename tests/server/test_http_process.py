@@ -21,7 +21,9 @@ from doors import OpenDoor, open_door
 from localmcp.cli.program import execute
 from localmcp.cli.session import Session
 from localmcp.errors import Unavailable
+from localmcp.server.handshake import OpenOnce
 from localmcp.server.http import app, endpoints
+from localmcp.server.mcp import ToolServer
 from localmcp.tools import tool
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
@@ -126,6 +128,24 @@ def test_a_subscription_ends_when_its_key_is_deleted(monkeypatch: pytest.MonkeyP
     door.workspace.api_keys.delete(door.workspace.api_keys.find(key).id)
     assert first + stream.read()
     connection.close()
+
+
+def test_changes_are_told_also_after_the_file_could_not_be_opened_at_first(
+    monkeypatch: pytest.MonkeyPatch, door: OpenDoor
+) -> None:
+    watched, tries = list[Any](), iter((Unavailable("locked"), None))
+
+    def open_workspace() -> Any:
+        if error := next(tries):
+            raise error
+        return door.workspace
+
+    monkeypatch.setattr(ToolServer, "watch", lambda _, workspace: watched.append(workspace))
+    opening = OpenOnce(open_workspace)
+    app.HttpApp(opening, door.workspace.settings, "127.0.0.1")
+    with pytest.raises(Unavailable):
+        opening()
+    assert opening() is opening() is door.workspace and watched == [door.workspace]
 
 
 # ---------------------------------------------------------------- patience

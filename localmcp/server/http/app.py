@@ -126,6 +126,7 @@ class HttpApp:
         calls = endpoints.Endpoints(open_workspace)
         self._mcp = endpoints.McpEndpoints(calls)
         self.server = self._mcp.server
+        open_workspace.then = self.server.watch
         routes = [
             *(Route(path, self._mcp.post, methods=["POST"]) for path in MCP_PATHS),
             Route("/api/mcp", self._mcp.open_stream, methods=["GET"]),
@@ -388,7 +389,6 @@ class HttpServer(uvicorn.Server):
             )
         try:
             workspace = self._app.open_workspace()
-            self._app.server.watch(workspace)
             names = [tool.name for tool in workspace.registry.tools()]
             say(f"Registered {len(names)} tools: {names}")
             if not workspace.api_keys.list():
