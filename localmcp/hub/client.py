@@ -175,6 +175,10 @@ class Connection:
         self._log_path = log_path
         self._log: ServerLog
         self._on_change = on_change
+        self.asks = client_call().ask_person is not None
+        """Whether the server is told that the person can be asked: if the client that begins it has offered that."""
+        self.used = False
+        """Whether it was asked for more than lists, and may remember something."""
         self._calls: list[tuple[asyncio.Timeout, float, AskPerson | None, str]] = []
         """Of each that waits for the server: its clock and seconds, how its client asks the person, and its caller."""
         self._session: ClientSession
@@ -278,8 +282,7 @@ class Connection:
             dispatcher=dispatcher,
             client_info=types.Implementation(name="localmcp", version=__version__),
             message_handler=self._take_message,
-            # The server is told that the person can be asked if the client that begins it has offered that.
-            elicitation_callback=None if client_call().ask_person is None else self._ask_for_server,
+            elicitation_callback=self._ask_for_server if self.asks else None,
         )
         self._session = await stack.enter_async_context(session)
         try:
@@ -352,6 +355,7 @@ class Connection:
         answer that is no result or larger than MAX_ANSWER.
         """
         params = without_surrogates(params)
+        self.used |= method not in LISTS.values()
         what = f"the call of {params['name']}" if method == "tools/call" else method
         seconds = self.entry.timeout if seconds is None else seconds
         answers = client_call().input

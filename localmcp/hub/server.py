@@ -263,8 +263,12 @@ class McpServer:
         from localmcp.hub.client import Connection
 
         async with self._opening:
-            if self._connection is not None and self._connection.alive:
-                return self._connection
+            live = self._connection if self._connection is not None and self._connection.alive else None
+            if live is not None:
+                if live.asks or live.used or client_call().ask_person is None:
+                    return live
+                # It has only listed, and was told that nobody can be asked.
+                await self.close()
             # Of those that waited for the lock, none starts it again.
             if self._hub.closed:
                 raise Unavailable("localmcp is closing.")
