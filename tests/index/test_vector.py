@@ -210,7 +210,7 @@ def test_a_cache_serves_each_snapshot_its_own_vectors(database: Database) -> Non
 
 
 def test_codes_of_words_are_kept_of_one_snapshot(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    made: Any = Mock(side_effect=lambda *_: Mock())
+    made = Mock(side_effect=(Mock() for _ in range(3)))
     monkeypatch.setattr("localmcp.index.search.word_codes", made)
     index = Index(database, LazyEmbedder(HashEmbedder))
     with database.read() as connection:
