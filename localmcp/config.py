@@ -211,11 +211,11 @@ def _plain(value: Any) -> Any:
 
 def origin_of(name: str) -> str:
     """Return where a value comes from, besides the command line: its variable, `config.toml`, or `default`."""
-    variable, _ = _from_environment(name)
+    variable, _ = _from_environment(name, says=False)
     return variable or ("config.toml" if name in read_config_file() else "default")
 
 
-def _from_environment(name: str) -> tuple[str, str]:
+def _from_environment(name: str, *, says: bool = True) -> tuple[str, str]:
     variable = _variable_of(_FIELDS[name])
     value = read_variable(variable)
     if value is None and name == "model":
@@ -225,7 +225,8 @@ def _from_environment(name: str) -> tuple[str, str]:
         if value == "text-embedding-3-small":
             import logging
 
-            logging.getLogger(__name__).warning(
+            logging.getLogger(__name__).log(
+                logging.WARNING if says else logging.DEBUG,
                 "%s=%s names a model of OpenAI and is ignored: nothing leaves this machine unasked. "
                 "To use it: localmcp config set model openai:%s. To end this message, unset the variable.",
                 variable, value, value,

@@ -257,7 +257,7 @@ def test_a_file_from_elsewhere_is_read_only_until_it_is_adopted(
     assert filled("add", str(notes)).code == 0
 
 
-def test_settings_are_written_read_and_removed_and_secrets_are_not_shown(cli) -> None:
+def test_settings_are_written_read_and_removed_and_secrets_are_not_shown(cli, monkeypatch, caplog) -> None:
     assert cli("config", "set", "trash_days", "7").code == 0
     assert cli("config", "get", "trash_days").out == "7\n"
     described = {each["name"]: each for each in cli("config", "show", "--json").json["settings"]}
@@ -275,6 +275,9 @@ def test_settings_are_written_read_and_removed_and_secrets_are_not_shown(cli) ->
     assert config.config_file().read_text() == "trash_days = 7\n"
     cli("config", "set", "model_api_key", "sesame")
     assert "sesame" not in cli("config", "show").out + cli("config", "get", "model_api_key").out
+    monkeypatch.delenv("LOCALMCP_MODEL")
+    monkeypatch.setenv("SIMILARITY_SEARCH_MODEL", "text-embedding-3-small")
+    assert cli("config", "show").code == 0 and caplog.text.count("is ignored") == 1
 
 
 def test_a_model_that_needs_no_download_is_tried_by_models_add(cli) -> None:
