@@ -111,6 +111,6 @@ def render(value: Mapping[str, Any], columns: Sequence[str] = ()) -> str:
             keys = columns or list(dict.fromkeys(plain_keys))
             numbers = [i for i, key in enumerate(keys) if all(isinstance(row.get(key, 0), int | float) for row in rows)]
             cells = [[field_text(key, row.get(key)) for key in keys] for row in rows]
-            title = f"{bold(field_label(name))}\n" if len(lists) > 1 else ""
+            title = f"{bold(field_label(name))}\n" if name != lists[0] else ""
             parts.append(title + table([field_label(key) for key in keys], cells, numbers))
     return "\n\n".join(parts)

@@ -208,7 +208,7 @@ class SearchPane(Pane, DocumentKeys):
 
     def show_found(self, found: Found) -> None:
         """Show the answer; of the same search, the passage that the person moved to stays highlighted."""
-        self.found = found
+        self.found, was_hidden = found, self.has_class("-nothing")
         groups: dict[str, list[Json]] = {}
         for hit in found.hits:
             groups.setdefault(hit["sourceId"], []).append(hit)
@@ -220,6 +220,9 @@ class SearchPane(Pane, DocumentKeys):
                 title = hit_title(shown_number, hit, Matcher(found.result, hit), columns)
                 rows.append(Row(hit["chunkId"], title, record=hit))
         self._show(rows)
+        if was_hidden:
+            # The list has its width only now.
+            self.on_resize()
 
     def _show(self, rows: Sequence[Row], title: str = "Passages") -> None:
         self.show_rows(rows)

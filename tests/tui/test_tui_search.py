@@ -54,10 +54,15 @@ async def test_filters_stand_in_the_line_and_what_finds_nothing_is_told(tui: Run
     assert tui.error() == "", "it is forgotten when typing goes on"
     assert "'queeen' was searched as 'queen'." in tui.text()
     tui.pane.mode = "keyword"
+    await tui.pilot.resize_terminal(80, 24)
+    await search(tui, "queen")
+    titles = [row.title.plain for row in tui.pane.rows]
     await search(tui, "zzzzqqqq")
     assert tui.pane.list.option_count == 0
     assert "Nothing fits" in tui.text()
     assert "A hive has" not in tui.text()
+    await search(tui, "queen")
+    await tui.until(lambda: [row.title.plain for row in tui.pane.rows] == titles, "the list in its whole width")
 
 
 async def test_mode_filters_and_reasons_by_their_keys_and_by_the_mouse(tui: RunningTui) -> None:
