@@ -247,7 +247,8 @@ class SearchPane(Pane, DocumentKeys):
     def on_resize(self) -> None:
         """Fit the passages into the new width."""
         if self.hits:
-            self.call_after_refresh(self.show_found, self.found)
+            # What is found meanwhile counts.
+            self.call_after_refresh(lambda: self.show_found(self.found))
 
     def nothing(self) -> str:
         if self.found.asked is None:
