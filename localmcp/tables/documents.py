@@ -116,6 +116,11 @@ def _is_empty(cell: Any) -> bool:
     return cell is None or (isinstance(cell, str) and not cell.strip())
 
 
+def _is_one_text(cells: Sequence[Any]) -> bool:
+    filled = [cell for cell in cells if not _is_empty(cell)]
+    return len(filled) == 1 and isinstance(filled[0], str)
+
+
 def _names(cells: Sequence[Any]) -> list[str]:
     return ["" if cell is None else " ".join(_text(cell).split()) for cell in cells]
 
@@ -232,11 +237,12 @@ def _make_table(rows: list[Row], is_headed: bool, mark: str) -> Table | None:
     """Return rows as a table with typed columns; None if they are none."""
     names, start = _read_header(rows, is_headed)
     body, notes = rows[start:], list[str]()
-    # Notes may follow the total: words in one cell.
+    # Notes may follow the total: words in one cell, which is looked at closely only where there is a total above them.
     last = len(body) - 1
-    while last > 0 and "".join(map(_kind, body[last][1])) == "word" and not _is_total(body[last : last + 1]):
+    while last > 0 and _is_one_text(body[last][1]) and not _is_total(body[last : last + 1]):
         last -= 1
-    if last >= LEAST_ROWS and _is_total(body[: last + 1]):
+    are_notes = ("".join(map(_kind, cells)) == "word" for _, cells in body[last + 1 :])
+    if last >= LEAST_ROWS and _is_total(body[: last + 1]) and all(are_notes):
         below = " with what is below it" if last < len(body) - 1 else ""
         notes.append(f"the total in line {body[last][0]} is left out{below}")
         body = body[:last]
