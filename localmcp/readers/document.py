@@ -105,7 +105,12 @@ def read_member(make: Callable[[], Document], member: str, parent: str = "") -> 
         return failed_member(member, error, parent)
     except Exception as error:  # Broken mails and exports make the parsers raise anything.
         logger.debug("%s cannot be read", member, exc_info=True)
-        return failed_member(member, f"It is damaged: {type(error).__name__}: {error}"[:300], parent)
+        return failed_member(member, damaged("It", error), parent)
+
+
+def damaged(name: str, error: Exception) -> UnreadableDocument:
+    """Return the error for a file on which the parser of another project raised something."""
+    return UnreadableDocument(f"{name} is damaged: {type(error).__name__}: {error}"[:300])
 
 
 def password_protected(name: str) -> UnreadableDocument:

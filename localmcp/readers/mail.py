@@ -22,6 +22,7 @@ from typing import BinaryIO, cast
 from localmcp.errors import UnreadableDocument
 from localmcp.readers.document import (
     Document,
+    damaged,
     decode_text,
     failed_member,
     make_document,
@@ -143,7 +144,7 @@ def outlook_mail(data: bytes, name: str) -> bytes:
                 mail.attach(part)
         return mail.as_bytes()
     except Exception as error:  # Its parser raises anything on a broken file.
-        raise UnreadableDocument(f"{name} is damaged: {type(error).__name__}: {error}"[:300]) from error
+        raise damaged(name, error) from error
 
 
 def _parts(part: Message) -> list[Message]:

@@ -18,7 +18,16 @@ from typing import BinaryIO
 
 from localmcp.errors import LocalMCPError, ScannedDocument, UnreadableDocument
 from localmcp.readers import html, mail, markdown, office, pdf
-from localmcp.readers.document import HEAD, Document, Reader, decode_text, looks_like_text, make_document, title_among
+from localmcp.readers.document import (
+    HEAD,
+    Document,
+    Reader,
+    damaged,
+    decode_text,
+    looks_like_text,
+    make_document,
+    title_among,
+)
 from localmcp.readers.outline import scan_underlined
 from localmcp.readers.packages import ARCHIVES, OLE_MAGIC, in_megabytes, most_unpacked, read_archive, suffix_of
 
@@ -194,7 +203,7 @@ def _read(data: bytes, name: str, choice: Choice, max_bytes: int, recognize: Con
         raise
     except Exception as error:  # The parsers of other projects raise anything on a broken file.
         logger.debug("%s cannot be read", name, exc_info=True)
-        raise UnreadableDocument(f"{name} is damaged: {type(error).__name__}: {error}"[:300]) from error
+        raise damaged(name, error) from error
 
 
 # ---------------------------------------------------------------- which reader
