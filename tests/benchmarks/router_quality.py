@@ -1,13 +1,13 @@
 """How well sentences become tool calls: right tool, right arguments, false calls, time.
 
     python tests/benchmarks/router_quality.py
-        [--half dev|held|third|fourth] [--arguments] [--misses] [--json FILE] [--fit]
+        [--half dev|held|third|fourth|fifth] [--arguments] [--misses] [--json FILE] [--fit]
 
 `router_sentences.jsonl` holds sentences, each with the tool that it means (null: none can serve it) and every set of
 arguments that would be right. The weights were fitted to the half `dev` (`--fit` prints them anew); the half `held` was
 written before and fitted to nothing; `third` came later, of sentences that had gone wrong and others like them;
-`fourth` was written from the tools' descriptions alone, and nothing is fitted to it. Letter case does not count in
-arguments. A sentence that no tool can serve counts as a false call if anything was run or
+`fourth` was written from the tools' descriptions alone, `fifth` in people's words, and nothing is fitted to either.
+Letter case does not count in arguments. A sentence that no tool can serve counts as a false call if anything was run or
 proposed for it.
 
 `argument_sentences.jsonl` (`--arguments`) holds sentences for one tool each, of ours and of the catalogs of
@@ -218,7 +218,7 @@ def print_weights(workspace: Any) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--half", choices=("dev", "held", "third", "fourth"))
+    parser.add_argument("--half", choices=("dev", "held", "third", "fourth", "fifth"))
     parser.add_argument("--arguments", action="store_true", help="only those of `argument_sentences.jsonl`")
     parser.add_argument("--misses", action="store_true")
     parser.add_argument("--json", type=Path)
@@ -229,7 +229,7 @@ def main() -> None:
         if options.fit:
             print_weights(workspace)
             return
-        halves = [options.half] if options.half else ["dev", "held", "third", "fourth"]
+        halves = [options.half] if options.half else ["dev", "held", "third", "fourth", "fifth"]
         for half in ["first", "second"] if options.arguments else halves:
             figures, misses = (
                 measure_arguments(workspace, half) if options.arguments else measure(workspace, read_sentences(half))
