@@ -11,11 +11,10 @@ from functools import partial
 from heapq import merge
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, Literal, NotRequired, cast
+from typing import Annotated, Literal
 from weakref import WeakKeyDictionary
 
 import apsw
-from typing_extensions import TypedDict
 
 from localmcp.errors import AccessDenied, FileUnavailable, InvalidInput, LocalMCPError, NotFound
 from localmcp.files import expand_home
@@ -32,7 +31,7 @@ from localmcp.quickstarts.documents import (
     task_count,
     write_documents,
 )
-from localmcp.quickstarts.store import Catalog, Field, Match, MatchType, Request, Row, find_quickstarts, match_type
+from localmcp.quickstarts.store import Catalog, Field, Match, Request, Row, find_quickstarts, match_type
 from localmcp.schemas import Json, compact_json, did_you_mean, mapping_of, without_none
 from localmcp.storage.connections import check_levenshtein
 from localmcp.storage.database import Database, fetch_one
@@ -45,109 +44,8 @@ DEFAULT_DISTANCE = 7
 LONGEST_STEPS = 6_000
 """Characters of a guide that a language model is shown at once."""
 
-MatchedField = Literal["name", "display_name", "description", "document"]
 
-
-class SearchParams(TypedDict):
-    """What was searched for: the texts that were given (S0-21)."""
-
-    name: NotRequired[str]
-    displayName: NotRequired[str]
-    description: NotRequired[str]
-    maxDistance: int
-
-
-class Found(TypedDict):
-    """What is said of every match."""
-
-    displayName: str
-    description: str
-    score: int
-    matchType: MatchType
-    matchedField: MatchedField
-    origin: NotRequired[str]
-    """The mounted file that it is in, which is also said in its name: `team:deploy`."""
-
-
-class BestMatch(Found):
-    """The single best match (S0-20); the two words are those of the list."""
-
-    quickstart: dict[str, Any]
-    """As stored: id, name, content, created_at, updated_at."""
-
-
-class MatchedQuickstart(Found):
-    """One line of the list (S0-19)."""
-
-    name: str
-
-
-class SearchAnswer(TypedDict):
-    """The answer of `searchQuickstarts`: the best match and the list [C0-2]."""
-
-    tool: str
-    searchParams: SearchParams
-    result: NotRequired[BestMatch]
-    results: list[MatchedQuickstart]
-    count: int
-    fallback: NotRequired[bool]
-    message: NotRequired[str]
-    notices: NotRequired[list[str]]
-    """Mounted files that could not be searched."""
-
-
-class ListedQuickstart(TypedDict):
-    """A quick start in the catalog."""
-
-    name: str
-    displayName: str
-    description: str
-    tags: list[str]
-    type: NotRequired[str]
-    durationMinutes: NotRequired[int]
-    tasks: int
-    link: NotRequired[str]
-    origin: NotRequired[str]
-
-
-class CatalogList(TypedDict):
-    """The answer of `listQuickstarts`."""
-
-    count: int
-    total: int
-    quickstarts: list[ListedQuickstart]
-    tags: dict[str, int]
-
-
-class ShownQuickstart(TypedDict):
-    """A quick start to read."""
-
-    name: str
-    displayName: str
-    markdown: str
-    tasks: int
-    origin: NotRequired[str]
-
-
-class ImportReport(TypedDict):
-    """What an import did: `where` and the `problem` of what was left out (`skipped`) or taken as it is (`warnings`)."""
-
-    added: int
-    updated: int
-    unchanged: int
-    skipped: list[dict[str, str]]
-    warnings: list[dict[str, str]]
-
-
-class ExportAnswer(TypedDict):
-    """Quick starts as one text that can be imported again."""
-
-    count: int
-    format: str
-    text: str
-
-
-def explain_failure(error: LocalMCPError) -> dict[str, Any]:
+def explain_failure(error: LocalMCPError) -> Json:
     """S0-8: the answer when the file cannot be searched."""
     if isinstance(error, InvalidInput):
         raise error
@@ -157,12 +55,12 @@ def explain_failure(error: LocalMCPError) -> dict[str, Any]:
     return {**search_answer(Request({}, 0, 0), DEFAULT_DISTANCE, [], None), "message": f"{failure}: {error}"}
 
 
-def answer_text(answer: SearchAnswer) -> str:
+def answer_text(answer: Json) -> str:
     """Return the sentence where there is one (S0-7, S0-8, S0-21), else the whole answer."""
     return answer.get("message") or compact_json(answer)
 
 
-def lean_answer(answer: SearchAnswer) -> Answer:
+def lean_answer(answer: Json) -> Answer:
     """Return the answer for a language model: the best match as steps, the others by name and title."""
     text = answer_text(answer)
     if "message" not in answer and "result" in answer:
@@ -171,7 +69,7 @@ def lean_answer(answer: SearchAnswer) -> Answer:
             steps = f"{steps[:LONGEST_STEPS]} …\n\nThe rest: showQuickstart"
         others = [f"- {match['name']}: {match['displayName']}" for match in answer["results"][1:]]
         text = "\n".join([steps, *(["\nOther matches:", *others] if others else []), *answer.get("notices", [])])
-    return Answer(dict(answer), text, whole_text=True)
+    return Answer(answer, text, whole_text=True)
 
 
 class Quickstarts:
@@ -219,7 +117,7 @@ class Quickstarts:
         limit: Annotated[int, Param("Results", minimum=1, maximum=MOST_RESULTS)] = DEFAULT_LIMIT,
         maxDistance: Annotated[int, Param("Typing errors forgiven in all", minimum=0)] = DEFAULT_DISTANCE,
         tag: Annotated[str | None, Param("Only with this tag: value or kind:value")] = None,
-    ) -> SearchAnswer:
+    ) -> Json:
         """Find quick starts (short guides and links to manuals) by name, title or description, typos forgiven; give at
         least one of the three. Returns the best match whole and the list, lowest score first (0 = exact)."""
         given: dict[Field, str | None] = {"name": name, "display_name": displayName, "description": description}
@@ -234,7 +132,7 @@ class Quickstarts:
         except apsw.Error as error:
             raise LocalMCPError(str(error)) from error
 
-    def _answer(self, connection: apsw.Connection, request: Request) -> SearchAnswer:
+    def _answer(self, connection: apsw.Connection, request: Request) -> Json:
         notices: list[str] = []
         fuzzy = check_levenshtein(connection)
         if not fuzzy:
@@ -277,7 +175,7 @@ class Quickstarts:
         path: Annotated[str | None, Param("File or folder; only for the person at the machine")] = None,
         text: Annotated[str | None, Param("The documents themselves", max_length=10_000_000)] = None,
         format: Annotated[Literal["yaml", "json", "jsonl"], Param("Form of text")] = "yaml",  # noqa: A002
-    ) -> ImportReport:
+    ) -> Json:
         """Import quick starts from YAML, JSON or JSON Lines: ConsoleQuickStart documents, or rows {name, content}.
         Known names are updated. A broken file is reported and left out whole."""
         if (path is None) == (text is None):
@@ -292,7 +190,7 @@ class Quickstarts:
             readings = [Reading(skipped=[{"where": "text", "problem": str(error)}])]
         return self._import(readings)
 
-    def import_path(self, path: str | Path) -> ImportReport:
+    def import_path(self, path: str | Path) -> Json:
         """Import a file, or every YAML and JSON file of a folder; raises NotFound if there is none."""
         expanded = expand_home(path)
         # Unlike `Path.exists` this is false, too, for a name that no file can have.
@@ -300,7 +198,7 @@ class Quickstarts:
             raise NotFound(f"There is no file or folder {expanded}.")
         return self._import(read_path(expanded))
 
-    def _import(self, readings: Iterable[Reading]) -> ImportReport:
+    def _import(self, readings: Iterable[Reading]) -> Json:
         read, counts = list(readings), Counter[str]()
         if drafts := [draft for reading in read for draft in reading.drafts]:
             with self._database.write() as connection:
@@ -330,7 +228,7 @@ class Quickstarts:
         tag: Annotated[str | None, Param("Only with this tag: value or kind:value")] = None,
         limit: Annotated[int, Param("Quick starts", minimum=1, maximum=1000)] = 50,
         offset: Annotated[int, Param("Passed over first", minimum=0)] = 0,
-    ) -> CatalogList:
+    ) -> Json:
         """List the quick starts by title, with tags."""
         with self._database.read() as connection:
             own_names = store.names(connection)
@@ -344,7 +242,7 @@ class Quickstarts:
         rows = sorted(
             (row for listed, _, _ in shelves for row in listed), key=lambda row: (row.display_name.lower(), row.name)
         )[offset : offset + limit]
-        quickstarts: list[ListedQuickstart] = []
+        quickstarts: list[Json] = []
         for row in rows:
             spec = mapping_of(row.content.get("spec"))
             kind, link = mapping_of(spec.get("type")).get("text"), mapping_of(spec.get("link")).get("href")
@@ -380,7 +278,7 @@ class Quickstarts:
         ),
         text=lambda shown: shown["markdown"],
     )
-    def show(self, name: Annotated[str, Param("Name or title")]) -> ShownQuickstart:
+    def show(self, name: Annotated[str, Param("Name or title")]) -> Json:
         """Return a quick start as Markdown: introduction, tasks with review steps, conclusion, what comes next."""
         with self._database.read() as connection:
             row = self._find(connection, name)
@@ -407,7 +305,7 @@ class Quickstarts:
         names: Annotated[list[str] | None, Param("Which; all if not given")] = None,
         format: Annotated[Literal["yaml", "json", "jsonl"], Param("Form of the text")] = "yaml",  # noqa: A002
         tag: Annotated[str | None, Param("Only with this tag")] = None,
-    ) -> ExportAnswer:
+    ) -> Json:
         """Return quick starts as one text that `importQuickstarts` reads back without a difference."""
         with self._database.read() as connection:
             if names is None:
@@ -479,11 +377,11 @@ def _same_quickstarts(own: apsw.Connection, theirs: apsw.Connection, names: Iter
 _KEYS: dict[Field, str] = {"name": "name", "display_name": "displayName", "description": "description"}
 
 
-def search_answer(request: Request, max_distance: int, matches: Sequence[Match], best: Row | None) -> SearchAnswer:
+def search_answer(request: Request, max_distance: int, matches: Sequence[Match], best: Row | None) -> Json:
     """Return the answer to a request; `best` is the row of the first match, None if there is none."""
-    params = cast(SearchParams, {_KEYS[field]: text for field, text in request.texts.items()})
+    params: Json = {_KEYS[field]: text for field, text in request.texts.items()}
     params["maxDistance"] = max_distance
-    answer: SearchAnswer = {"tool": "searchQuickstarts", "searchParams": params, "results": [], "count": len(matches)}
+    answer: Json = {"tool": "searchQuickstarts", "searchParams": params, "results": [], "count": len(matches)}
     if best is None:
         said = ", ".join(f"{_KEYS[field]}='{quoted(text)}'" for field, text in request.texts.items())
         answer["message"] = f"No quickstarts found matching ({said}) with Levenshtein distance ≤{max_distance}"
@@ -508,6 +406,6 @@ def search_answer(request: Request, max_distance: int, matches: Sequence[Match],
     ]
     times = {"created_at": best.created_at, "updated_at": best.updated_at}
     whole = {"id": best.id, "name": best.shown_name, "content": best.content, **times}
-    facts: Any = {key: value for key, value in answer["results"][0].items() if key != "name"}
-    answer["result"] = cast(BestMatch, {**facts, "quickstart": whole})
+    facts: Json = {key: value for key, value in answer["results"][0].items() if key != "name"}
+    answer["result"] = {**facts, "quickstart": whole}
     return answer

@@ -8,10 +8,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from heapq import merge
 from itertools import islice
-from typing import Annotated, Any, Literal, NotRequired, cast
+from typing import Annotated, Any, Literal, cast
 
 import apsw
-from typing_extensions import TypedDict
 
 from localmcp.errors import FileUnavailable, InvalidInput, LocalMCPError, ModelUnavailable
 from localmcp.humanize import quoted
@@ -20,7 +19,7 @@ from localmcp.index.federation import never_changed
 from localmcp.index.search import Index
 from localmcp.models import Embedder
 from localmcp.rules import rulebook
-from localmcp.rules.finder import FoundRule, RuleFinder, read_pattern
+from localmcp.rules.finder import RuleFinder, read_pattern
 from localmcp.rules.learning import normalize, weigh
 from localmcp.rules.rulebook import (
     ALWAYS,
@@ -47,66 +46,13 @@ from localmcp.storage.database import (
     upsert_rows,
 )
 from localmcp.storage.schema import utc_now
-from localmcp.tools import Answer, Param, current_scope, hidden_change, hidden_tool, integer_or_string
+from localmcp.tools import Answer, Json, Param, current_scope, hidden_change, hidden_tool, integer_or_string
 from localmcp.wording.normalize import runs
 
 EMBEDDED_AT_ONCE = 256
 LONGEST_RULE, LONGEST_CONTEXT = 2_000, 1_000
 
 OnDuplicate = Literal["ask", "count", "add"]
-
-
-class ShownRule(FoundRule):
-    """A rule in a list."""
-
-    weight: float
-    always_apply: NotRequired[bool]
-    made_by: NotRequired[str]
-    """The assistant that wrote it: `stdio`, or the id of a key; absent where the person did."""
-    retired_at: NotRequired[str]
-
-
-class RuleAnswer(TypedDict):
-    """Status of one rule."""
-
-    success: bool
-    message: str
-    rule: NotRequired[ShownRule]
-    duplicate: NotRequired[ShownRule]
-    similarity: NotRequired[float]
-    notice: NotRequired[str]
-
-
-class RuleList(TypedDict):
-    """The answer of `listRules`."""
-
-    count: int
-    total: int
-    rules: list[ShownRule]
-    notices: NotRequired[list[str]]
-
-
-class UseAnswer(TypedDict):
-    """The answer of `reportRuleUse`."""
-
-    success: bool
-    recorded: list[int]
-    weights: dict[str, float]
-
-
-class RememberAnswer(TypedDict):
-    """Status of an instruction."""
-
-    success: bool
-    message: str
-    stored: bool
-    rule: NotRequired[str]
-    category: NotRequired[str]
-    ruleId: NotRequired[int]
-    instructionId: NotRequired[int]
-    counted: NotRequired[bool]
-    """A rule said the same already, and the instruction was counted towards it."""
-    error: NotRequired[str]
 
 
 def own_rule_id(name: str, value: Any) -> Any:
@@ -153,7 +99,7 @@ class RuleCatalog:
         alwaysApply: Annotated[bool, Param("Holds for every task")] = False,
         weight: Annotated[float, Param("Importance, 1 = ordinary", minimum=0, maximum=2)] = 1.0,
         onDuplicate: Annotated[OnDuplicate, Param("When a rule says the same: ask, count it, or add anyway")] = "ask",
-    ) -> RuleAnswer:
+    ) -> Json:
         """Add a rule of the developer. When one that says nearly the same is there, it is shown instead: call again
         with onDuplicate count or add."""
         draft = RuleDraft(
@@ -167,7 +113,7 @@ class RuleCatalog:
         )
         return self.add(draft, onDuplicate)
 
-    def add(self, draft: RuleDraft, on_duplicate: OnDuplicate = "ask") -> RuleAnswer:
+    def add(self, draft: RuleDraft, on_duplicate: OnDuplicate = "ask") -> Json:
         """Store a rule, unless one says the same and `on_duplicate` is not `add`; raises InvalidInput if it is none."""
         _check_draft(draft)
         twin, cosine = None, 1.0
@@ -226,7 +172,7 @@ class RuleCatalog:
         title="Remember an instruction",
         keywords=("remember", "learn", "rule", "instruction", "preference", "correction", "feedback"),
         examples=("remember to {instruction}", "from now on {instruction}", "remember that we {instruction}"),
-        text=lambda answer: cast(RememberAnswer, answer)["message"],
+        text=lambda answer: answer["message"],
         on_error=lambda error: {"success": False, "stored": False, "message": str(error), "error": str(error)},
     )
     def remember(
@@ -234,7 +180,7 @@ class RuleCatalog:
         instruction: Annotated[str, Param("What the developer said", max_length=LONGEST_RULE)],
         context: Annotated[str, Param("What was worked on, in words to find it by", max_length=LONGEST_CONTEXT)] = "",
         project: Annotated[str | None, Param("Holds in this project only")] = None,
-    ) -> RememberAnswer:
+    ) -> Json:
         """Remember a general instruction or correction of the developer as a rule for later tasks. What is meant for
         the moment only is not stored, with the reason; what a rule says already is counted towards it."""
         instruction, context = instruction.strip(), context.strip()
@@ -253,7 +199,7 @@ class RuleCatalog:
             answer = self.add(draft, "count")
         except LocalMCPError as error:
             raise ModelUnavailable(f"Failed to create rule with embedding: {error.message}", hint=error.hint) from error
-        rule: Any = answer.get("rule", {})
+        rule = answer["rule"]
         with self.database.read() as connection:
             sql = "select max(id) from user_instructions where rule_id = ?"
             instruction_id: int = fetch_one(connection, sql, (rule["id"],))
@@ -261,8 +207,9 @@ class RuleCatalog:
             f'Instruction processed successfully. Generated rule: "{rule["rule_text"]}" '
             f"(category: {rule['category']}). Rule ID: {rule['id']}, Instruction ID: {instruction_id}"
         )
-        stored: RememberAnswer = {"success": True, "stored": True, "message": message, "rule": rule["rule_text"]}
+        stored: Json = {"success": True, "stored": True, "message": message, "rule": rule["rule_text"]}
         stored.update({"category": rule["category"], "ruleId": rule["id"], "instructionId": instruction_id})
+        # Where a rule said the same already, the instruction was counted towards it.
         return {**stored, "counted": True} if "similarity" in answer else stored
 
     @hidden_change(
@@ -293,7 +240,7 @@ class RuleCatalog:
         globs: Annotated[list[str] | None, Param("Files it is about; an empty list = any")] = None,
         alwaysApply: Annotated[bool | None, Param("Holds for every task")] = None,
         weight: Annotated[float | None, Param("Importance, 1 = ordinary", minimum=0, maximum=2)] = None,
-    ) -> RuleAnswer:
+    ) -> Json:
         """Change a rule; what is left out stays."""
         if all(value is None for value in (rule_text, category, context, project, globs, alwaysApply, weight)):
             raise InvalidInput("Nothing to change: give at least one of the fields besides id.")
@@ -326,7 +273,7 @@ class RuleCatalog:
         idempotent=True,
         accepts={"id": own_rule_id},
     )
-    def retire_rule(self, id: Annotated[int, Param("Id of the rule")]) -> RuleAnswer:  # noqa: A002
+    def retire_rule(self, id: Annotated[int, Param("Id of the rule")]) -> Json:  # noqa: A002
         """Take a rule out of use; it can be restored."""
         with self.database.write() as connection:
             if require_rule(connection, id).retired_at is None:
@@ -342,7 +289,7 @@ class RuleCatalog:
         idempotent=True,
         accepts={"id": own_rule_id},
     )
-    def restore_rule(self, id: Annotated[int, Param("Id of the rule")]) -> RuleAnswer:  # noqa: A002
+    def restore_rule(self, id: Annotated[int, Param("Id of the rule")]) -> Json:  # noqa: A002
         """Bring a retired rule back into use."""
         with self.database.write() as connection:
             rule = require_rule(connection, id)
@@ -361,7 +308,7 @@ class RuleCatalog:
         idempotent=True,
         accepts={"id": own_rule_id},
     )
-    def delete_rule(self, id: Annotated[int, Param("Id of the rule")]) -> RuleAnswer:  # noqa: A002
+    def delete_rule(self, id: Annotated[int, Param("Id of the rule")]) -> Json:  # noqa: A002
         """Put a rule into the trash, with the record of its use; to set it aside, retire it instead."""
         with self.database.write() as connection:
             rule = require_rule(connection, id)
@@ -387,7 +334,7 @@ class RuleCatalog:
         ruleIds: Annotated[list[int], Param("Rules of one task", min_length=1, max_length=100)],
         useful: Annotated[bool, Param("false: they did not fit the task")] = True,
         task: Annotated[str, Param("What was done", max_length=10_000)] = "",
-    ) -> UseAnswer:
+    ) -> Json:
         """Report which rules a task applied, or which did not help: those that are applied come first next time, and
         those applied together are suggested together."""
         now, occasion = utc_now(), uuid.uuid4().hex
@@ -421,7 +368,7 @@ class RuleCatalog:
         retired: Annotated[bool, Param("Retired ones instead")] = False,
         limit: Annotated[int, Param("Rules", minimum=1, maximum=1000)] = 50,
         offset: Annotated[int, Param("Passed over first", minimum=0)] = 0,
-    ) -> RuleList:
+    ) -> Json:
         """List the developer's rules, newest first."""
         selection = Selection(category.strip().lower() if category else None, project or None, retired, words)
         with self.database.read() as connection:
@@ -442,7 +389,7 @@ class RuleCatalog:
                 sql = "update rules set always_apply = ? where id = ?"
                 connection.executemany(sql, ((ALWAYS, rule_id) for rule_id in waiting))
                 bump_generations(connection, "content")
-        result: RuleList = {"count": len(rules), "total": total, "rules": [shown_rule(rule) for rule in rules]}
+        result: Json = {"count": len(rules), "total": total, "rules": [shown_rule(rule) for rule in rules]}
         return {**result, "notices": notices} if notices else result
 
     def model(self) -> Embedder | None:
@@ -490,18 +437,18 @@ class RuleCatalog:
             reason = error.message
         return f"Not found until `localmcp reembed`: {reason}"
 
-    def _answer(self, rule_id: int, message: str, *, embed: bool = True) -> RuleAnswer:
+    def _answer(self, rule_id: int, message: str, *, embed: bool = True) -> Json:
         """Return the status of a rule, with what keeps it from being found or from holding; `embed` what is missing."""
         notice = self.embed_missing_or_say() if embed else ""
         with self.database.read() as connection:
             rule = require_rule(connection, rule_id)
         seen = "It holds for every task once the person has seen it: `localmcp rules list`, or the pane Rules."
         notices = [notice, seen if rule.always_apply == ALWAYS_ONCE_SEEN else ""]
-        answer: RuleAnswer = {"success": True, "message": message, "rule": shown_rule(rule)}
+        answer: Json = {"success": True, "message": message, "rule": shown_rule(rule)}
         return {**answer, "notice": " ".join(filter(None, notices))} if any(notices) else answer
 
 
-def shown_rule(rule: Rule) -> ShownRule:
+def shown_rule(rule: Rule) -> Json:
     """Return a rule as lists show it; what is usual is left out."""
     always, weight = bool(rule.always_apply) or None, {"weight": round(rule.weight, 2)}
     return rule.as_json(weight, always_apply=always, made_by=rule.made_by, retired_at=rule.retired_at)

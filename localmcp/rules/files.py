@@ -7,16 +7,14 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, NotRequired, cast
-
-from typing_extensions import TypedDict
+from typing import Annotated, Any, Literal, cast
 
 from localmcp.errors import AccessDenied, InvalidInput, NotFound
 from localmcp.files import expand_home, reason_of
 from localmcp.rules import rulebook
 from localmcp.rules.catalog import RuleCatalog
 from localmcp.rules.rulebook import CATEGORIES, GENERAL, Rule, RuleDraft, Selection, digest_of
-from localmcp.tools import Param, current_scope, hidden_change, hidden_tool
+from localmcp.tools import Json, Param, current_scope, hidden_change, hidden_tool
 from localmcp.wording.normalize import runs
 
 Format = Literal["jsonl", "claude", "agents", "cursorrules", "mdc", "copilot", "markdown"]
@@ -37,26 +35,6 @@ FILE_NAMES: dict[Format, str] = {
     "markdown": "rules.md",
 }
 MOST_BYTES = 5_000_000
-
-
-class RuleImport(TypedDict):
-    """What an import did; `known` were there already."""
-
-    added: int
-    known: int
-    files: list[str]
-    skipped: list[dict[str, str]]
-    """What could not be read: `where`, and the `problem`."""
-
-
-class RuleExport(TypedDict):
-    """The answer of `exportRules`."""
-
-    count: int
-    format: str
-    files: list[dict[str, str]]
-    """Each with `name` and `text`."""
-    notices: NotRequired[list[str]]
 
 
 Reading = tuple[list[RuleDraft], list[dict[str, str]]]
@@ -82,7 +60,7 @@ class RuleFiles:
         text: Annotated[str | None, Param("The rules themselves", max_length=5_000_000)] = None,
         format: Annotated[Format, Param("Form of text")] = "markdown",  # noqa: A002
         project: Annotated[str | None, Param("They hold in this project only")] = None,
-    ) -> RuleImport:
+    ) -> Json:
         """Import rules from CLAUDE.md, AGENTS.md, .cursorrules, .cursor/rules/*.mdc, Copilot instructions, Markdown
         lists or JSON Lines. Known rules are left as they are; what cannot be read is reported with its line."""
         if (path is None) == (text is None):
@@ -121,7 +99,7 @@ class RuleFiles:
         category: Annotated[str | None, Param("Only this category")] = None,
         project: Annotated[str | None, Param("This project's and general ones")] = None,
         which: Annotated[Literal["inForce", "retired", "all"], Param("Which rules")] = "inForce",
-    ) -> RuleExport:
+    ) -> Json:
         """Return the rules as files that can be imported again."""
         retired = {"inForce": False, "retired": True, "all": None}[which]
         selection = Selection(category.strip().lower() if category else None, project or None, retired)
@@ -130,7 +108,7 @@ class RuleFiles:
             rules = [] if hidden else rulebook.select_rules(connection, selection)
             notices = [] if hidden or rules else rulebook.unknown_category(connection, selection.category)
         files = [{"name": name, "text": text} for name, text in write_rules(rules[::-1], format).items()]
-        result: RuleExport = {"count": len(rules), "format": format, "files": files}
+        result: Json = {"count": len(rules), "format": format, "files": files}
         return {**result, "notices": notices} if notices else result
 
 

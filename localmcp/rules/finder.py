@@ -5,107 +5,49 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
-from typing import Annotated, Any, NotRequired, cast
+from typing import Annotated, Any, NamedTuple
 
 import apsw
-from typing_extensions import TypedDict
 
 from localmcp.arrays import Ids, Vector, Vectors, np
 from localmcp.config import cache_directory, packaged_data
 from localmcp.errors import ConfigurationError, InvalidInput, ModelUnavailable
 from localmcp.humanize import command_line
-from localmcp.index.collections import Collection
 from localmcp.index.federation import Federation, MountedFile
 from localmcp.index.passages import read_texts
 from localmcp.index.search import MODEL_WAIT_SECONDS, Index
-from localmcp.index.vector import Block, nearest_chunks, nearest_codes
-from localmcp.models import Embedder, is_unit_vector
+from localmcp.models import Embedder
 from localmcp.models.embedder import TextVectors
 from localmcp.rules import rulebook
-from localmcp.rules.rulebook import (
-    CATEGORIES,
-    VECTOR_IDS,
-    Rule,
-    Selection,
-    digest_of,
-    load_embedded,
-    load_rules,
-    load_vectors,
-)
+from localmcp.rules.rulebook import CATEGORIES, Rule, Selection, digest_of, load_rules, load_vectors
 from localmcp.schemas import lenient_value, path_matcher
-from localmcp.storage.database import Database, fetch_all, fetch_column, fetch_one, read_generations
+from localmcp.storage.database import Database, fetch_all, fetch_column, read_generations
 from localmcp.storage.schema import utc_moment
-from localmcp.tools import Param, current_scope, integer_or_string, tool, without_none
+from localmcp.tools import Json, Param, current_scope, integer_or_string, tool, without_none
 
 MOST_CHARACTERS = 10_000
 EMPTY_TASK = "Error: taskDescription cannot be empty"
 
 
-class FoundRule(TypedDict):
-    """What answers say of every rule."""
-
-    id: int | str
-    """A number; that of a rule in a mounted file has the file's name before it: `team:5`."""
-    rule_text: str
-    category: str
-    context: str
-    instructions_count: int
-    last_applied: str | None
-    inserted_at: str
-    project: NotRequired[str]
-    globs: NotRequired[list[str]]
-    origin: NotRequired[str]
-    """The mounted file that it is in."""
-
-
-class RelevantRule(FoundRule):
-    """A rule that fits the task (S2-2)."""
-
-    relevance_score: float
-    cosine: float
-    why: list[str]
-
-
-class OtherRule(TypedDict):
-    """A rule that holds for every task, or one that was applied together with those returned (S2-15)."""
-
-    id: int | str
-    rule_text: str
-    applied_together: NotRequired[int]
-    origin: NotRequired[str]
-
-
-class RelevantRules(TypedDict):
-    """The answer of `getRelevantRules`."""
-
-    success: bool
-    rules: NotRequired[list[RelevantRule]]
-    error: NotRequired[str]
-    always: NotRequired[list[OtherRule]]
-    combinations: NotRequired[list[OtherRule]]
-    notices: NotRequired[list[str]]
-
-
-def as_text(answer: Any) -> str:
+def as_text(answer: Json) -> str:
     """Return the rules as a list to follow (C2-5); every fact is in the structured result."""
-    result = cast(RelevantRules, answer)
-    if not result["success"]:
-        return result.get("error", "")
-    rules = result.get("rules", [])
+    if not answer["success"]:
+        return answer["error"]
+    rules = answer["rules"]
     lines = ["Follow these rules:"] if rules else ["No relevant rules found for this task."]
     lines += [
         f"- {rule['rule_text']} [rule {rule['id']}, {rule['category']}, {rule['relevance_score']:.2f}]"
         for rule in rules
     ]
     for title, key in (("For every task:", "always"), ("Often applied together with these:", "combinations")):
-        more = cast("list[OtherRule]", result.get(key, []))
+        more = answer.get(key)
         lines += [title, *(f"- {rule['rule_text']} [rule {rule['id']}]" for rule in more)] if more else []
-    return "\n".join([*lines, *result.get("notices", [])])
+    return "\n".join([*lines, *answer.get("notices", [])])
 
 
 class RuleFinder:
@@ -119,8 +61,8 @@ class RuleFinder:
         self._vectors = TextVectors(cache_directory() / "rules")
         self._everyday: dict[str, Everyday] = {}
         """By model."""
-        self._levels: dict[str | None, tuple[Any, float]] = {}
-        """By mounted file (None = yours): the model and state of the file, and `Everyday.level` of its rules."""
+        self._shelves: dict[str | None, Shelf] = {}
+        """By mounted file; None = yours."""
 
     @tool(
         "getRelevantRules",
@@ -156,7 +98,7 @@ class RuleFinder:
         project: Annotated[str | None, Param("Rules of this project and general ones")] = None,
         files: Annotated[list[str] | None, Param("Paths being changed; rules for other files are left out")] = None,
         context: Annotated[str | None, Param("What the conversation was about so far", max_length=20_000)] = None,
-    ) -> RelevantRules:
+    ) -> Json:
         """Get the developer's own rules and conventions that matter for a task; call it before starting work. Returns
         the fitting rules with relevance 0..1; none when no rule fits."""
         if not taskDescription.strip():
@@ -178,29 +120,47 @@ class RuleFinder:
                 raise ModelUnavailable(message, hint=error.hint) from error
             return Task(taskDescription, vector, conversation, tuple(files or ()))
 
+        def look(connection: apsw.Connection, origin: str | None = None) -> tuple[list[Match], list[Rule]] | None:
+            """Return the rules of a file that are near the task, and those that hold for every task."""
+            if rulebook.find_collection(connection) is None or not rulebook.has_rules(connection):
+                return None
+            standing = rulebook.standing_rules(connection, selection, origin)
+            return self.match(connection, task(), selection, origin), standing
+
+        def look_beside(file: MountedFile, theirs: apsw.Connection) -> tuple[list[Match], list[Rule]] | None:
+            if (rules := look(theirs, file.name)) is None:
+                return None
+            if rulebook.read_by(theirs) != self._index.embedder.get().identity.fingerprint:
+                merge = command_line("localmcp", "merge", file.database.path)
+                notices.append(
+                    f"{file.name} (mounted): its rules were not read by the model in use, and are not searched. "
+                    f"Take them into your file with: {merge}"
+                )
+            # What your file holds too is left out, also where it is retired: who retired a rule wants it from nobody.
+            held = rulebook.held_rules(connection)
+            near, standing = rules
+            return (
+                [match for match in near if (digest_of(match.rule.rule_text), match.rule.project) not in held],
+                [rule for rule in standing if (digest_of(rule.rule_text), rule.project) not in held],
+            )
+
         with self._database.read() as connection:
-            collection = rulebook.find_collection(connection)
-            if collection is None and current_scope().collections is not None:
+            if rulebook.find_collection(connection) is None and current_scope().collections is not None:
                 notices.append(
                     "This caller is bound to collections, and the developer's rules are not among them. A key opens "
                     "them with: localmcp keys create --collection NAME --collection rules"
                 )
-            has_own = collection is not None and rulebook.has_rules(connection)
-            matches = self.match(connection, self._index, task(), selection) if has_own else []
-            standing = rulebook.standing_rules(connection, selection) if has_own else []
-            mounted = self._mounted_rules(connection, task, selection, notices)
-            for their_matches, their_standing in mounted:
-                matches += their_matches
-                standing += their_standing
-            if matches:
-                self._rate(matches, task())
+            own = look(connection)
+            mounted = self._federation.read_mounted(look_beside, notices)
+            shelves = [own, *mounted] if own else mounted
             least = self._threshold if similarityThreshold is None else similarityThreshold
-            fitting = sorted((m for m in matches if m.relevance >= least), key=lambda match: match.place)
+            matches = [match for near, _ in shelves for match in near]
+            rated = self._rate(matches, task()) if matches else []
+            fitting = [(relevance, match) for relevance, match in rated if relevance >= least]
             fitting = fitting[: maxResults or self._max_results]
-            identity = self._index.embedder.get().identity if has_own else None
-            if identity and (rulebook.is_foreign(connection, identity) or rulebook.rules_without_vector(connection, 1)):
+            if own and rulebook.lacks_vectors(connection, self._index.embedder.get().identity):
                 notices.append("Some rules were not read by this model, and not found: run `localmcp reembed`.")
-            if has_own and not fitting and not mounted:
+            if own and not fitting and not mounted:
                 notices += rulebook.unknown_category(connection, selection.category)
             # S2-15: rules that were applied together with one of these at least twice.
             sql = """
@@ -212,18 +172,19 @@ class RuleFinder:
                     and other.rule_id not in (select value from json_each(:ids))
                 group by 1 having times >= 2 order by times desc, 1 limit 3
             """
-            own_ids = json.dumps([match.rule.id for match in fitting if match.rule.origin is None])
+            own_ids = json.dumps([match.rule.id for _, match in fitting if match.rule.origin is None])
             times = dict(fetch_all(connection, sql, {"ids": own_ids}))
             together = load_rules(connection, times).values()
         rules = [
             match.rule.as_json(
-                {"relevance_score": round(match.relevance, 4)}, cosine=round(match.cosine, 4), why=match.reasons
+                {"relevance_score": round(relevance, 4)}, cosine=round(match.cosine, 4), why=match.reasons
             )
-            for match in fitting
+            for relevance, match in fitting
         ]
         shown = {rule["id"] for rule in rules}
         always = [
             without_none({"id": rule.shown_id, "rule_text": rule.rule_text, "origin": rule.origin})
+            for _, standing in shelves
             for rule in standing
             if rule.shown_id not in shown
         ]
@@ -233,79 +194,101 @@ class RuleFinder:
         others = {"combinations": combinations or None, "always": always[:20] or None, "notices": notices or None}
         return without_none({"success": True, "rules": rules, **others})
 
-    def _mounted_rules(
-        self, own: apsw.Connection, task: Callable[[], Task], selection: Selection, notices: list[str]
-    ) -> list[tuple[list[Match], list[Rule]]]:
-        """Return, for each mounted file with rules, those near the task, and those that hold for every task.
+    def match(
+        self, connection: apsw.Connection, task: Task, selection: Selection, origin: str | None = None
+    ) -> list[Match]:
+        """Return the rules of a file that are nearest in meaning, with their likeness, as far as the model in use has
+        read them; `origin` is the mounted file's name."""
+        embedder = self._index.embedder.get()
+        if rulebook.read_by(connection) != embedder.identity.fingerprint:
+            return []
+        everyday, generation = self.everyday(), read_generations(connection).signs
+        shelf = self._shelves.get(origin)
+        if shelf is None or shelf.state != (everyday, generation):
+            ids, vectors = load_vectors(connection, embedder.identity.dimension)
+            level = everyday.level(vectors[-MOST_COMPARED:]) if len(ids) else 0.0
+            shelf = self._shelves[origin] = Shelf((everyday, generation), ids, vectors, level)
+        ids, vectors = shelf.ids, shelf.vectors
+        if selection != Selection() or task.files:
+            condition, bindings = selection.condition()
+            if task.files:
+                # Longer patterns than these are in no file of ours.
+                sql = "select distinct globs from rules where globs <> '[]' and length(globs) <= 20000"
+                all_globs: list[str] = fetch_column(connection, sql)
+                about = [
+                    globs for globs in all_globs if any(match_globs(read_texts(globs), file) for file in task.files)
+                ]
+                condition += " and (globs = '[]' or globs in (select value from json_each(:about)))"
+                bindings["about"] = json.dumps(about)
+            allowed = np.isin(ids, fetch_column(connection, f"select id from rules where {condition}", bindings))
+            ids, vectors = ids[allowed], vectors[allowed]
+        if not len(ids):
+            return []
+        views = np.stack([task.vector] if task.conversation is None else [task.vector, task.conversation], axis=1)
+        cosines = vectors @ views
+        nearest = np.argsort(-cosines.max(axis=1), kind="stable")[:COMPARED]
+        likeness = everyday.likeness(vectors[nearest], views) * [1, 0.7][: views.shape[1]]
+        rules = load_rules(connection, ids[nearest].tolist(), origin)
+        matches: list[Match] = []
+        rows = zip(ids[nearest].tolist(), cosines[nearest, 0].tolist(), likeness.tolist(), strict=True)
+        for rule_id, cosine, alike in rows:
+            if rule := rules.get(rule_id):
+                is_task = max(alike) == alike[0]
+                near_to = f"close in meaning (cosine {cosine:.2f})" if is_task else "close to the conversation"
+                matches.append(Match(rule, cosine, max(alike), [near_to]))
+        return matches
 
-        What your file holds too is left out, also where it is retired: who retired a rule wants it from nobody.
-        """
-        digest_is_held = "select 1 from rules where digest = ? and project is ? limit 1"
+    def _rate(self, matches: Sequence[Match], task: Task) -> list[tuple[float, Match]]:
+        """Return matches with their relevance, the most relevant first.
 
-        def is_new(rule: Rule) -> bool:
-            return fetch_one(own, digest_is_held, (digest_of(rule.rule_text), rule.project)) is None
-
-        def look(file: MountedFile, theirs: apsw.Connection) -> tuple[list[Match], list[Rule]] | None:
-            collection = rulebook.find_collection(theirs)
-            if collection is None or not rulebook.has_rules(theirs):
-                return None
-            matches = self.match(theirs, file.index(), task(), selection, file.name)
-            identity = self._index.embedder.get().identity
-            if collection.model_id is None or rulebook.is_foreign(theirs, identity):
-                merge = command_line("localmcp", "merge", file.database.path)
-                notices.append(
-                    f"{file.name} (mounted): its rules were not read by the model in use, and are not searched. "
-                    f"Take them into your file with: {merge}"
-                )
-            standing = rulebook.standing_rules(theirs, selection, file.name)
-            return [match for match in matches if is_new(match.rule)], list(filter(is_new, standing))
-
-        return self._federation.read_mounted(look, notices)
-
-    def find_similar_rules(self, embedding: Vector, limit: int, threshold: float) -> list[tuple[Rule, float]]:
-        """Return rules by plain cosine with a vector, best first, none below the threshold (S2-4)."""
-        with self._database.read() as connection:
-            collection = rulebook.find_collection(connection)
-            if collection is None or collection.model_id is None:
-                return []
-            blocks = self._blocks(self._index, connection, collection)
-            near = nearest_chunks(connection, collection.model_id, blocks, embedding, limit)
-            cosines = {vector_id - VECTOR_IDS: cosine for vector_id, cosine in near if cosine >= threshold}
-            rules = rulebook.load_rules(connection, cosines)
-        return [(rule, cosines[rule_id]) for rule_id, rule in rules.items()]
-
-    def _rate(self, matches: Sequence[Match], task: Task) -> None:
-        """Set the relevance, and what orders equally relevant rules: files, category, use, recency, weight (S2-10).
-
-        A weight below 1 (rules reported as not useful) lowers the relevance; everything else changes none, or a rule of
-        the task's category would pass better ones.
+        Files, category, use, recency and weight order equally relevant rules (S2-10), of which yours is first. A weight
+        below 1 (rules reported as not useful) lowers the relevance; everything else changes none, or a rule of the
+        task's category would pass better ones.
         """
         cosines = self._categories() @ task.vector
         # How near the task is to each category, 0..1.
         nearness = (cosines - cosines.mean()) / max(float(cosines.max() - cosines.mean()), 1e-6)
         shares: dict[str, float] = dict(zip(CATEGORIES, nearness.clip(0).tolist(), strict=True))
-        level = max(self._levels[match.rule.origin][1] for match in matches)
+        level = max(self._shelves[match.rule.origin].level for match in matches)
         relevances = self.everyday().relevance(task, np.array([match.likeness for match in matches]), level)
+        rated: list[tuple[float, float, Match]] = []
         for match, relevance in zip(matches, relevances.tolist(), strict=True):
-            rule, share = match.rule, shares.get(match.rule.category, 0.0)
-            match.relevance = relevance * min(1.0, rule.weight)
+            rule, reasons, share = match.rule, match.reasons, shares.get(match.rule.category, 0.0)
             used = min(1.0, math.log1p(max(0, rule.instructions_count - 1)) / math.log1p(50))
-            match.preference = 0.2 * used + 0.1 * share
+            preference = 0.2 * used + 0.1 * share
             # A mounted file may have anything for a time.
             with suppress(TypeError, ValueError, OverflowError):
                 days = (datetime.now(UTC) - utc_moment(rule.last_applied or "")).total_seconds() / 86_400
                 # 1 for just applied, halved about every three weeks.
-                match.preference += 0.2 * math.exp(-max(0.0, days) / 30)
+                preference += 0.2 * math.exp(-max(0.0, days) / 30)
             if rule.instructions_count > 1:
-                match.reasons.append(f"asked for {rule.instructions_count} times")
+                reasons.append(f"asked for {rule.instructions_count} times")
             if share >= 1.0:
-                match.reasons.append(f"the task is about {rule.category}")
+                reasons.append(f"the task is about {rule.category}")
             if task.files and rule.globs:
-                match.preference += 0.5
-                match.reasons.append(f"is about files like {', '.join(rule.globs)}")
+                preference += 0.5
+                reasons.append(f"is about files like {', '.join(rule.globs)}")
             if rule.weight > 1:
-                match.preference += 0.5 * min(1.0, rule.weight - 1)
-                match.reasons.append(f"its weight is {rule.weight:.3g}")
+                preference += 0.5 * min(1.0, rule.weight - 1)
+                reasons.append(f"its weight is {rule.weight:.3g}")
+            rated.append((relevance * min(1.0, rule.weight), match.likeness + preference, match))
+        rated.sort(key=lambda entry: (-entry[0], -entry[1], entry[2].rule.origin or "", entry[2].rule.id))
+        return [(relevance, match) for relevance, _, match in rated]
+
+    def find_similar_rules(self, embedding: Vector, limit: int, threshold: float) -> list[tuple[Rule, float]]:
+        """Return rules by plain cosine with a vector, best first, none below the threshold (S2-4)."""
+        sql = """
+            select rules.id, 1 - vec_distance_cosine(vectors.embedding, :task) as cosine
+            from rules join vectors on vectors.id = rules.embedding
+            where retired_at is null and cosine >= :threshold order by cosine desc, rules.id limit :limit
+        """
+        bindings = {"task": embedding.astype("<f4").tobytes(), "threshold": threshold, "limit": limit}
+        with self._database.read() as connection:
+            if rulebook.read_by(connection) != self._index.embedder.get().identity.fingerprint:
+                return []
+            cosines = dict(fetch_all(connection, sql, bindings))
+            rules = load_rules(connection, cosines)
+        return [(rule, cosines[rule_id]) for rule_id, rule in rules.items()]
 
     def everyday(self) -> Everyday:
         """Return what rules are compared with: shipped for the default models, else embedded once and kept."""
@@ -324,62 +307,6 @@ class RuleFinder:
             self._everyday[model] = Everyday(**unit_rows)
         return self._everyday[model]
 
-    def match(
-        self, connection: apsw.Connection, index: Index, task: Task, selection: Selection, origin: str | None = None
-    ) -> list[Match]:
-        """Return the rules of a file that are nearest in meaning, with their likeness; relevance is not set.
-
-        Without sign codes of the model in use there is nothing that the task can be compared with. `origin` is the
-        mounted file's name.
-        """
-        collection, everyday = rulebook.find_collection(connection), self.everyday()
-        blocks = self._blocks(index, connection, collection) if collection else []
-        if not blocks:
-            return []
-        # The level of a file's rules is kept from one search to the next.
-        state = everyday, read_generations(connection)
-        if self._levels.get(origin, (None, 0.0))[0] != state:
-            stored = load_vectors(connection, MOST_COMPARED)
-            sound = [blob for blob in stored if is_unit_vector(blob, len(task.vector))]
-            vectors = np.frombuffer(b"".join(sound), "<f4").reshape(len(sound), -1)
-            self._levels[origin] = state, everyday.level(vectors) if sound else 0.0
-        allowed: Ids | None = None
-        if selection != Selection() or task.files:
-            condition, bindings = selection.condition()
-            if task.files:
-                # Longer patterns than these are in no file of ours.
-                sql = "select distinct globs from rules where globs <> '[]' and length(globs) <= 20000"
-                all_globs: list[str] = fetch_column(connection, sql)
-                about = [
-                    globs for globs in all_globs if any(match_globs(read_texts(globs), file) for file in task.files)
-                ]
-                condition += " and (globs = '[]' or globs in (select value from json_each(:about)))"
-                bindings["about"] = json.dumps(about)
-            ids = fetch_column(connection, f"select id from rules where {condition} order by id", bindings)
-            allowed = np.array(ids, np.int64)
-        views = [task.vector] if task.conversation is None else [task.vector, task.conversation]
-        near = [nearest_codes(blocks, view, NEAREST, allowed)[0] for view in views]
-        rows = load_embedded(connection, np.unique(np.concatenate(near) - VECTOR_IDS).tolist(), origin)
-        # In another file a longer vector would be near to every task.
-        rows = [(rule, vector) for rule, vector in rows if origin is None or is_unit_vector(vector, len(task.vector))]
-        if not rows:
-            return []
-        vectors = np.frombuffer(b"".join(blob for _, blob in rows), "<f4").reshape(len(rows), -1)
-        cosines = vectors @ np.stack(views).T
-        nearest = np.argsort(-cosines.max(axis=1), kind="stable")[:COMPARED]
-        likeness = everyday.likeness(vectors[nearest], np.stack(views).T) * [1, 0.7][: len(views)]
-        matches: list[Match] = []
-        for place, alike in zip(cast("list[int]", nearest.tolist()), likeness.tolist(), strict=True):
-            cosine, best = float(cosines[place, 0]), max(alike)
-            near_to = f"close in meaning (cosine {cosine:.2f})" if best == alike[0] else "close to the conversation"
-            matches.append(Match(rows[place][0], cosine, best, [near_to]))
-        return matches
-
-    def _blocks(self, index: Index, connection: apsw.Connection, collection: Collection) -> list[Block]:
-        if collection.model_id is None or rulebook.is_foreign(connection, self._index.embedder.get().identity):
-            return []
-        return index.sign_blocks(connection, collection.model_id, [collection.id])
-
     def _categories(self) -> Vectors:
         texts = [f"{name}: {words}" for name, words in CATEGORIES.items()]
         return self._vectors.rows(texts, self._index.embedder.get())
@@ -395,12 +322,12 @@ class RuleFinder:
 
         `own`: a connection to your file.
         """
-        own_digests = set(fetch_all(own, "select digest, project from rules"))
         condition, bindings = selection.condition()
 
         def look(file: MountedFile, theirs: apsw.Connection) -> tuple[list[Rule], int] | None:
+            held = rulebook.held_rules(own)
             rows = fetch_all(theirs, f"select id, digest, project from rules where {condition}", bindings)
-            ids = sorted((rule_id for rule_id, *same in rows if tuple(same) not in own_digests), reverse=True)
+            ids = sorted((rule_id for rule_id, *same in rows if tuple(same) not in held), reverse=True)
             rules = load_rules(theirs, ids[:limit], file.name)
             return (list(rules.values()), len(ids)) if ids else None
 
@@ -409,8 +336,8 @@ class RuleFinder:
 
 # ---------------------------------------------------------------- how relevant a rule is (0..1), with any model
 
-NEAREST, COMPARED = 200, 120
-"""Rules read for the task, and for the conversation; how many of them are rated."""
+COMPARED = 120
+"""Rules of a file that are rated: those nearest to the task or the conversation."""
 _FACT = re.compile(
     r"[¿\s]*(?:what|which|who|whose|when|why|how|qué|cuál(?:es)?|quién|cuándo|cuánt[oa]s?|cosa|qual[ei]?|quais|chi|quem"
     r"|quant[oaie]|quando|wer|welche[rs]?|wann|wie viele?|warum|quel(?:le)?s?|quand|pourquoi|combien)\b"
@@ -437,9 +364,8 @@ def asks_for_a_fact(text: str) -> bool:
     return _FACT.match(text) is not None
 
 
-@dataclass(slots=True)
-class Match:
-    """A rule, and how well it fits the task."""
+class Match(NamedTuple):
+    """A rule that may fit the task."""
 
     rule: Rule
     cosine: float
@@ -447,14 +373,17 @@ class Match:
     likeness: float
     """With the task or the conversation, whichever is larger when weighted, in the units of `Everyday.likeness`."""
     reasons: list[str]
-    relevance: float = 0.0
-    preference: float = 0.0
-    """By how much it counts as more alike than equally relevant rules."""
 
-    @property
-    def place(self) -> tuple[float, float, str, int]:
-        """Sort key of the answer; of equal rules yours is first."""
-        return -self.relevance, -self.likeness - self.preference, self.rule.origin or "", self.rule.id
+
+class Shelf(NamedTuple):
+    """The rules of a file that are in force and that the model in use has read, by id."""
+
+    state: tuple[Everyday, int]
+    """The model, and the generation of the file's vectors."""
+    ids: Ids
+    vectors: Vectors
+    level: float
+    """`Everyday.level` of the newest rules."""
 
 
 # ---------------------------------------------------------------- what rules and tasks are compared with

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from array import array
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import apsw
 
+from localmcp.arrays import Ids, Vectors, np
 from localmcp.errors import InvalidInput, NotFound
 from localmcp.humanize import choices, quoted
 from localmcp.index import vector
@@ -22,7 +23,7 @@ from localmcp.index.collections import (
 )
 from localmcp.index.federation import shown_name
 from localmcp.index.passages import read_texts
-from localmcp.models import ModelIdentity
+from localmcp.models import ModelIdentity, is_unit_vector
 from localmcp.storage.database import bump_generations, fetch_all, fetch_column, fetch_one
 from localmcp.tools import without_none
 from localmcp.wording.normalize import fold
@@ -132,11 +133,11 @@ def digest_of(rule_text: str) -> bytes:
     return hashlib.blake2b(plain.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
-_COLUMNS = (
-    "rules.id, rule_text, category, context, relevance_score, last_applied, instructions_count, inserted_at, "
-    "retired_at, project, globs, always_apply, made_by"
-)
-_RULE = f"select {_COLUMNS} from rules"
+_RULE = """
+    select id, rule_text, category, context, relevance_score, last_applied, instructions_count, inserted_at,
+        retired_at, project, globs, always_apply, made_by
+    from rules
+"""
 
 
 def find_collection(connection: apsw.Connection) -> Collection | None:
@@ -152,30 +153,27 @@ def is_hidden(connection: apsw.Connection) -> bool:
 
 def load_rules(connection: apsw.Connection, rule_ids: Iterable[int], origin: str | None = None) -> dict[int, Rule]:
     """Return rule id -> rule, in the order asked for, without unknown ids; `origin` is the mounted file's name."""
-    rows = ((row_id, fetch_one(connection, f"{_RULE} where id = ?", (row_id,))) for row_id in rule_ids)
-    rules = ((rule_id, Rule(*row, origin=origin)) for rule_id, row in rows if row)
-    return {rule_id: rule for rule_id, rule in rules if rule.is_short}
+    asked = list(rule_ids)
+    rows = fetch_all(connection, f"{_RULE} where id in (select value from json_each(?))", (json.dumps(asked),))
+    rules = {row[0]: Rule(*row, origin=origin) for row in rows}
+    return {rule_id: rules[rule_id] for rule_id in asked if rule_id in rules and rules[rule_id].is_short}
 
 
-def load_embedded(
-    connection: apsw.Connection, rule_ids: Sequence[int], origin: str | None = None
-) -> list[tuple[Rule, bytes]]:
-    """Return the rules of those ids that have a vector, by id, with it; `origin` is the mounted file's name."""
-    sql = f"""
-        select {_COLUMNS}, vectors.embedding from rules join vectors on vectors.id = rules.embedding
-        where rules.id in (select value from carray(?)) order by rules.id
-    """
-    rows: list[Any] = fetch_all(connection, sql, (apsw.carray(array("q", rule_ids)),)) if rule_ids else []
-    return [(rule, vector) for *row, vector in rows if (rule := Rule(*row, origin=origin)).is_short]
-
-
-def load_vectors(connection: apsw.Connection, limit: int) -> list[bytes]:
-    """Return the vectors of the newest rules in force, float32."""
+def load_vectors(connection: apsw.Connection, dimension: int) -> tuple[Ids, Vectors]:
+    """Return ids (rules,) and unit vectors (rules, dimension) of the rules in force that a model has read, by id."""
     sql = """
-        select vectors.embedding from rules join vectors on vectors.id = rules.embedding
-        where retired_at is null order by rules.id desc limit ?
+        select rules.id, vectors.embedding from rules join vectors on vectors.id = rules.embedding
+        where retired_at is null order by rules.id
     """
-    return fetch_column(connection, sql, (limit,))
+    # In another file a longer vector would be near to every task.
+    rows = [(rule_id, blob) for rule_id, blob in fetch_all(connection, sql) if is_unit_vector(blob, dimension)]
+    vectors = np.frombuffer(b"".join(blob for _, blob in rows), "<f4").reshape(-1, dimension)
+    return np.array([rule_id for rule_id, _ in rows], np.int64), vectors
+
+
+def held_rules(connection: apsw.Connection) -> set[tuple[bytes, str | None]]:
+    """Return `digest_of` and project of every rule that the file holds, retired ones as well."""
+    return set(fetch_all(connection, "select digest, project from rules"))
 
 
 def require_rule(connection: apsw.Connection, rule_id: int) -> Rule:
@@ -267,15 +265,11 @@ def store_vectors(connection: apsw.Connection, identity: ModelIdentity, embeddin
     Raises ModelMismatch if the vectors that are there come from another model.
     """
     model_id = ensure_model(connection, identity)
-    collection = claim_collection(connection, ensure_collection(connection, COLLECTION, kind=KIND), model_id)
-    rule_ids = {VECTOR_IDS + row_id: row_id for row_id in embeddings}
-    made = {key: vector.Made(embeddings[row_id]) for key, row_id in rule_ids.items()}
+    claim_collection(connection, ensure_collection(connection, COLLECTION, kind=KIND), model_id)
+    made = {VECTOR_IDS + rule_id: vector.Made(embedding) for rule_id, embedding in embeddings.items()}
     vector.write_vectors(connection, model_id, made)
-    vector.add_signs(connection, model_id, collection.id, rule_ids)
-    connection.executemany(
-        "update rules set embedding = ? where id = ?",
-        ((vector.vector_id(model_id, key), row_id) for key, row_id in rule_ids.items()),
-    )
+    rows = ((vector.vector_id(model_id, VECTOR_IDS + rule_id), rule_id) for rule_id in embeddings)
+    connection.executemany("update rules set embedding = ? where id = ?", rows)
     bump_generations(connection, "signs")
 
 
@@ -288,19 +282,23 @@ def rules_without_vector(connection: apsw.Connection, limit: int) -> list[Rule]:
 
 def forget_vectors(connection: apsw.Connection, rule_ids: Sequence[int]) -> None:
     """Delete the vectors of these rules. Part of the caller's write transaction."""
-    vector_ids = [VECTOR_IDS + row_id for row_id in rule_ids]
-    collection = find_collection(connection)
-    if collection and collection.model_id is not None:
-        vector.remove_signs(connection, collection.id, vector_ids)
-    vector.remove_vectors(connection, vector_ids)
-    connection.executemany("update rules set embedding = null where id = ?", ((row_id,) for row_id in rule_ids))
+    vector.remove_vectors(connection, [VECTOR_IDS + rule_id for rule_id in rule_ids])
+    connection.executemany("update rules set embedding = null where id = ?", ((rule_id,) for rule_id in rule_ids))
     bump_generations(connection, "content", "signs")
+
+
+def read_by(connection: apsw.Connection) -> str | None:
+    """Return the fingerprint of the model that read the rules; None if none has, or the caller may not see them."""
+    collection = find_collection(connection)
+    model_id = collection.model_id if collection else None
+    return fetch_one(connection, "select fingerprint from models where id = ?", (model_id,))
 
 
 def is_foreign(connection: apsw.Connection, identity: ModelIdentity) -> bool:
     """Return whether the rules' vectors come from another model than this one."""
-    collection = find_collection(connection)
-    if collection is None or collection.model_id is None:
-        return False
-    sql = "select fingerprint from models where id = ?"
-    return fetch_one(connection, sql, (collection.model_id,)) != identity.fingerprint
+    return read_by(connection) not in (None, identity.fingerprint)
+
+
+def lacks_vectors(connection: apsw.Connection, identity: ModelIdentity) -> bool:
+    """Return whether this model has not read all of the rules in force."""
+    return is_foreign(connection, identity) or bool(rules_without_vector(connection, 1))

@@ -143,18 +143,15 @@ def show_task(task: Judged, rules: list[dict[str, Any]]) -> None:
 
 def signs_of(workspace: Workspace, tasks: list[Judged]) -> list[tuple[list[float], bool]]:
     """Return three signs of each task, less the mean of everyday requests, and whether any rule fits it."""
-    import numpy as np
-
     finder, seen = workspace.rule_finder, []
     everyday = finder.everyday()
     with workspace.database.read() as connection:
-        vectors = load_vectors(connection, MOST_COMPARED)
-    rows = np.frombuffer(b"".join(vectors), "<f4").reshape(len(vectors), -1)
+        rows = load_vectors(connection, everyday.requests.shape[1])[1][-MOST_COMPARED:]
     usual = everyday.likeness(rows, everyday.requests.T).max(axis=0).mean()
     for task in tasks:
         embedded = Task(task.text, workspace.embedder.embed_query(task.text))
         with workspace.database.read() as connection:
-            matches = finder.match(connection, workspace.index, embedded, Selection())
+            matches = finder.match(connection, embedded, Selection())
         best = max(match.likeness for match in matches) - usual
         nearness = everyday.reluctance((everyday.requests @ embedded.vector)[None], False)[0] / EVERYDAY
         seen.append(([best, -nearness, -float(asks_for_a_fact(task.text))], bool(task.best)))
