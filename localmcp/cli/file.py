@@ -258,22 +258,20 @@ eval = evaluate_search  # noqa: A001
 @click.option("--title", default="", help="What it is called.")
 @click.option("--author", default="", help="Who made it.")
 @click.option("--note", default="", help="What should be known about it.")
-@click.option("--force", is_flag=True, help="Replace OUT.localmcp if it is there.")
+@click.option("--force", "overwrite", is_flag=True, help="Replace OUT.localmcp if it is there.")
 @no_wait("Pack passages whose meaning is not read yet as they are.")
 @pass_session
-def pack(
-    session: Session, target: Path, collections: tuple[str, ...], force: bool, no_wait: bool, **texts: Any
-) -> None:  # fmt: skip
+def pack(session: Session, target: Path, collections: tuple[str, ...], no_wait: bool, **options: Any) -> None:
     """Write one file to give away: documents with their vectors, quick starts, rules.
 
     API keys, the log of calls, what is in the trash, and the folders of this machine are not in it. It opens on another
     machine as it is: `localmcp --db OUT.localmcp search …`, or together with another file by `localmcp mount`.
     """
-    from localmcp.packs.pack import PackOptions, write_pack
+    from localmcp.packs.pack import write_pack
 
     finish_vectors(session, collections or (None,), wait=not no_wait)
-    options = PackOptions(collections or None, texts["title"], texts["author"], texts["note"], force)
-    manifest = write_pack(session.existing().database, target, options, lambda step: session.note(f"{step} …"))
+    database, chosen = session.existing().database, collections or None
+    manifest = write_pack(database, target, chosen, say=lambda step: session.note(f"{step} …"), **options)
     path = expand_home(target).absolute()
     length = path.stat().st_size
     counts = manifest.counts

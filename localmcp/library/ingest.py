@@ -16,6 +16,7 @@ import apsw
 
 from localmcp.config import Settings
 from localmcp.errors import FileUnavailable, InvalidInput, ModelMismatch, ModelUnavailable, NeedsConfirmation
+from localmcp.humanize import command_line
 from localmcp.index import collections as places
 from localmcp.index import sources as stored
 from localmcp.index.collections import Collection, choose_collections, visible_collections
@@ -27,7 +28,7 @@ from localmcp.library.jobs import SCAN_SECONDS, SCANS, Progress, ProgressCallbac
 from localmcp.library.ledger import Root, check_options, find_targets, keep_own_tags, owner_of
 from localmcp.library.reading import Task, draft_source, read_groups, window_for
 from localmcp.library.search import SourceRow
-from localmcp.library.storing import Plan, Store, follow_moved_roots, plan_adding, set_aside, watched_paths
+from localmcp.library.storing import Plan, Store, follow_moved_roots, plan_walks, set_aside
 from localmcp.library.walk import File, stat_file
 from localmcp.models import Embedder, LazyEmbedder
 from localmcp.readers.pdf import installed_engine
@@ -84,10 +85,8 @@ class Library:
         with self._running:
             destination, said.partition_id = self._open_collection(collection, partition)
             said.collection_id, said.include_hidden, said.patterns = destination.id, include_hidden, tuple(patterns)
-            for path in (path for path, kind in targets.items() if kind is None):
-                run.report.add_problem(path, "no such file or folder")
-            plans = plan_adding(self.database, targets, said, self.settings, run.report)
-            questions = set_aside(plans)
+            plans = plan_walks(self.database, destination.id, self.settings, run.report, said, targets)
+            questions = self._ask(destination, plans)
             self._carry_out(destination, plans, run, remember=remember)
         return self._finish(run, [destination], questions, wait)
 
@@ -105,21 +104,13 @@ class Library:
         may not be mounted; ModelMismatch for changes in a collection whose vectors come from another model.
         """
         run = Progress(progress)
-        questions, mismatches = list[str](), list[ModelMismatch]()
+        questions, mismatches = dict[str, str](), list[ModelMismatch]()
         with self._running:
             collections = self._collections(collection)
-            planned: list[tuple[Collection, list[Plan]]] = []
-            for owner in collections:
-                with self.database.read() as connection:
-                    plans = [Plan(root, run.report) for root in ledger.roots_of(connection, [owner.id])]
-                    entries = [ledger.entries_below(connection, owner.id, plan.root.path) for plan in plans]
-                    watched = watched_paths(connection, self.settings)
-                for plan, inside in zip(plans, entries, strict=True):
-                    plan.compare(inside, [other.root.path for other in plans], watched)
-                planned.append((owner, plans))
-            follow_moved_roots(self.database, [plan for _, plans in planned for plan in plans])
-            for current, plans in planned:
-                questions += [] if confirm_removals else set_aside(plans)
+            planned = [plan_walks(self.database, owner.id, self.settings, run.report) for owner in collections]
+            follow_moved_roots(self.database, [plan for plans in planned for plan in plans])
+            for current, plans in zip(collections, planned, strict=True):
+                questions |= {} if confirm_removals else self._ask(current, plans)
                 try:
                     self._carry_out(current, plans, run)
                 except ModelMismatch as error:
@@ -170,11 +161,19 @@ class Library:
                 lost = [entry for entry in gone[start : start + trash.AT_ONCE] if ledger.is_at(connection, entry)]
                 rows = [(entry.source_id or 0, collection.id, entry.path) for entry in lost]
                 run.report.missing += trash.move_to_trash(connection, rows, "missing", reason)
-        for root in (plan.root for plan in plans if plan.root_is_gone and plan.gone):
-            with self.database.write() as connection:
-                ledger.unwatch(connection, root.collection_id, root.path)
+        for root in (plan.root for plan in plans if plan.gone and plan.root.kind == "folder"):
+            if not os.path.isdir(root.path):
+                with self.database.write() as connection:
+                    ledger.unwatch(connection, root.collection_id, root.path)
 
-    def _finish(self, run: Progress, collections: Sequence[Collection], questions: Sequence[str], wait: bool) -> Report:
+    def _ask(self, collection: Collection, plans: list[Plan]) -> dict[str, str]:
+        # What needs a confirmation is taken out of the plans: the sentence about it -> the command if it was moved.
+        option = [] if collection.name == self.settings.collection else ["--collection", collection.name]
+        return dict.fromkeys(set_aside(plans), command_line("localmcp", "add", "FOLDER", *option))
+
+    def _finish(
+        self, run: Progress, collections: Sequence[Collection], questions: Mapping[str, str], wait: bool
+    ) -> Report:
         if wait:
             self._make_vectors(run, collections)
             if self.read_scans(run=run, collections=collections):
@@ -183,9 +182,9 @@ class Library:
             self._count_waiting(run, collections)
         if questions:
             raise NeedsConfirmation(
-                f"{'; '.join(dict.fromkeys(questions))}. Nothing of that was changed.",
+                f"{'; '.join(questions)}. Nothing of that was changed.",
                 hint="If they were deleted on purpose: localmcp refresh --yes (as a tool: confirmRemovals: true). "
-                "If they were moved, add the new place: localmcp add FOLDER",
+                f"If they were moved, add the new place: {', or: '.join(dict.fromkeys(questions.values()))}",
             )
         with self.database.read() as connection:
             unread = places.unread_languages(connection) if run.report.chunks_added else None

@@ -312,15 +312,31 @@ def explain(connection: apsw.Connection, collections: Sequence[Collection], path
     in it. Of a document in a mail or an archive, FILE#MEMBER, the file is explained.
     """
     names = {collection.id: collection.name for collection in collections}
-    for end in (len(path), *(place for place, sign in enumerate(path) if sign == "#")):
+    for end in (len(path), *(mark.start() for mark in re.finditer("#", path))):
         rows = fetch_all(connection, _ENTRIES, {"path": path[:end], "word_only": WORD_ONLY})
         entries = [_path_entry(path[:end], names[row[0]], row[1:]) for row in rows if row[0] in names]
         if entries:
             explanation = {"path": path[:end], "exists": os.path.lexists(path[:end])}
             sentences = "; ".join(sentence for _, sentence in entries)
             return {**explanation, "entries": [entry for entry, _ in entries], "explanation": sentences, "nearest": []}
-    explanation: Json = {"path": path, "exists": os.path.lexists(path), "entries": list[Json]()}
-    explanation |= {"explanation": _unknown(connection, names, path), "nearest": list[str]()}
+    exists, is_folder, root = os.path.lexists(path), os.path.isdir(path), owner_of(path, roots_of(connection, names))
+    if root is None:
+        why = "never offered: not below any added folder"
+    elif path == root.path:
+        why = f"a watched folder{'' if is_folder else ' that is not there now'}"
+    elif is_folder:
+        why = f"a folder in {root.path}"
+    elif exists:
+        why = f"not seen yet; refresh looks at {root.path} again"
+    else:
+        why = f"there was never such a file in {root.path}"
+    sql = "select status, reason, collection_id from ledger where path = ?"
+    for folder in map(str, PurePath(path).parents):
+        passed = [row for row in fetch_all(connection, sql, (folder,)) if row[2] in names]
+        if passed:
+            why = f"it lies in {folder}, which was {passed[0][0]}: {passed[0][1]}"
+            break
+    explanation: Json = {"path": path, "exists": exists, "entries": [], "explanation": why, "nearest": []}
     sql = "select path, status, reason, collection_id from ledger where path >= ? and path < ? order by status, path"
     inside = [row for row in fetch_all(connection, sql, range_below(path)) if row[3] in names]
     if inside:
@@ -349,22 +365,3 @@ def _path_entry(path: str, collection: str, row: tuple[Any, ...]) -> tuple[Json,
         sentence += f", {word_only:,} of them by word only ({rule})"
     sentence += (f": {reason}" if reason else "") + f" (collection {collection})"
     return without_none({**entry, "wordOnly": word_only or None, **about}), sentence
-
-
-def _unknown(connection: apsw.Connection, names: Mapping[int, str], path: str) -> str:
-    for folder in map(str, PurePath(path).parents):
-        rows = fetch_all(connection, "select status, reason, collection_id from ledger where path = ?", (folder,))
-        for status, reason, _ in (row for row in rows if row[2] in names):
-            return f"it lies in {folder}, which was {status}: {reason}"
-    root = owner_of(path, roots_of(connection, names))
-    if root is None:
-        return "never offered: not below any added folder"
-    is_folder = os.path.isdir(path)
-    if path == root.path:
-        return f"a watched folder{'' if is_folder else ' that is not there now'}"
-    if is_folder:
-        return f"a folder in {root.path}"
-    is_new = os.path.lexists(path)
-    return (
-        f"not seen yet; refresh looks at {root.path} again" if is_new else f"there was never such a file in {root.path}"
-    )

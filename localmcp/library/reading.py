@@ -84,6 +84,8 @@ class Reading:
     """Name of the document inside the file; empty for the file itself."""
     pages: int = 0
     """Of a scan, which is skipped: how many wait for text recognition."""
+    source_id: int | None = None
+    """Once it is stored."""
 
 
 Step = tuple[Task, Reading | None]
@@ -132,7 +134,8 @@ def read_groups(tasks: Sequence[Task], window: Window, settings: Settings) -> It
                 half.discard(file.path)
             elif not reading.member:
                 half.add(file.path)
-            if not half and (chunks >= GROUP_CHUNKS or (answer.finished and time.monotonic() - start > patience)):
+            is_full = chunks >= GROUP_CHUNKS or (answer.finished and time.monotonic() - start > patience)
+            if is_full and (not half or chunks >= 4 * GROUP_CHUNKS):
                 yield group
                 # What may be large is not held, here or by the caller, while the next is taken: +197 -> +118 MB.
                 group.clear()
@@ -194,16 +197,13 @@ def read_file(window: Window, max_bytes: int, task: Task) -> Iterator[Reading]:
 def open_regular(path: Path) -> Generator[BinaryIO]:
     """Open a regular file that its path reaches without any link; UnreadableDocument if it is none, or one is in it."""
     no_links = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-    linked = UnreadableDocument(REACHED_BY_LINK)
-    if path.is_symlink():
-        raise linked
     with os.fdopen(os.open(path, os.O_RDONLY | no_links), "rb") as file:
         opened = os.fstat(file.fileno())
         if not stat.S_ISREG(opened.st_mode):
             raise UnreadableDocument(f"{path} is not a regular file.")
         # Compared after opening: what the path leads to now is what was opened.
         if os.path.realpath(path) != str(path) or not os.path.samestat(os.lstat(path), opened):
-            raise linked
+            raise UnreadableDocument(REACHED_BY_LINK)
         yield file
 
 
@@ -303,9 +303,10 @@ def fetch_page(url: str, *, max_bytes: int, allow_private: bool = False) -> tupl
     Every host is looked up once, checked, and connected to as it was checked. InvalidInput for what is no http(s)
     address, AccessDenied for a private one, UnreadableDocument if it is no text or too large, else Unavailable.
     """
-    end = time.monotonic() + DEADLINE_SECONDS
+    end, headers = time.monotonic() + DEADLINE_SECONDS, {"Accept": "text/html, text/*, application/pdf"}
     for _ in range(6):
-        request = _build_request(url, allow_private, max_bytes, end)
+        address, left = _address_of(url, allow_private), end - time.monotonic()
+        request = Request("GET", url, headers, None, max_bytes, 20.0, left, address)
         try:
             response = send(request, lambda response: response.status == 200 and _text_kind(response) is not None)
             target = response.redirect(url)
@@ -342,7 +343,7 @@ def _read_in_worker(page: tuple[bytes, str]) -> Iterator[Document]:
     yield read_bytes(*page)
 
 
-def _build_request(url: str, allow_private: bool, max_bytes: int, end: float) -> Request:
+def _address_of(url: str, allow_private: bool) -> str:
     parts = urlsplit(url)
     try:
         host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
@@ -362,15 +363,7 @@ def _build_request(url: str, allow_private: bool, max_bytes: int, end: float) ->
         address = private if host == private else f"{host} ({private})"
         message = f"{address} is an address of this machine or its network."
         raise AccessDenied(message, hint="Add --allow-private if you trust it.")
-    return Request(
-        "GET",
-        url,
-        {"Accept": "text/html, text/*, application/pdf"},
-        most_bytes=max_bytes,
-        silence_seconds=20.0,
-        total_seconds=end - time.monotonic(),
-        address=addresses[0],
-    )
+    return addresses[0]
 
 
 def is_public(address: str) -> bool:

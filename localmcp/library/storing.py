@@ -15,7 +15,7 @@ from localmcp.config import Settings
 from localmcp.errors import Interrupted
 from localmcp.humanize import counted
 from localmcp.index.drafts import SourceDraft, draft_chunk
-from localmcp.index.sources import Indexed, Pending, keep_version, put_source, restore_source, trash_sources
+from localmcp.index.sources import Pending, keep_version, put_source, restore_source, trash_sources
 from localmcp.library import ledger
 from localmcp.library.jobs import Progress, Report
 from localmcp.library.ledger import Entry, Kind, Root
@@ -49,10 +49,6 @@ class Plan:
     stale: list[str] = field(default_factory=list[str])
     """Paths without a source whose entries no longer mean anything."""
     documents: int = 0
-
-    @property
-    def root_is_gone(self) -> bool:
-        return self.root.kind == "folder" and not os.path.isdir(self.root.path)
 
     def compare(self, entries: Mapping[str, Entry], elsewhere: Iterable[str], watched: frozenset[str]) -> None:
         """Walk the root, and compare it with the entries at and below it; `elsewhere` are the paths of all roots."""
@@ -132,29 +128,32 @@ class Plan:
             self.tasks.append(Task(file, self.root, entry, self.forced))
 
 
-def plan_adding(
-    database: Database, targets: Mapping[str, Kind | None], said: Root, settings: Settings, report: Report
-) -> list[Plan]:
-    """Return a plan for each path that is added and exists; `said` has what is said of all of them."""
+def plan_walks(
+    database: Database, collection_id: int, settings: Settings, report: Report,
+    said: Root | None = None, targets: Mapping[str, Kind | None] | None = None,
+) -> list[Plan]:  # fmt: skip
+    """Walk all roots of a collection, or each path that is added and exists; `said` has what is said of these."""
     with database.read() as connection:
-        roots = ledger.roots_of(connection, [said.collection_id])
-        entries = {path: ledger.entries_below(connection, said.collection_id, path) for path in targets}
+        roots = ledger.roots_of(connection, [collection_id])
+        plans = [Plan(root, report) for root in roots] if said is None else []
+        for path, kind in (targets or {}).items():
+            if kind is None or said is None:
+                report.add_problem(path, "no such file or folder")
+                continue
+            owner = ledger.owner_of(path, roots)
+            root = replace(said, path=path, kind=kind).within(owner)
+            forced = owner is not None and root.values != owner.values
+            is_root = owner is not None and owner.path == path
+            if owner and not is_root and not forced and kind == "file":
+                entry = ledger.entries_below(connection, collection_id, path).get(path)
+                # The folder's own walk looks after this file; it needs no separate root.
+                root.id = owner.id if entry and entry.holds_source else None
+            plans.append(Plan(root, report, asked=True, forced=forced, returning=not is_root))
+        entries = [ledger.entries_below(connection, collection_id, plan.root.path) for plan in plans]
         watched = watched_paths(connection, settings)
-    plans: list[Plan] = []
-    for path, kind in targets.items():
-        if kind is None:
-            continue
-        owner = ledger.owner_of(path, roots)
-        root = replace(said, path=path, kind=kind).within(owner)
-        forced = owner is not None and root.values != owner.values
-        is_root = owner is not None and owner.path == path
-        entry = entries[path].get(path)
-        if owner and not is_root and not forced and kind == "file" and entry and entry.holds_source:
-            # The folder's own walk looks after this file; it needs no separate root.
-            root.id = owner.id
-        plan = Plan(root, report, asked=True, forced=forced, returning=not is_root)
-        plan.compare(entries[path], [*(root.path for root in roots), *targets], watched)
-        plans.append(plan)
+    covered = [*(root.path for root in roots), *(targets or ())]
+    for plan, inside in zip(plans, entries, strict=True):
+        plan.compare(inside, covered, watched)
     return plans
 
 
@@ -195,14 +194,17 @@ def follow_moved_roots(database: Database, plans: Sequence[Plan]) -> None:
 
 def set_aside(plans: list[Plan]) -> list[str]:
     """Take out the plans that need a confirmation, as a disk may be missing; returns why, a sentence each."""
+
+    def marks(file: File | Entry) -> set[tuple[object, ...]]:
+        # What a file keeps when it is moved: size and time, and often its name.
+        return {("name", os.path.basename(file.path), file.size), ("time", file.mtime_ns, file.size)}
+
     # What seems to be elsewhere now, also in another folder, has not vanished.
-    files = [task.file for plan in plans for task in plan.tasks]
-    new = {mark for file in files for mark in _marks(file.path, file.size, file.mtime_ns)}
+    new = {mark for plan in plans for task in plan.tasks for mark in marks(task.file)}
     sentences: list[str] = []
-    for plan in list(plans):
-        path = plan.root.path
-        vanished = sum(new.isdisjoint(_marks(entry.path, entry.size, entry.mtime_ns)) for entry in plan.gone)
-        if plan.root_is_gone and vanished:
+    for plan in [plan for plan in plans if plan.root.kind == "folder"]:
+        path, vanished = plan.root.path, sum(new.isdisjoint(marks(entry)) for entry in plan.gone)
+        if vanished and not os.path.isdir(path):
             sentences.append(f"{path} is not there; {counted(vanished, 'document')} came from it")
         # So many of so many have hardly been deleted on purpose.
         elif vanished > max(4, 0.3 * plan.documents):
@@ -219,28 +221,6 @@ def set_aside(plans: list[Plan]) -> list[str]:
     return sentences
 
 
-def _marks(path: str, size: int | None, mtime_ns: int | None) -> set[tuple[object, ...]]:
-    # What a file keeps when it is moved: size and time, and often its name.
-    return {("name", os.path.basename(path), size), ("time", mtime_ns, size)}
-
-
-def _reason(parts: Sequence[tuple[Reading, int | None]]) -> str:
-    # Why a file is indexed, but not as a whole.
-    remarks = [part.reason for part, source_id in parts if source_id]
-    reasons = [next(filter(None, remarks), "")]
-    rest = [part for part, source_id in parts if part.member and not source_id]
-    if problems := [part.reason.rstrip(".") for part in rest if part.outcome == "failed"]:
-        different = list(dict.fromkeys(problems))
-        named = "; ".join(different[:5]) + ("; …" if len(different) > 5 else "")
-        total = len(remarks) + len(problems)
-        reasons.append(f"{len(problems):,} of {total:,} documents in it cannot be read: {named}")
-    scans = [part.pages for part in rest if part.outcome == "skipped"]
-    if any(scans):
-        waits = f"{counted(len(scans), 'scan')} in it wait{'s' if len(scans) == 1 else ''} for text recognition"
-        reasons.append(f"{waits}: {counted(sum(scans), 'page')}")
-    return "; ".join(filter(None, reasons))
-
-
 @dataclass(slots=True)
 class Store:
     """Stores the readings of one run in one collection, each group as one transaction over the versions before."""
@@ -254,57 +234,54 @@ class Store:
     """Files that are no longer where they were: one that was moved and edited continues what it was."""
     _claimed: set[int] = field(default_factory=set[int])
     """Sources that a moved file took over in this group: of two copies only one can have moved."""
-    _parts: dict[str, list[tuple[Reading, int | None]]] = field(default_factory=lambda: defaultdict(list))
-    """Of files of which more comes, by path: the readings without their drafts, and the ids of stored sources."""
+    _parts: dict[str, list[Reading]] = field(default_factory=lambda: defaultdict(list))
+    """Of files of which more comes, by path: what was read so far."""
     _pending: Pending = field(default_factory=Pending)
 
     def put(self, group: Sequence[Step]) -> None:
         """Store a group, all of it or nothing; Interrupted if what is read was removed, or the run was stopped."""
         self._claimed.clear()
-        run = self.run
+        run, finished = self.run, [task.file for task, reading in group if reading is None]
         with self.database.write() as connection:
             watched = {None, *(root.id for root in ledger.roots_of(connection, [self.collection_id]))}
             if gone := [task.root.path for task, _ in group if task.root.id not in watched]:
                 raise Interrupted(f"{gone[0]} was removed meanwhile; nothing more of it is added.")
             for task, reading in group:
-                path = task.file.path
                 if reading is None:
-                    self._finish(connection, task, self._parts.pop(path, []))
+                    self._finish(connection, task, self._parts.pop(task.file.path, []))
                     continue
-                outcome, indexed = self._store(connection, task, reading)
+                outcome = self._store(connection, task, reading)
                 if outcome == "failed":
-                    run.report.add_problem(member_uri(path, reading.member), reading.reason)
+                    run.report.add_problem(member_uri(task.file.path, reading.member), reading.reason)
                 else:
                     setattr(run.report, outcome, getattr(run.report, outcome) + 1)
-                if indexed:
-                    run.report.chunks_added += indexed.added
-                    run.report.chunks_kept += indexed.kept
-                self._parts[path].append((replace(reading, draft=None), indexed.source_id if indexed else None))
+                reading.draft = None
+                self._parts[task.file.path].append(reading)
             self._pending.write(connection)
             if self.job_id:
                 sql = "update jobs set done = done + ?, heartbeat_at = ? where id = ?"
-                connection.execute(sql, (sum(reading is None for _, reading in group), utc_now(), self.job_id))
+                connection.execute(sql, (len(finished), utc_now(), self.job_id))
                 if not connection.changes():
                     raise Interrupted(
                         "Stopped from another window; what was read stays, and refresh goes on with the rest."
                     )
-        for file in (task.file for task, reading in group if reading is None):
+        for file in finished:
             run.done, run.bytes_done, run.path = run.done + 1, run.bytes_done + file.size, file.path
             run.tell()
 
-    def _store(self, connection: apsw.Connection, task: Task, reading: Reading) -> tuple[str, Indexed | None]:
-        # Returns the counter of the report, and the source.
+    def _store(self, connection: apsw.Connection, task: Task, reading: Reading) -> str:
+        # Notes the source in the reading; returns the counter of the report.
         entry, draft = task.entry, reading.draft
         if entry and entry.source_id and reading.outcome == "unchanged":
             return self._touch(connection, task, reading, entry.source_id)
         if entry and entry.holds_source and reading.outcome == "empty":
             return self._empty(connection, task, reading)
         if draft is None:
-            return "failed" if reading.outcome == "failed" else "skipped", None
+            return "failed" if reading.outcome == "failed" else "skipped"
         removed = "select 1 from ledger where path = ? and collection_id = ? and status = 'removed'"
         # The person took this document of a file out of the library.
         if reading.member and fetch_one(connection, removed, (draft.uri, draft.collection_id)):
-            return "skipped", None
+            return "skipped"
         # Looked up again inside the transaction: another process may have stored the file meanwhile.
         sql = "select id, sha256 from sources where collection_id = ? and uri = ? and trashed_at is null"
         source_id, sha256 = fetch_one(connection, sql, (draft.collection_id, draft.uri)) or (None, "")
@@ -312,32 +289,32 @@ class Store:
             return self._touch(connection, task, reading, source_id)
         outcome, moved_from = "updated", ""
         if source_id is None:
-            place = self._find_same(connection, draft)
-            if not place and not reading.member:
-                place = self._find_edited(connection, draft)
+            place = self._find_same(connection, draft) or self._find_edited(connection, draft, reading.member)
             source_id, outcome, moved_from = place or (None, "indexed", "")
         if moved_from:
             draft = self._keep_options(connection, task, draft, moved_from)
             ledger.mark(connection, self.collection_id, moved_from, "moved", f"moved to {task.file.path}")
-        return outcome, self._put(connection, draft, source_id)
+        self._put(connection, reading, draft, source_id)
+        return outcome
 
-    def _put(self, connection: apsw.Connection, draft: SourceDraft, replaces: int | None) -> Indexed:
+    def _put(self, connection: apsw.Connection, reading: Reading, draft: SourceDraft, replaces: int | None) -> None:
         if replaces:
             draft = replace(draft, metadata=ledger.keep_own_tags(connection, draft.metadata, replaces))
-        return put_source(connection, draft, {}, None, replaces=replaces, pending=self._pending)
+        indexed = put_source(connection, draft, {}, None, replaces=replaces, pending=self._pending)
+        reading.source_id = indexed.source_id
+        self.run.report.chunks_added += indexed.added
+        self.run.report.chunks_kept += indexed.kept
 
-    def _touch(
-        self, connection: apsw.Connection, task: Task, reading: Reading, source_id: int
-    ) -> tuple[str, Indexed | None]:
-        path = task.file.path
+    def _touch(self, connection: apsw.Connection, task: Task, reading: Reading, source_id: int) -> str:
+        path, reading.source_id = task.file.path, source_id
         # The documents in it, such as the messages of a mailbox, have the times of their file.
         inside = [] if reading.member else ledger.documents_in(connection, self.collection_id, path)
         places = [(source_id, member_uri(path, reading.member)), *inside]
         sql = "update sources set size = ?, mtime_ns = ? where id = ? and uri = ?"
         connection.executemany(sql, ((reading.size, reading.mtime_ns, *place) for place in places))
-        return "unchanged", Indexed(source_id, "")
+        return "unchanged"
 
-    def _empty(self, connection: apsw.Connection, task: Task, reading: Reading) -> tuple[str, Indexed | None]:
+    def _empty(self, connection: apsw.Connection, task: Task, reading: Reading) -> str:
         """Keep an emptied file as an empty document, what it held in the trash; nothing is left of a mailbox."""
         sql = """
             select id, chunk_count, title, source_type, format, language from sources
@@ -345,7 +322,7 @@ class Store:
         """
         row = fetch_one(connection, sql, (task.entry.source_id if task.entry else None, task.file.path))
         if not row:
-            return "skipped", None
+            return "skipped"
         source_id, chunks, title, source_type, form, language = row
         reading.reason = "empty; what was in it before is in the trash"
         if not chunks:
@@ -357,7 +334,8 @@ class Store:
             root.collection_id, root.partition_id, title, source_type, form, task.file.path, reading.sha256 or "",
             reading.size, reading.mtime_ns, language, ledger.with_said({}, root.metadata), [],
         )  # fmt: skip
-        return "updated", self._put(connection, draft, source_id)
+        self._put(connection, reading, draft, source_id)
+        return "updated"
 
     def _find_same(self, connection: apsw.Connection, draft: SourceDraft) -> tuple[int, str, str] | None:
         """Return the source of these very bytes that the draft continues, how that is counted, and its old path."""
@@ -385,9 +363,9 @@ class Store:
                 return source_id, outcome, path if has_moved else ""
         return None
 
-    def _find_edited(self, connection: apsw.Connection, draft: SourceDraft) -> tuple[int, str, str] | None:
+    def _find_edited(self, connection: apsw.Connection, draft: SourceDraft, member: str) -> tuple[int, str, str] | None:
         """Return the source of a file that is gone, if the draft has its name and a part of its text, or most of it."""
-        if not self.gone:
+        if member or not self.gone:
             return None
         name, suffix = os.path.basename(draft.uri or ""), os.path.splitext(draft.uri or "")[1]
         candidates = list[tuple[bool, int, Entry]]()
@@ -423,52 +401,56 @@ class Store:
         if own.values == root.values:
             return draft
         ledger.save_root(connection, own)
-        chunks = draft.chunks
-        if (title := own.title) not in (None, draft.title):
+        chunks, title = draft.chunks, own.title or draft.title
+        if title != draft.title:
             # The title is among the words of each passage.
             chunks = [
                 draft_chunk(Chunk(*old[:8], "prose"), title, title, old.language, old.kind, with_words=True)
                 for old in chunks
             ]
-        return replace(
-            draft,
-            partition_id=own.partition_id,
-            title=title or draft.title,
-            source_type=own.source_type or draft.source_type,
-            metadata=ledger.with_said(draft.metadata, own.metadata),
-            chunks=chunks,
-        )
+        metadata, source_type = ledger.with_said(draft.metadata, own.metadata), own.source_type or draft.source_type
+        said = {"partition_id": own.partition_id, "title": title, "source_type": source_type, "metadata": metadata}
+        return replace(draft, chunks=chunks, **said)
 
-    def _finish(self, connection: apsw.Connection, task: Task, parts: Sequence[tuple[Reading, int | None]]) -> None:
+    def _finish(self, connection: apsw.Connection, task: Task, parts: Sequence[Reading]) -> None:
         # Records the status of the file, and takes out the documents that are no longer in it.
         path, collection_id, entry = task.file.path, self.collection_id, task.entry
         if not parts:
-            parts = [(Reading(task.file.size, task.file.mtime_ns, reason="it holds no document"), None)]
+            parts = [Reading(task.file.size, task.file.mtime_ns, reason="it holds no document")]
             self.run.report.add_problem(path, "it holds no document")
-        reading = parts[-1][0]
-        first = next((source_id for _, source_id in parts if source_id), None)
-        rest = [part for part, source_id in parts if not source_id]
-        has_scans = any(part.outcome == "skipped" and part.member for part in rest)
+        reading, rest = parts[-1], [part for part in parts if not part.source_id]
+        first = next((part.source_id for part in parts if part.source_id), None)
+        scans = [part.pages for part in rest if part.outcome == "skipped" and part.member]
         whole_failed = reading.outcome == "failed" and not reading.member
         # Where the file as a whole failed after some documents, what it held before stays.
-        is_whole = bool(first or has_scans or reading.outcome == "empty") and not whole_failed
+        is_whole = bool(first or scans or reading.outcome == "empty") and not whole_failed
         if is_whole and reading.outcome != "unchanged" and (reading.member or entry):
             inside = ledger.documents_in(connection, collection_id, path)
-            uris = {member_uri(path, part.member) for part, _ in parts}
+            uris = {member_uri(path, part.member) for part in parts}
             if gone := [number for number, uri in inside if uri not in uris]:
                 self._pending.write(connection)
                 self.run.report.missing += trash_sources(connection, gone)
-        pages = sum(part.pages for part in rest)
+        # Why it is indexed, but not as a whole.
+        reasons = [next((part.reason for part in parts if part.source_id and part.reason), "")]
+        if problems := [part.reason.rstrip(".") for part in rest if part.member and part.outcome == "failed"]:
+            different = list(dict.fromkeys(problems))
+            named = "; ".join(different[:5]) + ("; …" if len(different) > 5 else "")
+            total = len(parts) - len(rest) + len(problems)
+            reasons.append(f"{len(problems):,} of {total:,} documents in it cannot be read: {named}")
+        if any(scans):
+            waits = f"{counted(len(scans), 'scan')} in it wait{'s' if len(scans) == 1 else ''} for text recognition"
+            reasons.append(f"{waits}: {counted(sum(scans), 'page')}")
+        reason, pages = "; ".join(filter(None, reasons)), sum(part.pages for part in rest)
         if reading.outcome == "unchanged" and entry:
             now, pages = entry, entry.pages
         elif first is not None and not whole_failed:
-            now = Entry(path, "indexed", _reason(parts), first, reading.sha256)
+            now = Entry(path, "indexed", reason, first, reading.sha256)
         else:
             # If it was stored before, that version stays.
             keeps = entry is not None and entry.holds_source and reading.outcome != "empty"
-            reason = (has_scans and _reason(parts)) or reading.reason
+            reason = (reason if scans else "") or reading.reason
             reason += " (the version before is still searched)" if keeps else ""
-            kept = entry.source_id if entry and keeps else None
-            now = Entry(path, "failed" if reading.outcome == "failed" or keeps else "skipped", reason, first or kept)
+            status = "failed" if reading.outcome == "failed" or keeps else "skipped"
+            now = Entry(path, status, reason, first or (entry.source_id if entry and keeps else None))
         now = replace(now, size=reading.size, mtime_ns=reading.mtime_ns, pages=pages)
         ledger.record(connection, collection_id, [now])

@@ -139,12 +139,15 @@ def named_in_trash(connection: apsw.Connection, name: str) -> list[SourceRow]:
     entry = next((row for row, entry in entries if name in (entry.key, entry.name, row.title)), None)
     if entry and name.startswith("trash:"):
         return [entry]
-    if source := find_source(connection, unicode_path(name), trashed=True) or entry:
-        return [source]
+    name = unicode_path(name)
+    if find_source(connection, name, trashed=True):
+        # In each collection that had the file, the last version.
+        named = reversed(sources_named(connection, name, trashed=True))
+        return [*{row.collection_id: row for row in named}.values()]
+    if entry:
+        return [entry]
     held = [row for row, _ in trashed(connection)]
-    rows = [row for row in held if row.id]
-    place = os.path.normcase(canonical_path(name))
-    # Of a file that was removed twice from a collection, the last version.
+    rows, place = [row for row in held if row.id], os.path.normcase(canonical_path(name))
     by_path = {(row.collection_id, os.path.normcase(row.uri)): row for row in reversed(rows) if row.uri}
     if inside := [row for (_, path), row in by_path.items() if below(path, place) or path.startswith(f"{place}#")]:
         return inside

@@ -74,18 +74,6 @@ VECTORS = {
 
 
 @dataclass(frozen=True, slots=True)
-class PackOptions:
-    """The contents and the description of a pack."""
-
-    collections: tuple[str, ...] | None = None
-    """Only these; then quick starts and rules stay out. None = everything."""
-    title: str = ""
-    author: str = ""
-    note: str = ""
-    overwrite: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class Manifest:
     """The description of a pack, stored in it."""
 
@@ -148,9 +136,10 @@ def digest_pack(connection: apsw.Connection, manifest: Manifest) -> str:
 
 
 def write_pack(
-    database: Database, target: Path, options: PackOptions, say: Callable[[str], None] = lambda _: None
-) -> Manifest:
-    """Write a pack of `database` to `target`, whole or not at all.
+    database: Database, target: Path, collections: Sequence[str] | None = None, *, title: str = "", author: str = "",
+    note: str = "", overwrite: bool = False, say: Callable[[str], None] = lambda _: None,
+) -> Manifest:  # fmt: skip
+    """Write a pack of `database` to `target`, whole or not at all; of some collections without quick starts and rules.
 
     What goes in is copied, of one snapshot of the live file, into a temporary file without a name, so that a kill
     leaves nothing on the disk. There the keyword indexes are merged into one piece without the words of the rest, and
@@ -161,13 +150,12 @@ def write_pack(
     target = files.expand_home(target).absolute()
     if target.exists() and database.path.exists() and target.samefile(database.path):
         raise InvalidInput("A file cannot be packed into itself.", hint="Name another file.")
-    if target.exists() and not options.overwrite:
+    if target.exists() and not overwrite:
         raise InvalidInput(f"{target} is there already.", hint="Name another file, or say --force.")
     chosen = None
-    if options.collections is not None:
+    if collections is not None:
         with database.read() as connection:
-            names = list(options.collections)
-            chosen = json.dumps([collection.id for collection in choose_collections(connection, names)])
+            chosen = json.dumps([collection.id for collection in choose_collections(connection, list(collections))])
     try:
         with files.scratch_folder(target.parent) as scratch, closing(database.attached()) as connection:
             say("copying")
@@ -180,16 +168,16 @@ def write_pack(
                 from collections left join sources on sources.collection_id = collections.id
                 where kind = 'documents' group by collections.id
             """
-            collections = fetch_column(connection, sql)
+            packed_collections = fetch_column(connection, sql)
             manifest = Manifest(
-                title=options.title,
-                author=options.author,
-                note=options.note,
+                title,
+                author,
+                note,
                 created_at=utc_now(),
                 made_by=f"localmcp {__version__}",
                 models=[json.loads(model) for model in models],
                 counts=count_contents(connection),
-                collections=[json.loads(collection) for collection in collections],
+                collections=[json.loads(collection) for collection in packed_collections],
             )
             manifest = replace(manifest, digest=digest_pack(connection, manifest))
             content = json.dumps(asdict(manifest), ensure_ascii=False)
@@ -322,43 +310,38 @@ def verify(path: Path) -> Verification:
 
 def _verify(path: Path) -> Verification:
     verification = Verification(path)
-    # Its own connection: SQLite checks a full-text table against what the connection read of it earlier.
-    with closing(Database(path, read_only=True)) as database:
-        try:
-            with database.read() as connection:
-                connection.limit(apsw.SQLITE_LIMIT_LENGTH, MAX_FOREIGN_VALUE_BYTES)
-                messages = fetch_column(connection, "pragma integrity_check(20)")
-                if messages != ["ok"]:
-                    verification.problems += [f"damaged: {message}" for message in messages]
-                elif parents := fetch_all(connection, "select * from pragma_foreign_key_check limit 1000"):
-                    verification.problems.append(f"{len(parents)} rows point at something that is not there")
-                else:
-                    _compare(connection, verification)
-        except LocalMCPError as error:
-            verification.problems.append(error.message)
-        except (apsw.Error, *UNREADABLE_ROWS) as error:
-            verification.problems.append(f"it cannot be read to its end: {error}")
+    problems, notes = verification.problems, verification.notes
+    try:
+        # Its own connection: SQLite checks a full-text table against what the connection read of it earlier.
+        with closing(Database(path, read_only=True)) as database, database.read() as connection:
+            connection.limit(apsw.SQLITE_LIMIT_LENGTH, MAX_FOREIGN_VALUE_BYTES)
+            messages = fetch_column(connection, "pragma integrity_check(20)")
+            if messages != ["ok"]:
+                problems += [f"damaged: {message}" for message in messages]
+                return verification
+            if parents := fetch_all(connection, "select * from pragma_foreign_key_check limit 1000"):
+                problems.append(f"{len(parents)} rows point at something that is not there")
+                return verification
+            verification.counts = count_contents(connection)
+            # Only a file of this machine can have them; every other is refused.
+            notes += [f"It holds what is not ours: {name}" for name in foreign_objects(connection)[:20]]
+            problems += disagreements(connection)
+            names = ("title", "place", "collection", "sha256", "passages")
+            sql = """
+                select title, uri, name, sha256, chunk_count from sources
+                join collections on collections.id = collection_id
+                where trashed_at is null order by name, uri, title limit 100000
+            """
+            verification.sources = [dict(zip(names, row, strict=True)) for row in connection.execute(sql)]
+            manifest = verification.manifest = read_manifest(connection)
+            if not fetch_one(connection, "select count(*) from manifest"):
+                notes.append("It has no manifest: it is no pack, so nobody says what should be in it.")
+            elif manifest is None:
+                problems.append("its manifest is not one that localmcp writes")
+            elif digest_pack(connection, manifest) != manifest.digest:
+                problems.append("it is not what was packed: its digest differs from the manifest's")
+    except LocalMCPError as error:
+        problems.append(error.message)
+    except (apsw.Error, *UNREADABLE_ROWS) as error:
+        problems.append(f"it cannot be read to its end: {error}")
     return verification
-
-
-def _compare(connection: apsw.Connection, verification: Verification) -> None:
-    problems = verification.problems
-    verification.counts = count_contents(connection)
-    # Only a file of this machine can have them; every other is refused.
-    verification.notes += [f"It holds what is not ours: {name}" for name in foreign_objects(connection)[:20]]
-    problems += disagreements(connection)
-    names = ("title", "place", "collection", "sha256", "passages")
-    sql = """
-        select title, uri, name, sha256, chunk_count from sources join collections on collections.id = collection_id
-        where trashed_at is null order by name, uri, title limit 100000
-    """
-    verification.sources = [dict(zip(names, row, strict=True)) for row in connection.execute(sql)]
-    if not fetch_one(connection, "select count(*) from manifest"):
-        verification.notes.append("It has no manifest: it is no pack, so nobody says what should be in it.")
-        return
-    manifest = verification.manifest = read_manifest(connection)
-    if manifest is None:
-        problems.append("its manifest is not one that localmcp writes")
-        return
-    if digest_pack(connection, manifest) != manifest.digest:
-        problems.append("it is not what was packed: its digest differs from the manifest's")

@@ -5,6 +5,7 @@ import io
 import re
 import shutil
 from contextlib import closing
+from functools import cache
 from importlib import import_module
 from itertools import islice, pairwise
 from math import pi
@@ -336,6 +337,16 @@ def _picture(source: Any, page: int, *, is_pdf: bool) -> Any:
     return picture
 
 
+@cache
+def _installed_languages() -> str:
+    import subprocess
+
+    listed = subprocess.run(["tesseract", "--list-langs"], capture_output=True, text=True, timeout=30, check=False)
+    # At most five: each costs time.
+    names = [name for name in listed.stdout.split("\n")[1:] if name and name not in ("osd", "equ")]
+    return "+".join(sorted(names, key=lambda name: name != "eng")[:5]) or "eng"
+
+
 def _recognize(picture: Any) -> tuple[str, float]:
     """Return the text of a page, its blocks parted by an empty line, and how sure it is, weighted by length: 0..1."""
     import subprocess  # 8 ms, of which the readers need none
@@ -343,11 +354,7 @@ def _recognize(picture: Any) -> tuple[str, float]:
     buffer = io.BytesIO()
     picture.save(buffer, "PNG", dpi=(DOTS_PER_INCH, DOTS_PER_INCH))
     try:
-        listed = subprocess.run(["tesseract", "--list-langs"], capture_output=True, text=True, timeout=30, check=False)
-        # At most five languages: each costs time.
-        names = [name for name in listed.stdout.split("\n")[1:] if name and name not in ("osd", "equ")]
-        languages = "+".join(sorted(names, key=lambda name: name != "eng")[:5]) or "eng"
-        command = ["tesseract", "stdin", "stdout", "-l", languages, "tsv"]
+        command = ["tesseract", "stdin", "stdout", "-l", _installed_languages(), "tsv"]
         done = subprocess.run(command, input=buffer.getvalue(), capture_output=True, timeout=120, check=True)
     except (OSError, subprocess.SubprocessError) as error:
         raise UnreadableDocument(f"tesseract failed: {error}"[:300]) from error

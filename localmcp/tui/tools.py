@@ -28,7 +28,7 @@ from localmcp.doctor.backups import back_up, restore
 from localmcp.errors import LocalMCPError
 from localmcp.hub.client_configuration import client_names
 from localmcp.humanize import command_line, counted, field_label, field_text, rows_of, size
-from localmcp.packs.pack import PackOptions, write_pack
+from localmcp.packs.pack import write_pack
 from localmcp.schemas import Json, mapping_of
 from localmcp.tools import Answer
 from localmcp.tui.dialogs import PATH, FormScreen, ask_screen, choose, confirm
@@ -469,8 +469,9 @@ def backups_of(session: Session) -> list[Row]:
 def _pack(run: Run) -> str:
     collection, target = run.values.get("collection"), Path(run.values["file"]).expanduser().absolute()
     run.session.workspace.library.make_vectors(collection=collection, progress=run.tell)
-    options = PackOptions((collection,) if collection else None, run.values.get("title", ""))
-    counts = write_pack(run.session.workspace.database, target, options, lambda _step: run.tell(None)).counts
+    database, chosen = run.session.workspace.database, [collection] if collection else None
+    title = run.values.get("title", "")
+    counts = write_pack(database, target, chosen, title=title, say=lambda _step: run.tell(None)).counts
     holds = f"{counted(counts['sources'], 'document')}, {counted(counts['chunks'], 'passage')}"
     return f"Wrote {target} ({size(target.stat().st_size)}): {holds}"
 

@@ -31,7 +31,7 @@ import apsw
 
 from localmcp.config import Settings
 from localmcp.errors import LocalMCPError
-from localmcp.packs.pack import PackOptions, verify, write_pack
+from localmcp.packs.pack import verify, write_pack
 from localmcp.tools import Scope
 from localmcp.workspace import Workspace
 
@@ -68,7 +68,7 @@ def make_base(folder: Path) -> Path:
         workspace.registry.call("importQuickstarts", {"text": json.dumps(guide), "format": "json"}, person)
         rules = "# Rules\n\n## testing\n\n- Test the valve before the pump.\n- Name tests as sentences.\n"
         workspace.registry.call("importRules", {"text": rules}, person)
-        write_pack(workspace.database, target, PackOptions(title="Base"))
+        write_pack(workspace.database, target, title="Base")
     return target
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from localmcp.config import Settings
-from localmcp.packs.pack import PackOptions, write_pack
+from localmcp.packs.pack import write_pack
 from localmcp.workspace import Workspace
 
 TEXTS = {
@@ -94,7 +94,7 @@ def test_a_file_whose_name_has_no_word_is_found_like_others(shelf: Workspace, tm
 
 def test_a_document_of_a_mounted_file_is_named_too(shelf: Workspace, tmp_path: Path) -> None:
     pack = tmp_path / "team.localmcp"
-    write_pack(shelf.database, pack, PackOptions(overwrite=True))
+    write_pack(shelf.database, pack, overwrite=True)
     with Workspace(Settings(database=tmp_path / "own.localmcp", model="hash")) as own:
         own.library.add_text("A quarterly report tells what a quarter of a year brought.", "Reports")
         own.mounts.mount(pack)

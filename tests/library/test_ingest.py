@@ -92,6 +92,8 @@ def test_one_collection_knows_nothing_of_another(library: Library, database: Dat
     assert column(database, "select count(*) from sources group by collection_id") == [3, 3]
     library.remove([str(folder)], collection="other")
     assert len(titles(database)) == 3
+    library.remove([str(folder)])
+    assert len(library.restore(str(folder / "bees.md"))) == len(titles(database)) == 2
 
 
 def test_a_hidden_or_ignored_file_goes_in_when_it_is_named(library: Library, database: Database, folder: Path) -> None:

@@ -221,10 +221,11 @@ def test_two_files_that_change_places_keep_their_paths(library: Library, databas
 
 
 def test_a_missing_root_stops_and_asks(library: Library, database: Database, folder: Path) -> None:
-    library.add_paths([folder])
+    library.add_paths([folder], collection="garden")
     folder.rename(folder.parent / "unmounted")
-    with pytest.raises(NeedsConfirmation, match="is not there; 3 documents"):
+    with pytest.raises(NeedsConfirmation, match="is not there; 3 documents") as caught:
         library.refresh()
+    assert caught.value.hint and "localmcp add FOLDER --collection garden" in caught.value.hint
     assert len(titles(database)) == 3
     (folder.parent / "unmounted").rename(folder)
     assert library.refresh().unchanged == 3

@@ -11,7 +11,7 @@ from pathlib import Path
 import apsw
 
 from localmcp.config import Settings
-from localmcp.packs.pack import PackOptions, write_pack
+from localmcp.packs.pack import write_pack
 from localmcp.tools import Scope
 from localmcp.workspace import Workspace
 
@@ -138,7 +138,7 @@ def make_pack(path: Path, texts: dict[str, str], *, model: str = "hash", collect
     with Workspace(Settings(database=path.with_suffix(".source"), model=model)) as workspace:
         for title, text in texts.items():
             workspace.library.add_text(text, title, collection=collection, replace=True, metadata={"year": 2024})
-        write_pack(workspace.database, path, PackOptions(overwrite=True))
+        write_pack(workspace.database, path, overwrite=True)
     return path
 
 
@@ -163,7 +163,7 @@ def make_base(folder: Path) -> Path:
         guide = {"metadata": {"name": "bees"}, "spec": {"displayName": "Keep bees", "description": "x", "tasks": []}}
         guides = {"text": json.dumps(guide), "format": "json"}
         workspace.registry.call("importQuickstarts", guides, Scope(caller="cli"))
-        write_pack(workspace.database, target, PackOptions(title="Base"))
+        write_pack(workspace.database, target, title="Base")
     return target
 
 

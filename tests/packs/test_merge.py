@@ -16,7 +16,7 @@ from localmcp.config import Settings
 from localmcp.errors import FileUnavailable, InvalidInput, ModelUnavailable, NotFound
 from localmcp.models import HashEmbedder, LazyEmbedder
 from localmcp.packs.merge import Merge, MergeReport
-from localmcp.packs.pack import PackOptions, write_pack
+from localmcp.packs.pack import write_pack
 from localmcp.storage.database import Database, fetch_all, fetch_one
 from localmcp.tools import Scope
 from localmcp.workspace import Workspace
@@ -68,7 +68,7 @@ def test_the_same_place_with_other_content_comes_in_beside_it(tmp_path: Path) ->
         (folder / "a.md").write_text(f"# {name}\n\nIts text.\n", encoding="utf-8")
         with Workspace(Settings(database=tmp_path / f"{name}.localmcp", model="hash")) as workspace:
             workspace.library.add_paths([folder])
-            write_pack(workspace.database, tmp_path / f"{name}.pack", PackOptions())
+            write_pack(workspace.database, tmp_path / f"{name}.pack")
     with Workspace(Settings(database=tmp_path / "empty.localmcp", model="hash")) as workspace:
         assert merge(workspace, tmp_path / "first.pack").added == merge(workspace, tmp_path / "second.pack").added == 1
         with workspace.database.read() as connection:
@@ -198,7 +198,7 @@ def guides(tmp_path: Path) -> Path:
         workspace.registry.call("importQuickstarts", {"text": json.dumps(both), "format": "json"}, PERSON)
         rules = "# Rules\n\n## testing\n\n- Name tests as sentences.\n- Test the valve first.\n"
         workspace.registry.call("importRules", {"text": rules}, PERSON)
-        write_pack(workspace.database, path, PackOptions())
+        write_pack(workspace.database, path)
     return path
 
 

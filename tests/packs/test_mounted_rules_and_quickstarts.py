@@ -14,7 +14,7 @@ from given_files import change
 from localmcp.config import Settings
 from localmcp.errors import AccessDenied, NotFound
 from localmcp.models import LazyEmbedder, open_embedder
-from localmcp.packs.pack import PackOptions, write_pack
+from localmcp.packs.pack import write_pack
 from localmcp.rules.rulebook import RuleDraft
 from localmcp.tools import Scope
 from localmcp.workspace import Workspace
@@ -91,7 +91,7 @@ def packed(tmp_path_factory: pytest.TempPathFactory, model: Any) -> Path:
             add_guides(workspace, *(guide(name, title) for name, title in GUIDES.items()))
             add_rules(workspace, TEAM_RULES)
             add_rules(workspace, (("Answer in English.", "style", ""),), always_apply=True)
-            write_pack(workspace.database, folder / "team.localmcp", PackOptions())
+            write_pack(workspace.database, folder / "team.localmcp")
     return folder / "team.localmcp"
 
 

@@ -15,7 +15,7 @@ from given_files import change
 
 from localmcp.config import Settings, state_directory
 from localmcp.files import scratch_folder
-from localmcp.packs.pack import OF_COLLECTIONS, OF_THE_FILE, VECTORS, PackOptions, verify, write_pack
+from localmcp.packs.pack import OF_COLLECTIONS, OF_THE_FILE, VECTORS, verify, write_pack
 from localmcp.storage.connections import connect
 from localmcp.storage.database import Database, fetch_all, fetch_one
 from localmcp.storage.schema import adopt_file, expected_schema
@@ -97,7 +97,7 @@ def packed_once(lived_in: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 def pack(path: Path, target: Path, **options: Any) -> Path:
     database = Database(path)
-    write_pack(database, target, PackOptions(**options))
+    write_pack(database, target, **options)
     database.close()
     return target
 
@@ -181,7 +181,7 @@ def test_a_pack_that_is_killed_leaves_no_private_rows_on_the_disk(full: Path, tm
         seen.extend(path.read_bytes() for path in tmp_path.glob(".localmcp-*/*") if path.is_file())
 
     database = Database(full)
-    write_pack(database, tmp_path / "out.localmcp", PackOptions(), look)
+    write_pack(database, tmp_path / "out.localmcp", say=look)
     database.close()
     assert seen and not any(b"SQLite format 3" in content for content in seen)
 
