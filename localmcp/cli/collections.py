@@ -258,8 +258,6 @@ def push(session: Session, collection: str, name: str | None, no_wait: bool) -> 
     with shown_counts(session, f"copying {collection} to Milvus") as show:
         pushed = session.existing().milvus_copies.push(collection, name, show)
     session.answer(pushed, session.show)
-    if not pushed["indexed"]:
-        session.warn("Milvus has not indexed all of it yet; until it has, searches find less.")
 
 
 @command()

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import click
@@ -36,7 +37,7 @@ from localmcp.cli.session import (
     shown_progress,
     with_commands,
 )
-from localmcp.errors import InvalidInput, NeedsConfirmation, NotFound
+from localmcp.errors import ConfigurationError, InvalidInput, NeedsConfirmation, NotFound
 from localmcp.files import unicode_path
 from localmcp.humanize import FILTERS, command_line, counted, duration, explanation, parse_query_line, short_path, size
 from localmcp.index.collections import choose_collections
@@ -47,7 +48,10 @@ from localmcp.library.library_tools import LibraryTools
 from localmcp.library.read import KnowledgeBase
 from localmcp.library.reading import add_page
 from localmcp.library.search import PassageSearch
+from localmcp.milvus.collection import HOW_TO_SET_MILVUS, NO_MILVUS
+from localmcp.packs.mounts import collection_of
 from localmcp.readers.document import HEAD, decode_text, looks_like_text
+from localmcp.records.remote_corpus import RemoteCorpus
 from localmcp.schemas import Json
 from localmcp.visible_text import visible
 
@@ -267,6 +271,7 @@ def empty(session: Session, days: int, yes: bool) -> None:
     "--match", "patterns", metavar="PATTERN", multiple=True, help="Only such files: '*.md'; '!old/' is left out."
 )
 @click.option("--hidden", is_flag=True, help="Hidden files and folders too.")
+@click.option("--to", metavar="milvus://NAME", help="Into a collection in Milvus alone; the file keeps nothing of it.")
 @click.option("--replace", is_flag=True, help="The text on stdin may replace another of the same title.")
 @no_wait()
 @click.option("--allow-private", is_flag=True, help="Web pages of this machine and its network too.")
@@ -278,6 +283,8 @@ def add(session: Session, paths: tuple[str, ...], **options: Any) -> int | None:
     honored. What is indexed already and has not changed is not read again, so the same command goes on where an
     earlier one was stopped.
 
+    With --to, they are read and embedded here, and stored in Milvus alone; the same command stores what has changed.
+
     A web page (http:// or https://) is fetched once, and saved as a document with its address and the day.
 
     Documents are found by their words first; then their meaning is read, which takes longer. It may be stopped at any
@@ -285,6 +292,9 @@ def add(session: Session, paths: tuple[str, ...], **options: Any) -> int | None:
     """
     common = {name: options[name] for name in ("collection", "partition", "source_type", "title")}
     common["metadata"] = parse_metadata(options["meta"])
+    chosen = {"include_hidden": options["hidden"], "patterns": options["patterns"]}
+    if options["to"]:
+        return _add_to_milvus(session, options["to"], paths, **common, **chosen)
     library = session.workspace.library
     if paths == ("-",):
         if not common["title"]:
@@ -310,10 +320,24 @@ def add(session: Session, paths: tuple[str, ...], **options: Any) -> int | None:
     if addresses := [path for path in paths if re.match(r"[a-z][a-z0-9+.-]+://", path, re.I)]:
         raise click.UsageError(f"{addresses[0]} is not a file, and only http:// and https:// are fetched.")
 
-    chosen = {"include_hidden": options["hidden"], "patterns": options["patterns"]}
     work = partial(library.add_paths, paths, wait=False, **chosen, **common)
     target = options["collection"] or session.settings.collection
     return run_ingest(session, target, work, paths, wait=not options["no_wait"])
+
+
+def _add_to_milvus(session: Session, to: str, paths: tuple[str, ...], collection: str | None, **options: Any) -> int:
+    name, milvus = collection_of(Path(to)), session.workspace.milvus
+    if not name or collection is not None:
+        raise click.UsageError("--to takes milvus://NAME, the name of a collection in Milvus, and no --collection.")
+    if milvus is None:
+        raise ConfigurationError(NO_MILVUS, hint=HOW_TO_SET_MILVUS)
+    corpus = RemoteCorpus(session.settings, milvus, session.workspace.embedder, name)
+    session.if_stopped = "What was stored is kept. The same command goes on."
+    with shown_progress(session) as show, ended_by_signals():
+        answer = corpus.add(paths, show, **options)
+    session.answer(answer, session.show)
+    session.remark(f"Search it with: localmcp mount milvus:{name}")
+    return 1 if answer["failed"] else 0
 
 
 @command()

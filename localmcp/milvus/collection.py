@@ -478,6 +478,12 @@ class MilvusCollection:
         for start in range(0, len(ids), BATCH_ROWS):
             self._change("delete", ids=list(ids[start : start + BATCH_ROWS]))
 
+    def delete_documents(self, uuids: Sequence[str], before: int | None = None) -> None:
+        """Delete the passages of documents: all, or those whose ids are below `before`."""
+        older = "" if before is None else f" and id < {before}"
+        for start in range(0, len(uuids), BATCH_ROWS):
+            self._change("delete", filter=is_one_of("document", uuids[start : start + BATCH_ROWS]) + older)
+
     def make_index(self, seconds: float) -> bool:
         """Let what was written be indexed now, and wait for it; return whether it was done in that time."""
         self._change("flush")

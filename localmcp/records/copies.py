@@ -32,7 +32,7 @@ from localmcp.index.fusion import load_groups, weight_for
 from localmcp.index.sources import keep_version, put_source
 from localmcp.index.vector import Made
 from localmcp.library.jobs import Jobs
-from localmcp.milvus.collection import HOW_TO_SET_MILVUS, NO_MILVUS, Milvus
+from localmcp.milvus.collection import HOW_TO_SET_MILVUS, NO_MILVUS, Milvus, MilvusCollection
 from localmcp.models import ModelIdentity
 from localmcp.schemas import Json, compact_json, mapping_of
 from localmcp.storage.database import Database, fetch_all, fetch_column, fetch_one
@@ -43,6 +43,7 @@ from localmcp.wording.normalize import index_text
 Progress = Callable[[int, int], None]
 """Called with the passages that were copied, and all of them."""
 BATCH = 1000
+NOT_INDEXED = "Milvus has not indexed all of it yet; until it has, searches find less."
 NEUTRAL = 0.7
 """Weight of meaning where the kinds of text were not measured."""
 _CHUNK = ("start", "stop", "first_line", "last_line", "first_page", "last_page")
@@ -109,22 +110,10 @@ class MilvusCopies:
             [own] = choose_collections(connection, [collection])
             if own.model_id is None:
                 raise InvalidInput(f"Collection '{own.name}' has no vectors yet.", hint="Add documents to it first.")
-            about = _about(connection, own)
-            sql = f"select chunks.id {_LIVE_CHUNKS} order by chunks.id"
-            ids = fetch_column(connection, sql, {"collection": own.id, "model": own.model_id})
+            about = about_copy(connection, own)
+            ids = live_chunks(connection, own)
         name = name or own.name
-        milvus = self._server(name)
-        target = milvus.open(name) if name in milvus.names() else None
-        if target is not None:
-            if any(target.about.get(key) != about[key] for key in ("file", "collectionId")):
-                whose = "another localmcp file" if target.is_ours else "another program"
-                message = f"Milvus has a collection '{name}' already, made by {whose}."
-                raise InvalidInput(message, hint="Choose a name with --as NAME.")
-            if target.about.get("fingerprint") != about["fingerprint"]:
-                # Embedded again by another model: the old vectors are useless.
-                milvus.drop(name)
-                target = None
-        target = target or milvus.create(name, about)
+        target = open_copy(self._server(name), name, about)
         their_ids, their_digests = (np.array(column, np.int64) for column in target.digests())
         gone = np.setdiff1d(their_ids, np.array(ids, np.int64)).tolist()
         target.delete(gone)
@@ -132,23 +121,17 @@ class MilvusCopies:
         for start in range(0, len(ids), BATCH):
             part = ids[start : start + BATCH]
             with self._database.read() as connection:
-                rows = _load_rows(connection, own, part)
+                rows = load_rows(connection, own, part)
             is_part = np.isin(their_ids, part)
             there = dict(zip(their_ids[is_part].tolist(), their_digests[is_part].tolist(), strict=True))
             different = [row for row in rows if there.get(row["id"]) != row["digest"]]
-            for row in different:
-                # Most of the work, which is spared where Milvus has it already.
-                heading = heading_of(row["title"], row["origin"]["chunk"]["headings"])
-                row["words"] = index_text(f"{heading}\n{row['text']}", row["language"])
-                row["vector"] = np.frombuffer(row["vector"], dtype="<f4").tolist()
-            target.upsert(different)
+            send(target, different)
             sent += len(different)
             if progress:
                 progress(start + len(part), len(ids))
         # A server needs half a minute for ten thousand.
-        indexed = target.make_index(600) if sent else True
-        counts = {"vectors": target.count(), "sent": sent, "indexed": indexed}
-        return {"collection": own.name, "name": target.name, **counts}
+        notices = [] if not sent or target.make_index(600) else [NOT_INDEXED]
+        return {"collection": own.name, "name": name, "vectors": target.count(), "sent": sent, "notices": notices}
 
     # ------------------------------------------------------------ pull
 
@@ -207,7 +190,14 @@ class MilvusCopies:
 # ---------------------------------------------------------------- passages as rows
 
 
-def _about(connection: apsw.Connection, collection: Collection) -> Json:
+def live_chunks(connection: apsw.Connection, collection: Collection) -> list[int]:
+    """Return the ids of the passages of a collection that have a vector, and are not in the trash, in order."""
+    sql = f"select chunks.id {_LIVE_CHUNKS} order by chunks.id"
+    return fetch_column(connection, sql, {"collection": collection.id, "model": collection.model_id})
+
+
+def about_copy(connection: apsw.Connection, collection: Collection) -> Json:
+    """Return what Milvus keeps with a copy: its model, with calibration and weight, and where it comes from."""
     sql = f"select fingerprint, {', '.join(_IDENTITY)} from models where id = ?"
     fingerprint, *identity = fetch_one(connection, sql, (collection.model_id,))
     _, calibration = read_calibration(connection, ModelIdentity(*identity))
@@ -223,8 +213,8 @@ def _about(connection: apsw.Connection, collection: Collection) -> Json:
     }
 
 
-def _load_rows(connection: apsw.Connection, collection: Collection, chunk_ids: Sequence[int]) -> list[Json]:
-    # Those trashed, gone or not embedded are left out.
+def load_rows(connection: apsw.Connection, collection: Collection, chunk_ids: Sequence[int]) -> list[Json]:
+    """Return passages as Milvus keeps them, for `send`; those trashed, gone or not embedded are left out."""
     sql = f"""
         select vectors.embedding, sources.metadata, json_object('id', chunks.id, 'text', chunks.text,
             'title', sources.title, 'path', coalesce(uri, ''), 'date', coalesce({SOURCE_DATE}, ''),
@@ -248,6 +238,31 @@ def _load_rows(connection: apsw.Connection, collection: Collection, chunk_ids: S
         summary = hashlib.blake2b(compact_json(row).encode("utf-8", "surrogatepass"), digest_size=8).digest()
         rows.append({**row, "digest": int.from_bytes(summary, "big", signed=True), "vector": embedding})
     return rows
+
+
+def open_copy(milvus: Milvus, name: str, about: Json) -> MilvusCollection:
+    """Return the copy of a collection, made if there is none; InvalidInput if the name is that of another's."""
+    if name in milvus.names():
+        target = milvus.open(name)
+        if any(target.about.get(key) != about[key] for key in ("file", "collectionId")):
+            whose = "another localmcp file" if target.is_ours else "another program"
+            message = f"Milvus has a collection '{name}' already, made by {whose}."
+            raise InvalidInput(message, hint="Choose a name with --as NAME.")
+        if target.about.get("fingerprint") == about["fingerprint"]:
+            return target
+        # Embedded again by another model: the old vectors are useless.
+        milvus.drop(name)
+    return milvus.create(name, about)
+
+
+def send(target: MilvusCollection, rows: list[Json]) -> None:
+    """Store rows of `load_rows` in Milvus, with their words and vectors."""
+    # Made only here: most of the work, which is spared where Milvus has them already.
+    for row in rows:
+        heading = heading_of(row["title"], row["origin"]["chunk"]["headings"])
+        row["words"] = index_text(f"{heading}\n{row['text']}", row["language"])
+        row["vector"] = np.frombuffer(row["vector"], dtype="<f4").tolist()
+    target.upsert(rows)
 
 
 # ---------------------------------------------------------------- rows as documents

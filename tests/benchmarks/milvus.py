@@ -14,6 +14,7 @@ import argparse
 import json
 import os
 import statistics
+import sys
 import time
 import uuid
 from collections.abc import Iterator
@@ -35,6 +36,8 @@ from localmcp.wording.normalize import index_text
 from localmcp.workspace import Workspace
 
 CENTERS, BATCH, QUESTIONS = 1000, 1000, 100
+ASKED_MS = 60_000
+"""Questions that take longer together are left out, but not the first five."""
 
 
 def compare(folder: Path, workdir: Path, uri: str, model: str) -> dict[str, float]:
@@ -77,12 +80,12 @@ def made_up(texts: list[str], count: int, start: int) -> Iterator[dict[str, Any]
     for number in range(start, start + count):
         place = number % len(texts)
         vector = centers[number % CENTERS] + dice.normal(scale=0.7, size=384).astype(np.float32)
-        source = {
+        source: dict[str, Any] = {
             "source_type": "docs", "format": "text", "sha256": "0" * 64, "size": 1, "mtime_ns": None, "chunk_count": 1,
             "created_at": "2026-01-01", "updated_at": "2026-01-01", "title": f"Text {number}", "uri": None,
             "language": "english",
         }  # fmt: skip
-        chunk = {
+        chunk: dict[str, Any] = {
             "start": 0, "stop": 1, "first_line": 1, "last_line": 1, "first_page": None, "last_page": None,
             "language": "english", "kind": "prose", "headings": [],
         }  # fmt: skip
@@ -119,6 +122,8 @@ def grow(milvus: Milvus, embedder: LazyEmbedder, texts: list[str], sizes: list[i
                 began = time.perf_counter()
                 collection.upsert(batch)
                 spent, batch = spent + time.perf_counter() - began, []
+                if row["id"] % 50_000 == 0:
+                    print(row["id"], f"{spent:.0f} s, {resident():.0f} MB", file=sys.stderr, flush=True)
         collection.make_index(600)
         report: dict[str, Any] = {"passages": goal, "rows a second": (goal - size) / spent, "MB": resident()}
         size = goal
@@ -128,12 +133,14 @@ def grow(milvus: Milvus, embedder: LazyEmbedder, texts: list[str], sizes: list[i
             report[f"{mode} first"] = (time.perf_counter() - began) * 1000
             times: list[float] = []
             for question in questions:
+                if len(times) >= 5 and sum(times) > ASKED_MS:
+                    break
                 began = time.perf_counter()
                 outcome = file.search(SearchRequest(question, mode, 10))
                 times.append((time.perf_counter() - began) * 1000)
                 assert outcome.hits, outcome.notices
             p50, p95 = np.percentile(times, [50, 95])
-            report |= {f"{mode} p50": float(p50), f"{mode} p95": float(p95)}
+            report |= {f"{mode} p50": float(p50), f"{mode} p95": float(p95), f"{mode} asked": len(times)}
         yield report
 
 
@@ -157,6 +164,7 @@ def main() -> None:
     settings = Settings(milvus_address=uri, model="hash")
     milvus = open_milvus(settings)
     assert milvus is not None
+    milvus.timeout = 1800
     texts = [f"{each['title']} {each['text']}"[:1200] for each in read_lines(given.texts / "corpus.jsonl")]
     for report in grow(milvus, configured_embedder(settings), texts, [int(size) for size in given.sizes.split(",")]):
         print(json.dumps({name: round(value, 1) for name, value in report.items()}), flush=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,9 @@ from localmcp.cli.session import Session
 from localmcp.errors import ConfigurationError, InvalidInput, ModelMismatch, NotFound, Unavailable
 from localmcp.index.collections import choose_collections
 from localmcp.index.vector_queue import reembed
-from localmcp.milvus.collection import Milvus
+from localmcp.milvus.collection import Milvus, MilvusCollection
 from localmcp.models import HashEmbedder
-from localmcp.records import copies
+from localmcp.records import copies, remote_corpus
 from localmcp.storage.database import fetch_all
 from localmcp.tools import Scope
 from localmcp.workspace import Workspace, open_workspace
@@ -211,6 +212,71 @@ def test_vectors_of_another_model_replace_the_copy(workspace: Workspace, milvus:
     workspace.milvus_copies.push("default")
     stored = milvus.open("default")
     assert stored.about["identity"]["dimension"] == 128 and stored.count() == len(live_chunks(workspace))
+
+
+# ---------------------------------------------------------------- a corpus that is nowhere else
+
+
+def test_files_are_added_to_milvus_alone_and_a_second_run_stores_only_what_changed(
+    milvus: Milvus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in {"MODEL": "hash", "DB": str(tmp_path / "mine.localmcp")}.items():
+        monkeypatch.setenv(f"LOCALMCP_{name}", value)
+    monkeypatch.setenv("MILVUS_ADDRESS", milvus.uri)
+    monkeypatch.setattr(remote_corpus, "HELD", 3)
+    monkeypatch.setattr(remote_corpus, "BATCH", 5)
+    docs = tmp_path / "docs"
+    for number in range(12):
+        write(docs / f"{number}.md", f"# Field {number}\n\nIn field {number} grows crop {number * 7 % 13}.\n")
+
+    def add(*options: str, code: int = 0) -> dict[str, Any]:
+        assert execute(Session(), ["add", "--to", "milvus://corpus", str(docs), "--json", *options]) == code
+        captured = capsys.readouterr()
+        return json.loads(captured.out or captured.err)
+
+    def texts() -> dict[str, str]:
+        return {row["path"]: row["text"] for batch in milvus.open("corpus").rows() for row in batch}
+
+    # It is stopped in the middle, and again between storing and forgetting: the same command goes on.
+    upsert, calls = MilvusCollection.upsert, list[int]()
+
+    def fail(collection: MilvusCollection, rows: Sequence[Any]) -> None:
+        calls.append(len(rows))
+        upsert(collection, rows)
+        if len(calls) == 2:
+            raise Unavailable("away")
+
+    monkeypatch.setattr(MilvusCollection, "upsert", fail)
+    assert add(code=3)["error"]["message"] == "away"
+    assert 0 < len(texts()) < 12
+    added = add()
+    assert (added["vectors"], len(texts())) == (12, 12) and calls[0] < 12
+    again = add()
+    assert (again["sent"], again["unchanged"]) == (0, 12)
+    with open_workspace(added["ledger"], model="hash") as ledger:
+        assert query(ledger, "select (select count(*) from chunks) + (select count(*) from vectors)") == [(0,)]
+        assert len(query(ledger, "select path from ledger where status = 'indexed'")) == 12
+    write(docs / "3.md", "# Field 3\n\nLies fallow.\n\n## Why\n\nIt was wet.\n")
+    write(docs / "4.md", "")
+    (docs / "5.md").unlink()
+    changed = add()
+    assert (changed["updated"], changed["missing"]) == (2, 1)
+    assert "fallow" in texts()[str(docs / "3.md")] and {*texts()} == {str(docs / f"{n}.md") for n in range(12)} - {
+        str(docs / "4.md"), str(docs / "5.md")
+    }  # fmt: skip
+    for number in range(6, 12):
+        (docs / f"{number}.md").unlink()
+    assert f"--db {added['ledger']} refresh --yes" in add(code=1)["error"]["hint"]
+    assert execute(Session(), ["--db", added["ledger"], "refresh", "--yes", "--json"]) == 0
+    capsys.readouterr()
+    assert add()["vectors"] == len(texts()) == 4
+    # It is searched as any collection there is.
+    with open_at(tmp_path / "mine.localmcp", milvus.uri) as workspace:
+        workspace.mounts.mount(Path("milvus:corpus"))
+        hits = workspace.registry.call("search", {"query": "which field lies fallow"}).value["results"]
+        assert hits[0]["sourceTitle"] == "Field 3"
+    milvus.drop("corpus")
+    assert "no longer has the collection" in add(code=1)["error"]["message"]
 
 
 # ---------------------------------------------------------------- pull
