@@ -18,7 +18,7 @@ import apsw
 from localmcp.errors import CallGivenUp, Interrupted, InvalidInput, LocalMCPError
 from localmcp.humanize import cut_to
 from localmcp.masking import mask_secrets, mask_text
-from localmcp.schemas import camel_case, list_of, mapping_of, shorten_value, without_none
+from localmcp.schemas import list_of, mapping_of, shorten_value, without_none
 from localmcp.storage.database import Database, fetch_all, fetch_one, insert_row
 from localmcp.storage.schema import utc_moment, utc_now, utc_text
 from localmcp.storage.write_behind import WriteBehind
@@ -114,8 +114,11 @@ class Activity:
                 {"most": PRUNED_AT_ONCE, "excess": stored - allowed * 0.9},
             )
 
-    def logs(self, *, limit: int = 50, offset: int = 0, **chosen: Any) -> tuple[list[LogEntry], int]:
+    def logs(self, *, limit: int = 50, offset: int = 0, **chosen: Any) -> tuple[list[Json], int]:
         """Return 1..1000 calls, the latest first, and how many there are; InvalidInput for what cannot be used.
+
+        A call has the keys of `FIELDS`, and `error` (class and message, None where it succeeded), `arguments` (secrets
+        masked, at most 2 kB; None when they are not kept), `origin`, `documents` (titles of what the answer held).
 
         `chosen`: `key_id` (the id of a key, or `cli`, `tui`, `stdio`), `collection` (its keys bound to it, or that
         named it), `tool` (or what was run through it), `errors` (only calls that failed), `since` (ISO 8601; UTC where
@@ -140,7 +143,7 @@ class Activity:
                 """,
                 {**values, "limit": limit, "offset": offset},
             )
-        return [LogEntry.from_row(row) for row in rows], total
+        return list(map(_call_of, rows)), total
 
     def stats(self, **chosen: Any) -> Json:
         """Return what the calls add up to, by tool and by caller, the most used first; `chosen` as for `logs`.
@@ -289,90 +292,34 @@ def _utf8(text: str) -> bytes:
 # ---------------------------------------------------------------- reading
 
 COLUMNS = """
-    calls.id, tool, via, caller, api_keys.name, started_at, seconds, success, argument_bytes, result_bytes,
-    error_class, error_message, calls.collections, arguments, origin
+    calls.id, tool, via, caller, api_keys.name, calls.collections, started_at, round(1000 * seconds, 2), success,
+    argument_bytes, result_bytes, error_class, error_message, arguments, origin
 """
+FIELDS = "id tool via caller keyName collections startedAt milliseconds success argumentBytes resultBytes"
 TOTALS = "calls errors errorRate medianMilliseconds p95Milliseconds argumentBytes resultBytes lastAt"
 
 
-@dataclass(frozen=True, slots=True)
-class LogEntry:
-    """One call."""
+def _call_of(row: Sequence[Any]) -> Json:
+    # JSON that somebody has spoiled is None.
+    def parsed(text: str | None) -> Any:
+        try:
+            return None if text is None else json.loads(text)
+        except ValueError:
+            return None
 
-    id: int
-    tool: str
-    via: str | None
-    """The tool that ran it for the caller: `execute_tool`, `ask`."""
-    caller: str
-    """`cli`, `tui`, `stdio`, or the id of an API key."""
-    key_name: str | None
-    """The name of that key, while it is kept; None for other callers."""
-    started_at: str
-    seconds: float
-    success: bool
-    argument_bytes: int
-    result_bytes: int
-    error_class: str | None
-    error_message: str | None
-    collections: list[str] | None
-    arguments: Json | None
-    """Secrets masked, at most 2 kB; None when arguments are not kept."""
-    origin: Json | None
-    documents: tuple[str, ...] = ()
-    """Titles of what the answer held, where arguments are kept."""
-
-    @classmethod
-    def from_row(cls, row: Sequence[Any]) -> LogEntry:
-        """From the columns of `COLUMNS`; JSON that somebody has spoiled is None."""
-
-        def parsed(text: str | None) -> Any:
-            try:
-                return None if text is None else json.loads(text)
-            except ValueError:
-                return None
-
-        values: list[Any] = [*row[:7], row[7] == 1, *row[8:12], *map(parsed, row[12:])]
-        origin = mapping_of(values.pop())
-        titles = tuple(map(str, list_of(origin.pop("documents", None))))
-        values += [origin or None, titles]
-        return cls(*values)
-
-    @property
-    def client(self) -> str:
-        """Who called: the key's name, what the client calls itself, else the kind of caller."""
-        return self.key_name or str((self.origin or {}).get("client") or self.caller)
-
-    @property
-    def milliseconds(self) -> float:
-        """How long it took."""
-        return round(self.seconds * 1000, 2)
-
-    def as_json(self) -> Json:
-        """As `localmcp log --json` prints it."""
-        fields = "id tool via caller key_name collections started_at milliseconds success argument_bytes result_bytes"
-        about = {camel_case(name): getattr(self, name) for name in fields.split()}
-        error = None if self.success else {"class": self.error_class, "message": self.error_message}
-        return {**about, "error": error, "arguments": self.arguments, "origin": self.origin}
-
-    def as_original(self) -> Json:
-        """Return a row of the original's `mcp_logs` (`requirements.md` section 5); `duration` in milliseconds."""
-        origin = self.origin or {}
-        return {
-            "id": self.id,
-            "rag_id": self.collections[0] if self.collections else None,
-            "apikey_id": None if self.caller in INTERFACES else self.caller,
-            "metadata": {
-                "method": origin.get("method", "tools/call"),
-                "tool": self.tool,
-                "args": self.arguments,
-                "success": self.success,
-                "error": None if self.success else self.error_message or self.error_class,
-                "duration": self.milliseconds,
-                "responseSize": self.result_bytes,
-            },
-            "origin": {"ip": origin.get("ip"), "userAgent": origin.get("user_agent"), "referer": origin.get("referer")},
-            "created_at": self.started_at,
-        }
+    *values, error_class, message, arguments, origin = row
+    call: Json = dict(zip(FIELDS.split(), values, strict=True))
+    success, about = call["success"] == 1, mapping_of(parsed(origin))
+    titles = list(map(str, list_of(about.pop("documents", None))))
+    return {
+        **call,
+        "collections": parsed(call["collections"]),
+        "success": success,
+        "error": None if success else {"class": error_class, "message": message},
+        "arguments": parsed(arguments),
+        "origin": about or None,
+        "documents": titles,
+    }
 
 
 _NAMED = "select value from json_each(case when json_valid(calls.collections) then calls.collections end)"

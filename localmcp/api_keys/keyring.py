@@ -1,7 +1,4 @@
-"""The keys of one file: made, shown once, kept as bcrypt hashes, and verified on every request (S3-10, S3-11).
-
-A key never has more than its maker.
-"""
+"""The keys of one file: made, shown once, kept as bcrypt hashes, and verified on every request (S3-10, S3-11)."""
 
 from __future__ import annotations
 
@@ -109,11 +106,7 @@ class NewKey:
 
 
 class ApiKeys:
-    """The keys of one file. Thread-safe.
-
-    Whoever manages keys does so in a scope: a caller that is bound to some collections, tools or providers sees and
-    makes only keys that open no more than its own.
-    """
+    """The keys of one file. Thread-safe. A key manages others only with the scope admin and bound to nothing."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -141,8 +134,8 @@ class ApiKeys:
         ones before it. `collections`, `tools`, `providers`: None = all that the caller may reach. `expires_at`: ISO
         8601, in the future; without an offset it is UTC; None = never.
 
-        InvalidInput for a value that cannot be used; NotFound for a collection that is not there; AccessDenied if the
-        caller may not manage keys, or would give away more than it has.
+        A key that was made by one that expires ends with it. InvalidInput for a value that cannot be used; NotFound for
+        a collection that is not there; AccessDenied if the caller may not manage keys.
         """
         own = _managing_scope()
         name = name.strip()
@@ -163,38 +156,37 @@ class ApiKeys:
             "id": str(uuid.uuid4()),
             "prefix": key[:PREFIX_LENGTH],
             "name": name,
-            "scopes": _names_as_json("scopes", ["read"] if scopes is None else scopes, None),
-            "tools": _names_as_json("tools", tools, own.tools),
-            "providers": _names_as_json("providers", providers, own.provider_names),
-            "expires_at": own.expires_at if expires_at is None else expires_at,
+            "scopes": _names_as_json("scopes", ["read"] if scopes is None else scopes),
+            "tools": _names_as_json("tools", tools),
+            "providers": _names_as_json("providers", providers),
+            # Both are UTC in one form.
+            "expires_at": min(filter(None, (expires_at, own.expires_at)), default=None),
             "created_at": utc_now(),
             "key_hash": _hash(key),
         }
         with self._database.write() as connection:
             row["collections"] = _bind(connection, collections)
             insert_row(connection, "api_keys", row)
-            info = _read_keys(connection, "id = ?", row["id"])[0][0]
-            _refuse_more(info, own)
-        return NewKey(key, info)
+            return NewKey(key, _read_keys(connection, "id = ?", row["id"])[0][0])
 
     def list(self, collection: str | None = None) -> list[KeyInfo]:
         """Return every key, the newest first; with `collection` those that open it.
 
         NotFound if there is no such collection; AccessDenied if the caller may not manage keys.
         """
-        own = _managing_scope()
+        _managing_scope()
         if not self._database.path.exists():
             return []
         self._uses.flush()
         with self._database.read() as connection:
             name = choose_collections(connection, [collection])[0].name if collection is not None else None
-            keys = [info for info, _ in _read_keys(connection, "true") if _is_visible(info, own)]
+            keys = [info for info, _ in _read_keys(connection, "true")]
         return [key for key in keys if name is None or key.collections is None or name in key.collections]
 
     def find(self, text: str) -> KeyInfo:
         """Return the key of that id, of that beginning (12 characters, or the whole key), or of that name.
 
-        NotFound if there is none, or the caller may not see it; InvalidInput if several keys are called so.
+        NotFound if there is none; InvalidInput if several keys are called so.
         """
         keys = self.list()
         beginning = text[:PREFIX_LENGTH] if text.startswith("mcp_") and len(text) >= PREFIX_LENGTH else None
@@ -211,7 +203,7 @@ class ApiKeys:
     def revoke(self, key_id: str) -> KeyInfo:
         """Make a key useless at once, in every process; it stays listed.
 
-        NotFound if there is no such key that the caller may see; AccessDenied if it has more than the caller's.
+        NotFound if there is no such key; AccessDenied if the caller may not manage keys.
         """
         return self._change(key_id, "update api_keys set is_active = 0 where id = ?")
 
@@ -220,12 +212,10 @@ class ApiKeys:
         return self._change(key_id, "delete from api_keys where id = ?")
 
     def _change(self, key_id: str, sql: str) -> KeyInfo:
-        own = _managing_scope()
+        _managing_scope()
         if self._database.path.exists():
             with self._database.write() as connection:
-                before = _read_keys(connection, "id = ?", key_id)
-                if before and _is_visible(before[0][0], own):
-                    _refuse_more(before[0][0], own)
+                if before := _read_keys(connection, "id = ?", key_id):
                     connection.execute(sql, (key_id,))
                     return (_read_keys(connection, "id = ?", key_id) or before)[0][0]
         raise NotFound(f"No API key '{key_id}'.", hint="List them with: localmcp keys list")
@@ -356,58 +346,30 @@ def _hash(key: str) -> str:
 
 
 def _managing_scope() -> Scope:
-    scope = current_scope()
-    if "admin" not in scope.rights:
-        raise AccessDenied("API keys are managed with an admin key, or by `localmcp keys`.")
-    return scope
-
-
-def _is_visible(info: KeyInfo, own: Scope) -> bool:
-    # The caller sees every collection that the key opens.
-    return own.collections is None or (bool(info.collections) and own.collections.issuperset(info.collections or ()))
-
-
-def _refuse_more(info: KeyInfo, own: Scope) -> None:
-    # Its collections are another matter.
-    theirs = info.scope()
-
-    def has_more(names: frozenset[str] | None, own_names: frozenset[str] | None) -> bool:
-        return own_names is not None and (names is None or not names <= own_names)
-
-    more = {
-        "scopes": has_more(theirs.rights, own.rights),
-        "tools": has_more(theirs.tools, own.tools),
-        "providers": has_more(theirs.provider_names, own.provider_names),
-        # Both are UTC in one form.
-        "expires_at": own.expires_at is not None and (info.expires_at or "never") > own.expires_at,
-    }
-    if any(more.values()):
-        parts = ", ".join(part for part, is_more in more.items() if is_more)
-        raise AccessDenied(f"The key '{info.name or info.id}' has more than the key of this caller: {parts}.")
+    own = current_scope()
+    is_bound = (own.collections, own.tools, own.provider_names) != (None, None, None)
+    if is_bound or "admin" not in own.rights:
+        raise AccessDenied("API keys are managed with an admin key that is bound to nothing, or by `localmcp keys`.")
+    return own
 
 
 def _bind(connection: apsw.Connection, names: Any) -> str | None:
     # As JSON for the key's row: id and name, so that a new collection of that name is not opened. `rules` means the
     # developer's rules, unless documents are called so.
-    if names is None and current_scope().collections is None:
+    if names is None:
         return None
-    chosen = visible_collections(connection)
-    if names is not None:
-        names_of_rules = {"rules", "developer rules"} - {collection.name.casefold() for collection in chosen}
-        names = _checked_names("collections", names)
-        rules = [name for name in names if name.casefold() in names_of_rules]
-        of_rules = visible_collections(connection, "rules") if rules else []
-        if rules and not of_rules:
-            raise NotFound("There are no rules yet that a key could open.", hint="Add one first: localmcp rules add")
-        chosen = [*choose_collections(connection, [name for name in names if name not in rules]), *of_rules]
+    documents = {collection.name.casefold() for collection in visible_collections(connection)}
+    names = _checked_names("collections", names)
+    rules = [name for name in names if name.casefold() in {"rules", "developer rules"} - documents]
+    of_rules = visible_collections(connection, "rules") if rules else []
+    if rules and not of_rules:
+        raise NotFound("There are no rules yet that a key could open.", hint="Add one first: localmcp rules add")
+    chosen = [*choose_collections(connection, [name for name in names if name not in rules]), *of_rules]
     return json.dumps([{"id": collection.id, "name": collection.name} for collection in chosen], ensure_ascii=False)
 
 
-def _names_as_json(list_name: str, names: Any, own: frozenset[str] | None) -> str | None:
-    # For None those of the caller, or None where it has all.
-    if names is None:
-        return None if own is None else json.dumps(sorted(own))
-    return json.dumps(_checked_names(list_name, names))
+def _names_as_json(list_name: str, names: Any) -> str | None:
+    return None if names is None else json.dumps(_checked_names(list_name, names))
 
 
 def _checked_names(list_name: str, names: Any) -> list[str]:

@@ -361,10 +361,10 @@ def log(ctx: click.Context, session: Session, limit: int, offset: int, **conditi
         return
     workspace = session.existing()
     chosen = _chosen(workspace, **conditions)
-    entries, total = workspace.activity.logs(**chosen, limit=limit, offset=offset)
-    answer: Json = {"count": len(entries), "total": total, "calls": [entry.as_json() for entry in entries]}
+    calls, total = workspace.activity.logs(**chosen, limit=limit, offset=offset)
+    answer: Json = {"count": len(calls), "total": total, "calls": calls}
     # The latest is last, where a person looks.
-    latest = {**answer, "calls": answer["calls"][::-1]}
+    latest = {**answer, "calls": calls[::-1]}
     columns = "startedAt caller keyName tool via milliseconds resultBytes error arguments".split()
     session.answer(answer, lambda _: session.show(latest, columns=columns))
 

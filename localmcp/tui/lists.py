@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from textual.binding import Binding, BindingType
 from textual.content import Content
@@ -18,9 +18,6 @@ from localmcp.tui.markdown import markdown_content
 from localmcp.tui.session import Failed
 from localmcp.tui.tools import Command, Run, call_tool, describe_answer, form_of, start, tool_schema
 from localmcp.tui.widgets import Pane, Quiet, Row, bar, cut, facts, lines
-
-if TYPE_CHECKING:
-    from localmcp.activity import LogEntry
 
 MOST_LISTED = 1000
 NEAR = 0.3
@@ -272,10 +269,10 @@ class ActivityPane(Pane):
 
     def find(self, text: str) -> list[Row]:
         without, words, errors = None if self.with_own else "tui", text or None, self.only_errors
-        entries, _ = self.session.look(
+        calls, _ = self.session.look(
             lambda w: w.activity.logs(limit=SHOWN, without_caller=without, words=words, errors=errors)
         )
-        return [_call_row(entry) for entry in entries]
+        return list(map(_call_row, calls))
 
     def title(self) -> str:
         chosen = [self.LIST_TITLE, "errors only" if self.only_errors else "", "with mine" if self.with_own else ""]
@@ -301,11 +298,12 @@ class ActivityPane(Pane):
 
     def action_copy(self) -> None:
         if row := self.chosen:
-            self.copy(json.dumps(row.record.as_json(), ensure_ascii=False), "The call is copied as JSON.")
+            self.copy(json.dumps(row.record, ensure_ascii=False), "The call is copied as JSON.")
 
 
-def _call_row(entry: LogEntry) -> Row:
-    when, arguments = local_time(entry.started_at), entry.arguments or {}
+def _call_row(call: Json) -> Row:
+    when, arguments = local_time(call["startedAt"]), call["arguments"] or {}
+    client = call["keyName"] or str((call["origin"] or {}).get("client") or call["caller"])
     values = {
         name: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         for name, value in arguments.items()
@@ -313,19 +311,20 @@ def _call_row(entry: LogEntry) -> Row:
     # Texts say without their names what they are.
     words = (text if isinstance(arguments[name], str) else f"{name} {text}" for name, text in values.items())
     asked = cut(" · ".join(" ".join(text.split()) for text in words), 200)
-    took = f"{entry.seconds * 1000:.0f} ms" if entry.seconds < 0.9995 else f"{entry.seconds:.1f} s"
-    end = took if entry.success else f"✗ {entry.error_message or entry.error_class or 'error'}"
+    took = f"{call['milliseconds']:.0f} ms" if call["milliseconds"] < 999.5 else f"{call['milliseconds'] / 1000:.1f} s"
+    error = call["error"]
+    end = f"✗ {error['message'] or error['class'] or 'error'}" if error else took
     title = Content.assemble(
-        (f"{when[-8:]} ", "$muted"), (entry.tool, "bold"), f" {asked}\n", (f"         {entry.client} · ", "$muted"),
-        (" ".join(end.split()), "$muted" if entry.success else "$error"),
+        (f"{when[-8:]} ", "$muted"), (call["tool"], "bold"), f" {asked}\n", (f"         {client} · ", "$muted"),
+        (" ".join(end.split()), "$error" if error else "$muted"),
     )  # fmt: skip
-    parts = [Content.assemble((entry.client, "bold $accent"), " called ", (entry.tool, "bold"), f" on {when}")]
-    parts += [Content.styled(f"through {entry.via}", "$muted")] if entry.via else []
+    parts = [Content.assemble((client, "bold $accent"), " called ", (call["tool"], "bold"), f" on {when}")]
+    parts += [Content.styled(f"through {call['via']}", "$muted")] if call["via"] else []
     parts += [Content(""), *facts({**values})]
-    if entry.documents:
-        parts += [Content(""), Content.styled("was given", "$muted"), *(Content(f"  {d}") for d in entry.documents)]
-    if entry.success:
-        parts.append(Content.styled(f"\n✓ {took}, an answer of {size(entry.result_bytes)}", "$success"))
+    if call["documents"]:
+        parts += [Content(""), Content.styled("was given", "$muted"), *(Content(f"  {d}") for d in call["documents"])]
+    if error:
+        parts.append(Content.styled(f"\n✗ {error['class']}: {error['message'] or ''}", "$error"))
     else:
-        parts.append(Content.styled(f"\n✗ {entry.error_class}: {entry.error_message or ''}", "$error"))
-    return Row(str(entry.id), title, lines(*parts), record=entry)
+        parts.append(Content.styled(f"\n✓ {took}, an answer of {size(call['resultBytes'])}", "$success"))
+    return Row(str(call["id"]), title, lines(*parts), record=call)

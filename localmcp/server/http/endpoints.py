@@ -40,6 +40,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Send
 from starlette.types import Scope as HttpScope
 
+from localmcp.activity import INTERFACES
 from localmcp.errors import AccessDenied, InvalidInput, LocalMCPError, NotFound, UnknownTool
 from localmcp.index.collections import choose_collections
 from localmcp.masking import mask_text
@@ -51,7 +52,6 @@ from localmcp.tools import Answer, ClientCall, Scope, use_client_call, use_scope
 from localmcp.version import __version__
 
 if TYPE_CHECKING:
-    from localmcp.activity import LogEntry
     from localmcp.api_keys import KeyInfo
     from localmcp.workspace import Workspace
 
@@ -306,13 +306,13 @@ class Endpoints:
         rag = _needed(request.query_params.get("ragId"), "RAG ID is required")
         limit, offset = _whole(request, "limit", 50, 1), _whole(request, "offset", 0, 0)
 
-        def page(workspace: Workspace) -> tuple[list[LogEntry], int]:
+        def page(workspace: Workspace) -> tuple[list[Json], int]:
             with workspace.database.read() as connection:
                 [collection] = choose_collections(connection, [rag])
             return workspace.activity.logs(collection=collection.name, limit=min(limit, 500), offset=offset)
 
         entries, total = await self._manage(page, RAG_UNKNOWN)
-        return json_reply({"success": True, "logs": [entry.as_original() for entry in entries], "total": total})
+        return json_reply({"success": True, "logs": list(map(original_row, entries)), "total": total})
 
     async def _manage(self, work: Callable[[Workspace], Result], unknown: str) -> Result:
         if "admin" not in request_scope.get().rights:
@@ -334,6 +334,27 @@ def _output(answer: Answer) -> Json:
     if value.get("success") is False or answer.is_error:
         return {**value, "success": False, "error": str(value.get("error") or value.get("message") or answer.text)}
     return {"success": True, "output": value["data"] if value.get("success") is True and "data" in value else value}
+
+
+def original_row(call: Json) -> Json:
+    """Return a call as a row of the original's `mcp_logs` (`requirements.md` section 5)."""
+    origin, error = call["origin"] or {}, call["error"]
+    return {
+        "id": call["id"],
+        "rag_id": next(iter(call["collections"] or ()), None),
+        "apikey_id": None if call["caller"] in INTERFACES else call["caller"],
+        "metadata": {
+            "method": origin.get("method", "tools/call"),
+            "tool": call["tool"],
+            "args": call["arguments"],
+            "success": call["success"],
+            "error": error and (error["message"] or error["class"]),
+            "duration": call["milliseconds"],
+            "responseSize": call["resultBytes"],
+        },
+        "origin": {"ip": origin.get("ip"), "userAgent": origin.get("user_agent"), "referer": origin.get("referer")},
+        "created_at": call["startedAt"],
+    }
 
 
 def _needed(value: Any, message: str) -> str:
