@@ -332,9 +332,7 @@ def test_the_calls_of_unbound_callers_are_logged_under_what_they_were_given(work
     for scope in (Scope(caller="key-u"), Scope(caller="key-u", lean=True)):
         workspace.registry.call("search", {"query": "heron reeds"}, scope)
         workspace.registry.call("get_document", {"sourceId": "Heron"}, scope)
-    assert [each["tool"] for c for c in workspace.activity.logs(collection="birds")[0]] == [
-        *("get_document", "search") * 2
-    ]
+    assert [c["tool"] for c in workspace.activity.logs(collection="birds")[0]] == [*("get_document", "search") * 2]
 
 
 # ---------------------------------------------------------------- the command line

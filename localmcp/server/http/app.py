@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import re
@@ -13,6 +14,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from ipaddress import ip_address
 from types import FrameType
@@ -22,6 +24,8 @@ import anyio
 import anyio.to_thread
 import h11
 import uvicorn
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+from mcp.server.auth.provider import AccessToken
 from mcp.server.transport_security import TransportSecurityMiddleware, TransportSecuritySettings
 from mcp.types import INTERNAL_ERROR, INVALID_PARAMS
 from starlette.datastructures import MutableHeaders
@@ -65,12 +69,6 @@ SECURITY_HEADERS = {
     "cross-origin-resource-policy": "same-site",
     "cache-control": "no-store",
 }
-
-
-def _unauthorized(request: Request, message: str, details: str | None = None) -> Refused:
-    say("Unauthorized", path=request.url.path, reason=message)
-    headers = {"www-authenticate": 'Bearer realm="localmcp"'}
-    return Refused(401, f"Unauthorized: {message}", code=SERVER_ERROR, details=details, headers=headers)
 
 
 def refused_for(error: LocalMCPError) -> Refused:
@@ -123,13 +121,11 @@ class HttpApp:
         """Keys that begin as none of ours wait here, so that whoever guesses holds up only other guesses."""
         self._large_bodies: defaultdict[str, asyncio.Semaphore] = defaultdict(partial(asyncio.Semaphore, 1))
         """By key."""
-        calls = endpoints.Endpoints(open_workspace)
-        self._mcp = endpoints.McpEndpoints(calls)
-        self.server = self._mcp.server
-        open_workspace.then = self.server.watch
+        self.calls = calls = endpoints.Endpoints(open_workspace)
+        open_workspace.then = calls.server.watch
         routes = [
-            *(Route(path, self._mcp.post, methods=["POST"]) for path in MCP_PATHS),
-            Route("/api/mcp", self._mcp.open_stream, methods=["GET"]),
+            *(Route(path, calls.post, methods=["POST"]) for path in MCP_PATHS),
+            Route("/api/mcp", calls.open_stream, methods=["GET"]),
             *(Route(path, calls.ask, methods=["POST"]) for path in endpoints.QUERY_PATHS),
             Route("/tools", calls.list_tools, methods=["GET"]),
             Route("/tools/{name}", calls.call_tool, methods=["POST"]),
@@ -139,11 +135,7 @@ class HttpApp:
             Route("/api/mcp/keys/revoke", calls.end_key, methods=["POST", "DELETE"]),
             Route("/api/mcp/logs", calls.logs, methods=["GET"]),
         ]
-        self._router = Router(routes, redirect_slashes=False, lifespan=self._mcp.lifespan)
-
-    def drain(self) -> None:
-        """End the streams, which would stay open for ever; the requests in flight go on."""
-        self._mcp.closing.set()
+        self._router = Router(routes, redirect_slashes=False, lifespan=calls.lifespan)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -180,8 +172,13 @@ class HttpApp:
         try:
             if path != HEALTH:
                 await self._admit(request, path)
-            body = await self._read_body(request) if request.method in ("POST", "DELETE") else b""
-            await self._router(scope, endpoints.replayed(body, receive), send)
+            body = state["body"] = await self._read_body(request) if request.method in ("POST", "DELETE") else b""
+            unread: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+            async def receive_again() -> Message:
+                return unread.pop() if unread else await receive()
+
+            await self._router(scope, receive_again, send)
             if path != HEALTH and state["label"]:
                 milliseconds = round((time.perf_counter() - started) * 1000, 1)
                 say(f"HTTP Transport response: {state['label']}", status=state["status"], ms=milliseconds)
@@ -205,16 +202,14 @@ class HttpApp:
     async def _admit(self, request: Request, path: str) -> None:
         """Check the key, at every request: one may have been revoked; `request_scope` is its scope from here on."""
         say("HTTP Transport request received", method=request.method, path=path)
-        headers = request.headers
-        given = headers.getlist("authorization")
-        scheme, _, key = given[0].partition(" ") if len(given) == 1 else ("", "", "")
-        key = key.strip()
-        if scheme.lower() != "bearer" or not key:
-            raise _unauthorized(request, "Missing or invalid Authorization header")
-        if len(key) > 200 or not key.isascii():
-            raise _unauthorized(request, "Invalid API key")
-        in_thread = anyio.to_thread.run_sync
+        headers, in_thread = request.headers, anyio.to_thread.run_sync
+        scheme, _, key = (
+            "" if len(headers.getlist("authorization")) > 1 else headers.get("authorization", "")
+        ).partition(" ")
+        key = key.strip() if scheme.lower() == "bearer" else ""
         try:
+            if not key:
+                raise AccessDenied("")
             keys = (await in_thread(self.open_workspace, limiter=self._checks)).api_keys
             limiter = self._checks
             if not keys.has_verified(key):
@@ -225,9 +220,14 @@ class HttpApp:
             info = await in_thread(keys.verify, key, limiter=limiter)
         except AccessDenied as error:
             # Only the holder of a key learns that it was revoked or has expired.
-            raise _unauthorized(request, "Invalid API key", error.message) from error
+            problem = "Invalid API key" if key else "Missing or invalid Authorization header"
+            asks = {"www-authenticate": 'Bearer realm="localmcp"'}
+            details = error.message or None
+            raise Refused(401, f"Unauthorized: {problem}", code=SERVER_ERROR, details=details, headers=asks) from error
         request_scope.set(info.scope())
         request.state.key = info
+        # The SDK's streams belong to the user who has opened them.
+        request.scope["user"] = AuthenticatedUser(AccessToken(token="", client_id=info.id, scopes=[]))
         say("HTTP Transport authenticated", userId=info.id, ragId=info.rag)
         address = request.client.host if request.client else "unknown"
         agent, referer = (headers.get(name, "")[:LONGEST] or None for name in ("user-agent", "referer"))
@@ -261,6 +261,10 @@ class HttpApp:
                 # The next one waits, so that reading leaves most of the time for others.
                 pause = min(4 * (time.perf_counter() - started), 1.0)
                 asyncio.get_running_loop().call_later(pause, turn.release)
+        if b"\\ud" in body.lower():
+            # Neither the SDK nor pydantic takes lone surrogates; what is no JSON is refused later.
+            with suppress(ValueError, RecursionError):
+                return endpoints.json_bytes(json.loads(body))
         return bytes(body)
 
 
@@ -334,23 +338,17 @@ def run(host: str, port: int, settings: Settings, open_workspace: Callable[[], W
 
 def listen(host: str, port: int) -> socket.socket:
     """Return a listening socket, for port 0 at any that is free; raises Unavailable for one that cannot be had."""
-    sock = None
     try:
-        family, _, _, _, socket_address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        # asyncio turns Nagle's algorithm off (40 ms a reply) only for sockets that name their protocol.
-        sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-        if sys.platform != "win32":
-            # On Windows the option would let another program take the same port.
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind(socket_address)
-        sock.listen(512)
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
+        sock = socket.create_server(address, family=family, backlog=512, dualstack_ipv6=both)
     except (OSError, UnicodeError) as error:
-        if sock is not None:
-            sock.close()
         # A name such as `a..b` is none that can be looked up.
-        why = getattr(error, "strerror", None) or error
+        why = str(getattr(error, "strerror", None) or error).partition(" (while ")[0]
         hint = "Choose another with --port or --host."
         raise Unavailable(f"Cannot listen on {host}, port {port}: {why}.", hint=hint) from error
+    # Its connections inherit it; Nagle's algorithm costs 40 ms a reply.
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return sock
 
 
@@ -399,7 +397,8 @@ class HttpServer(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         say("Closing: requests in flight may finish", seconds=FINISHING_SECONDS)
-        self._app.drain()
+        # Streams would stay open for ever.
+        self._app.calls.closing.set()
         await super().shutdown(sockets)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:

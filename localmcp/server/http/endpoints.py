@@ -22,8 +22,6 @@ import anyio
 import anyio.to_thread
 import httpx2
 import mcp.types as types
-from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
-from mcp.server.auth.provider import AccessToken
 from mcp.server.connection import Connection
 from mcp.server.context import CallNext, HandlerResult
 from mcp.server.runner import serve_connection
@@ -112,15 +110,13 @@ def json_bytes(value: Any) -> bytes:
 
 
 def parse_json(body: bytes) -> Any:
-    """Return the JSON value of a body, U+FFFD for each lone surrogate in it.
+    """Return the JSON value of a body.
 
     Raises Refused (400, -32700) for what is not UTF-8 or JSON, deeper than 200, or has a number that JSON does not.
     """
     try:
-        if b"\\ud" in body.lower():
-            body = json_bytes(json.loads(body))
         return from_json(body, allow_inf_nan=False)
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise Refused(400, "Parse error: Invalid JSON", code=types.PARSE_ERROR, details=str(error)[:200]) from error
 
 
@@ -139,6 +135,16 @@ def json_reply(value: Any, status: int = 200, headers: Mapping[str, str] | None 
 
 # ---------------------------------------------------------------- endpoints
 
+ORIGINAL_PATH = "/api/mcp"
+VERSION_HEADER = "mcp-protocol-version"
+STATUS = {
+    types.PARSE_ERROR: 400, types.INVALID_REQUEST: 400, types.INVALID_PARAMS: 400,
+    types.METHOD_NOT_FOUND: 404, types.INTERNAL_ERROR: 500, SERVER_ERROR: 500,
+}  # fmt: skip
+"""JSON-RPC code -> HTTP status for the original's clients (S3-13)."""
+STREAM = "text/event-stream"
+KEY_SECONDS = 5.0
+"""How often an open stream looks whether its key is still active."""
 PARALLEL_CALLS = 16
 CALL_SECONDS = 300.0
 """After this a call is given up; tools that take long answer within 20 s with the id of a job."""
@@ -154,7 +160,7 @@ Result = TypeVar("Result")
 
 
 class Endpoints:
-    """What answers beside MCP: each public method of a request answers one, in the scope of its key.
+    """What answers: each public method of a request answers one, in the scope of its key; `request.state` has its body.
 
     Keys and logs need a key with the scope admin; a `ragId` is the name of a collection (S3-12).
     """
@@ -162,6 +168,26 @@ class Endpoints:
     def __init__(self, open_workspace: OpenOnce) -> None:
         self.open_workspace = open_workspace
         self._limiter = anyio.CapacityLimiter(PARALLEL_CALLS)
+        self.server = ToolServer(open_workspace, request_scope.get)
+        self.server.middleware.append(_add_top_level_keys)
+        self._json = StreamableHTTPSessionManager(self.server, json_response=True, stateless=True)
+        self._events = StreamableHTTPSessionManager(self.server, stateless=True)
+        self._asking = httpx2.AsyncClient(
+            transport=httpx2.ASGITransport(self._json.handle_request),
+            base_url="http://localhost",
+            headers={"accept": "application/json", "content-type": "application/json"},
+            trust_env=False,
+        )
+        """Asks the SDK in this process, where its whole reply is looked at."""
+        self._streams = SseServerTransport(ORIGINAL_PATH)
+        self.closing = anyio.Event()
+        """Set when the server closes, to end the streams that would stay open."""
+
+    @asynccontextmanager
+    async def lifespan(self, _app: Any) -> AsyncGenerator[None]:
+        """Let the SDK serve until the block ends."""
+        async with self._json.run(), self._events.run():
+            yield
 
     async def run(
         self, name: str, arguments: Json, *, scope: Scope | None = None, seconds: float = CALL_SECONDS
@@ -197,7 +223,7 @@ class Endpoints:
     async def ask(self, request: Request) -> Response:
         """POST `/api/quickstarts/v1/mcp`: {"query", "limit"?, "maxDistance"?} (S0-22 to S0-26, C0-12)."""
         try:
-            body = parse_object(await request.body())
+            body = parse_object(request.state.body)
         except Refused as refused:
             raise Refused(400, f"Invalid request body: {refused.details or refused.detail}") from refused
         arguments = {name: body[name] for name in ("query", "limit", "maxDistance") if name in body}
@@ -227,7 +253,7 @@ class Endpoints:
 
     async def call_tool(self, request: Request) -> Response:
         """POST `/tools/{name}`: {"input": {...}, "timeout"?: seconds} -> {success, output, stats} (C4-1)."""
-        name, asked = request.path_params["name"], parse_object(await request.body())
+        name, asked = request.path_params["name"], parse_object(request.state.body)
         arguments: Any = asked.get("input") or {}
         seconds: Any = asked.get("timeout") or CALL_SECONDS
         if not isinstance(arguments, dict):
@@ -268,7 +294,7 @@ class Endpoints:
 
     async def generate(self, request: Request) -> Response:
         """POST `keys/generate` {ragId, name?, scopes?, tools?, providers?, expires_at?, rules?}, of one collection."""
-        body = parse_object(await request.body())
+        body = parse_object(request.state.body)
         rag = _needed(body.get("ragId"), "RAG ID is required")
         asked: Json = {name: body.get(name) for name in ("expires_at", "scopes", "tools", "providers")}
         if not isinstance(name := body.get("name") or "", str):
@@ -289,8 +315,8 @@ class Endpoints:
     async def end_key(self, request: Request) -> Response:
         """POST `keys/revoke` {keyId}: the key opens nothing any more, and stays listed; DELETE: it is gone."""
         key_id: Any = request.query_params.get("keyId")
-        if key_id is None and (body := await request.body()):
-            key_id = parse_object(body).get("keyId")
+        if key_id is None and request.state.body:
+            key_id = parse_object(request.state.body).get("keyId")
         key_id, gone = _needed(key_id, "Key ID is required"), request.method == "DELETE"
 
         def end(workspace: Workspace) -> object:
@@ -323,124 +349,42 @@ class Endpoints:
         except NotFound as error:
             raise Refused(404, unknown, details=str(error)) from error
 
-
-def _output(answer: Answer) -> Json:
-    """Return the tool's answer as the original's HTTP layer shows it: its `data` becomes `output`."""
-    value = answer.value
-    if not value and answer.content and not answer.is_error:
-        # A tool of a connected server that only sends blocks.
-        texts = all(block.get("type") == "text" for block in answer.content)
-        return {"success": True, "output": answer.text if texts else {"content": list(answer.content)}}
-    if value.get("success") is False or answer.is_error:
-        return {**value, "success": False, "error": str(value.get("error") or value.get("message") or answer.text)}
-    return {"success": True, "output": value["data"] if value.get("success") is True and "data" in value else value}
-
-
-def original_row(call: Json) -> Json:
-    """Return a call as a row of the original's `mcp_logs` (`requirements.md` section 5)."""
-    origin, error = call["origin"] or {}, call["error"]
-    return {
-        "id": call["id"],
-        "rag_id": next(iter(call["collections"] or ()), None),
-        "apikey_id": None if call["caller"] in INTERFACES else call["caller"],
-        "metadata": {
-            "method": origin.get("method", "tools/call"),
-            "tool": call["tool"],
-            "args": call["arguments"],
-            "success": call["success"],
-            "error": error and (error["message"] or error["class"]),
-            "duration": call["milliseconds"],
-            "responseSize": call["resultBytes"],
-        },
-        "origin": {"ip": origin.get("ip"), "userAgent": origin.get("user_agent"), "referer": origin.get("referer")},
-        "created_at": call["startedAt"],
-    }
-
-
-def _needed(value: Any, message: str) -> str:
-    if not isinstance(value, str) or not value.strip():
-        raise Refused(400, message)
-    return value
-
-
-def _whole(request: Request, field: str, default: int, least: int) -> int:
-    number = request.query_params.get(field, "")
-    if not number:
-        return default
-    if not number.isdecimal() or not number.isascii() or len(number) > 9 or int(number) < least:
-        raise Refused(400, f"{field} must be a whole number of at least {least}")
-    return int(number)
-
-
-# ---------------------------------------------------------------- MCP
-
-ORIGINAL_PATH = "/api/mcp"
-VERSION_HEADER = "mcp-protocol-version"
-STATUS = {
-    types.PARSE_ERROR: 400, types.INVALID_REQUEST: 400, types.INVALID_PARAMS: 400,
-    types.METHOD_NOT_FOUND: 404, types.INTERNAL_ERROR: 500, SERVER_ERROR: 500,
-}  # fmt: skip
-"""JSON-RPC code -> HTTP status for the original's clients (S3-13)."""
-STREAM = "text/event-stream"
-KEY_SECONDS = 5.0
-"""How often an open stream looks whether its key is still active."""
-
-
-class McpEndpoints:
-    """What answers on `/mcp` and `/api/mcp`."""
-
-    def __init__(self, calls: Endpoints) -> None:
-        self._calls = calls
-        self.server = ToolServer(calls.open_workspace, request_scope.get)
-        self.server.middleware.append(_add_top_level_keys)
-        self._json = StreamableHTTPSessionManager(self.server, json_response=True, stateless=True)
-        self._events = StreamableHTTPSessionManager(self.server, stateless=True)
-        self._asking = httpx2.AsyncClient(
-            transport=httpx2.ASGITransport(self._json.handle_request),
-            base_url="http://localhost",
-            headers={"accept": "application/json", "content-type": "application/json"},
-            trust_env=False,
-        )
-        """Asks the SDK in this process, where its whole reply is looked at."""
-        self._streams = SseServerTransport(ORIGINAL_PATH)
-        self.closing = anyio.Event()
-        """Set when the server closes, to end the streams that would stay open."""
-
-    @asynccontextmanager
-    async def lifespan(self, _app: Any) -> AsyncGenerator[None]:
-        """Let the SDK serve until the block ends."""
-        async with self._json.run(), self._events.run():
-            yield
+    # ------------------------------------------------------------ MCP
 
     async def post(self, request: Request) -> ASGIApp:
         """Answer one message; raises Refused if it is none of JSON-RPC."""
-        body, original = await request.body(), request.scope["path"] == ORIGINAL_PATH
+        body, original = request.state.body, request.scope["path"] == ORIGINAL_PATH
         message = check_message(parse_json(body), request)
         method, name = message["method"], mapping_of(message.get("params")).get("name")
         if not isinstance(name, str) or method != "tools/call":
             name = ""
         request.state.label = f"{method[:LONGEST]} {name[:LONGEST]}".strip()
         say("HTTP Transport request", method=method, id=message.get("id"))
-        if b"\\ud" in body.lower():
-            body = json_bytes(message)
+        headers = MutableHeaders(scope=request.scope)
+        accepted = headers.get("accept", "")
+        if "application/json" not in accepted:
+            # What the original's clients do not send.
+            headers["accept"] = f"application/json, {accepted}".removesuffix(", ")
+        headers["content-type"] = "application/json"
         if original and "sessionId" in request.query_params:
-            return self._post_to_stream(request, body)
-        accepted = request.headers.get("accept", "")
+            session = request.query_params["sessionId"].encode("ascii", "replace")
+            request.scope["query_string"] = b"session_id=" + session
+            return self._streams.handle_post_message
         wants_events = STREAM in accepted and (b'"progressToken"' in body or "application/json" not in accepted)
         if original and VERSION_HEADER not in request.headers and not wants_events:
-            return await self._answer_original(request, message, body)
+            return await self._answer_original(message, body)
         if name:
             say(f"Executing tool: {name[:LONGEST]}", key=request_scope.get().caller)
         if not original:
             # A language model reads these answers.
             request_scope.set(replace(request_scope.get(), lean=True))
         if method == "subscriptions/listen":
-            return self._lasting(request, _with_body(self._json.handle_request, body))
-        return _with_body((self._events if wants_events else self._json).handle_request, body)
+            return self._lasting(request, self._json.handle_request)
+        return (self._events if wants_events else self._json).handle_request
 
     # ------------------------------------------------------------ the original's clients
 
-    async def _answer_original(self, request: Request, message: Json, body: bytes) -> Response:
+    async def _answer_original(self, message: Json, body: bytes) -> Response:
         """Answer a client that reads failures in `error` and in the status, and a tool's answer in `result` itself."""
         if message["method"] != "tools/call":
             reply = await self._asking.post(ORIGINAL_PATH, content=body)
@@ -458,7 +402,7 @@ class McpEndpoints:
             raise Refused(400, "Invalid params: name is required and must be a string", code=types.INVALID_PARAMS)
         if not isinstance(arguments, dict):
             raise Refused(400, "Invalid params: arguments must be an object", code=types.INVALID_PARAMS)
-        result = tool_result(name, await self._calls.run(name, cast(Json, arguments)))
+        result = tool_result(name, await self.run(name, cast(Json, arguments)))
         shown = types.CallToolResult.model_validate(result).model_dump(mode="json", by_alias=True, exclude_none=True)
         return json_reply({"jsonrpc": "2.0", "id": message.get("id"), "result": with_top_level_keys(shown)})
 
@@ -485,23 +429,13 @@ class McpEndpoints:
                 message = {**message, "body": message["body"].replace(b"session_id=", b"sessionId=")}
             await send(message)
 
-        async with self._streams.connect_sse(_for_owner(scope), receive, with_our_name) as (incoming, outgoing):
+        async with self._streams.connect_sse(scope, receive, with_our_name) as (incoming, outgoing):
             dispatcher: JSONRPCDispatcher[TransportContext] = JSONRPCDispatcher(
                 incoming, outgoing, inline_methods=frozenset({"initialize"})
             )
             # As the SDK's stateless transport: requests are answered without a handshake too (C3-6).
             connection = Connection.from_envelope(DEFAULT_NEGOTIATED_VERSION, None, None, outbound=dispatcher)
             await serve_connection(self.server, dispatcher, connection=connection, lifespan_state={})
-
-    def _post_to_stream(self, request: Request, body: bytes) -> ASGIApp:
-        session = request.query_params["sessionId"].encode("ascii", "replace")
-
-        async def post(scope: HttpScope, receive: Receive, send: Send) -> None:
-            await self._streams.handle_post_message(
-                {**_for_owner(scope), "query_string": b"session_id=" + session}, receive, send
-            )
-
-        return _with_body(post, body)
 
     def _lasting(self, request: Request, app: ASGIApp) -> ASGIApp:
         """Return the app; its reply, which stays open, ends with the server, or when its key opens less than before."""
@@ -511,7 +445,7 @@ class McpEndpoints:
 
         def still_opens() -> bool:
             try:
-                now = self._calls.open_workspace().api_keys.read(key.id)
+                now = self.open_workspace().api_keys.read(key.id)
             except LocalMCPError:
                 # A file that cannot be read ends no key.
                 return True
@@ -549,6 +483,54 @@ class McpEndpoints:
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
 
         return serve
+
+
+def _output(answer: Answer) -> Json:
+    """Return the tool's answer as the original's HTTP layer shows it: its `data` becomes `output`."""
+    value = answer.value
+    if not value and answer.content and not answer.is_error:
+        # A tool of a connected server that only sends blocks.
+        texts = all(block.get("type") == "text" for block in answer.content)
+        return {"success": True, "output": answer.text if texts else {"content": list(answer.content)}}
+    if value.get("success") is False or answer.is_error:
+        return {**value, "success": False, "error": str(value.get("error") or value.get("message") or answer.text)}
+    return {"success": True, "output": value["data"] if value.get("success") is True and "data" in value else value}
+
+
+def original_row(call: Json) -> Json:
+    """Return a call as a row of the original's `mcp_logs` (`requirements.md` section 5)."""
+    origin, error = mapping_of(call["origin"]), call["error"]
+    return {
+        "id": call["id"],
+        "rag_id": next(iter(call["collections"] or ()), None),
+        "apikey_id": None if call["caller"] in INTERFACES else call["caller"],
+        "metadata": {
+            "method": origin.get("method", "tools/call"),
+            "tool": call["tool"],
+            "args": call["arguments"],
+            "success": call["success"],
+            "error": error and (error["message"] or error["class"]),
+            "duration": call["milliseconds"],
+            "responseSize": call["resultBytes"],
+        },
+        "origin": {"ip": origin.get("ip"), "userAgent": origin.get("user_agent"), "referer": origin.get("referer")},
+        "created_at": call["startedAt"],
+    }
+
+
+def _needed(value: Any, message: str) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise Refused(400, message)
+    return value
+
+
+def _whole(request: Request, field: str, default: int, least: int) -> int:
+    number = request.query_params.get(field, "")
+    if not number:
+        return default
+    if not number.isdecimal() or not number.isascii() or len(number) > 9 or int(number) < least:
+        raise Refused(400, f"{field} must be a whole number of at least {least}")
+    return int(number)
 
 
 # ---------------------------------------------------------------- messages
@@ -590,37 +572,3 @@ async def _add_top_level_keys(ctx: Context, call_next: CallNext) -> HandlerResul
     if ctx.method == "tools/call" and request is not None and request.scope["path"] == ORIGINAL_PATH:
         return with_top_level_keys(cast(Json, result))
     return result
-
-
-# ---------------------------------------------------------------- the SDK behind one request
-
-
-def _with_body(app: ASGIApp, body: bytes) -> ASGIApp:
-    """Return the SDK's app with a body that was read, and the headers that the original's clients do not send."""
-
-    async def serve(scope: HttpScope, receive: Receive, send: Send) -> None:
-        headers = MutableHeaders(raw=list(scope["headers"]))
-        accepted = headers.get("accept", "")
-        if "application/json" not in accepted:
-            headers["accept"] = f"application/json, {accepted}" if accepted else "application/json"
-        headers["content-type"] = "application/json"
-        headers["content-length"] = str(len(body))
-        await app({**scope, "headers": headers.raw}, replayed(body, receive), send)
-
-    return serve
-
-
-def _for_owner(scope: HttpScope) -> HttpScope:
-    """Return the request with its key as the SDK's user, to whom alone the stream belongs."""
-    key: KeyInfo = scope["state"]["key"]
-    return {**scope, "user": AuthenticatedUser(AccessToken(token="", client_id=key.id, scopes=[]))}
-
-
-def replayed(body: bytes, receive: Receive) -> Receive:
-    """Return what gives a body that was read already, and then goes on with `receive`."""
-    unsent: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
-
-    async def receive_body() -> Message:
-        return unsent.pop() if unsent else await receive()
-
-    return receive_body
