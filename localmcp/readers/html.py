@@ -3,9 +3,11 @@
 import posixpath
 import re
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 from localmcp.errors import UnreadableDocument
 from localmcp.readers.document import Document, declared_encoding, decode_text, make_document, one_line, set_fields
@@ -35,6 +37,9 @@ MOST_COLUMNS, MOST_REPEATED = 200, 1000
 would grow a thousandfold."""
 _LINE_BREAK = "\u2028"
 
+LinkTarget = Callable[[str], str]
+"""Returns where a link leads that has this address in the source; "" if it is shown as its text only."""
+
 
 def read_html(data: bytes, name: str, charset: str | None = None) -> Document:
     """Return a page; `charset`: what was said about its encoding when it was sent."""
@@ -48,7 +53,14 @@ def read_html(data: bytes, name: str, charset: str | None = None) -> Document:
     # The title to share a page by is without the name of the site, unless all pages of the site have the same.
     is_shared = bool(shared) and title.startswith(shared) and title != shared
     title = shared if is_shared else title
-    markdown, root = page_text(tree)
+
+    def link_target(address: str) -> str:
+        # Of an anchor, the heading that it is at, by which a reader finds the place.
+        place = tree.css_first(f'[id="{address[1:]}"]') if re.fullmatch(r"#[\w.:-]+", address) else None
+        heading = place and (place if place.tag in _HEADINGS else place.css_first(", ".join(_HEADINGS)))
+        return "#" + re.sub(r"\W+", "-", heading.text(strip=True)) if heading else address
+
+    markdown, root = page_text(tree, link_target)
     headings = [heading for node in (root.css("h1") if root else []) if (heading := one_line(_nested(node, " ")))]
     # The only heading of the first level, unless that names the site; or that of several which the title holds.
     is_section = any(one_line(node.text()) == title for node in (root.css("h2") if root else []))
@@ -63,7 +75,7 @@ def parse_html(text: str) -> "LexborHTMLParser":
     from selectolax.lexbor import LexborHTMLParser
 
     tree = LexborHTMLParser(text)
-    for node in tree.css(_NO_TEXT):
+    for node in reversed(tree.css(_NO_TEXT)):
         node.decompose()
     for node in tree.css(", ".join(f"{tag} a[href*='#']" for tag in (*_HEADINGS, "dt"))):
         # What is shown of a link from a heading to itself.
@@ -79,86 +91,75 @@ def parse_html(text: str) -> "LexborHTMLParser":
     return tree
 
 
-def page_text(tree: "LexborHTMLParser") -> "tuple[str, LexborNode | None]":
-    """Return a page without its navigation, and where that text is; if it leaves nothing, the page with it."""
+def page_text(tree: "LexborHTMLParser", link: LinkTarget | None = None) -> "tuple[str, LexborNode | None]":
+    """Return a page without its navigation, and where that text is; if it leaves nothing, the page with it.
+
+    Links are their text, or with `link` those of Markdown.
+    """
     root = tree.body
     if root is None:
         return "", None
-    whole = _element_markdown(root)
+    whole, headings = _element_markdown(root, link), ", ".join(_HEADINGS)
+    # An article has its own header, and lists of links are a part of it.
+    content, parts = ("article", "main", "[role=main]", "blockquote"), "header footer aside ul ol dl".split()
+    in_content = {node.mem_id for place in content for part in parts for node in tree.css(f"{place} {part}")}
     # A block of nothing but links is a menu if it is above the first heading, or the contents of the page. Lists beside
     # the article are menus too, unless links are what the page is for.
-    linked = sum(len(link.text(strip=True)) for link in tree.css("a[href]"))
+    linked = sum(len(node.text(strip=True)) for node in tree.css("a[href]"))
     is_beside = any(_articles(tree)) and linked < 0.7 * len(root.text(strip=True))
     is_below_heading = tree.css_first("h1, h2, h3") is None
-    for node in tree.css(f"ul, ol, dl, div, {', '.join(_HEADINGS)}")[:500]:
+    for node in tree.css(f"ul, ol, dl, div, {headings}")[:500]:
         is_below_heading = is_below_heading or node.tag in _HEADINGS
         links = [] if node.tag in _HEADINGS else node.css("a[href]")
-        if len(links) < 3 or node.css_first(", ".join(_HEADINGS)):
+        if len(links) < 3 or node.css_first(headings):
             continue
-        is_contents = not is_below_heading or all((link.attributes.get("href") or "")[:1] == "#" for link in links)
-        is_contents = is_contents or (is_beside and node.tag != "div" and not _in_content(node))
-        shown = sum(len(link.text(strip=True)) for link in links)
-        if is_contents and shown >= 0.8 * len(node.text(strip=True)):
+        is_menu = not is_below_heading or all((link.attributes.get("href") or "")[:1] == "#" for link in links)
+        is_menu = is_menu or (is_beside and node.tag != "div" and node.mem_id not in in_content)
+        if is_menu and sum(len(link.text(strip=True)) for link in links) >= 0.8 * len(node.text(strip=True)):
             node.attrs["role"] = "navigation"
-    around = ("nav", "header", "footer", *(f"[role={role}]" for role in _ROLES), *(["aside"] if is_beside else []))
-    for node in tree.css(", ".join(around)):
-        if _in_boilerplate(node):
-            node.decompose()
-    body = _element_markdown(root)
+    frame: list[LexborNode] = []
+    roles = ", ".join(f"[role={role}]" for role in _ROLES)
+    for node in tree.css(f"nav, header, footer, {roles}{', aside' if is_beside else ''}"):
+        # A header with the h1 is the title.
+        is_title = node.tag in ("header", "aside") and node.css_first("h1") is not None
+        is_part = node.tag in parts and (is_title or node.mem_id in in_content)
+        if not is_part or node.attributes.get("role") in _ROLES:
+            frame.append(node)
+    # The inner ones first: what is in a node goes with it.
+    for node in reversed(frame):
+        node.decompose()
+    shown = len(root.text(strip=True))
     for places, least in zip(_articles(tree), (0.25, 0.4), strict=True):
-        only = _element_markdown(places[0]) if len(places) == 1 else ""
-        if only and len(only) >= least * len(body):
-            return only, places[0]
-    return body or whole, root
+        if len(places) == 1 and len(places[0].text(strip=True)) >= least * shown:
+            if only := _element_markdown(places[0], link):
+                return only, places[0]
+    return _element_markdown(root, link) or whole, root
 
 
 def _articles(tree: "LexborHTMLParser") -> "tuple[list[LexborNode], list[LexborNode]]":
-    """Return the articles with a heading of the first level, and the elements that say that they are the main part."""
-    articles = [article for article in tree.css("article") if article.css_first("h1")]
-    return articles, tree.css("main, [role=main]")
+    # Those with a heading of the first level, and what says that it is the main part.
+    return [article for article in tree.css("article") if article.css_first("h1")], tree.css("main, [role=main]")
 
 
-def _in_content(node: "LexborNode") -> bool:
-    """Return whether an element is a part of an article, as its own header and the links below it are."""
-    element = node.parent
-    while element is not None:
-        if element.tag in ("article", "main", "blockquote") or element.attributes.get("role") == "main":
-            return True
-        element = element.parent
-    return False
-
-
-def _in_boilerplate(node: "LexborNode") -> bool:
-    """Return whether an element is boilerplate around the text; the header of an article, or with the h1, is not."""
-    element: LexborNode | None = node
-    while element is not None:
-        if element.tag == "nav" or element.attributes.get("role") in _ROLES:
-            return True
-        if element.tag in ("header", "footer", "aside"):
-            holds_title = element.tag != "footer" and element.css_first("h1") is not None
-            return not holds_title and not _in_content(element)
-        element = element.parent
-    return False
-
-
-def _element_markdown(root: "LexborNode") -> str:
+def _element_markdown(root: "LexborNode", link: LinkTarget | None) -> str:
     try:
-        return _nested(root)
+        return _nested(root, link=link)
     except RecursionError:
         lines = (line.strip() for line in root.text(separator="\n").split("\n"))
         return "\n\n".join(line for line in lines if line)
 
 
-def _nested(node: "LexborNode", separator: str = "\n\n") -> str:
-    writer = _MarkdownWriter()
+def _nested(node: "LexborNode", separator: str = "\n\n", link: LinkTarget | None = None) -> str:
+    writer = _MarkdownWriter(link)
     writer.children(node)
     return writer.text(separator)
 
 
 class _MarkdownWriter:
-    """Writes the content of an HTML element as blocks of Markdown: no escapes, no emphasis, links as their text."""
+    """Writes the content of an HTML element as blocks of Markdown: no escapes, no emphasis."""
 
-    def __init__(self) -> None:
+    def __init__(self, link: LinkTarget | None) -> None:
+        self.link = link
         self.blocks: list[str] = []
         self.run: list[str] = []
         """Pieces of the paragraph that is being written."""
@@ -219,12 +220,23 @@ class _MarkdownWriter:
         elif tag == "sup" and (raised := node.text(strip=True)).strip("+-\u2212").isdecimal():
             # Else a power becomes a digit of its base.
             self.run.append(raised.translate(RAISED))
+        elif tag == "a" and self.link and (address := node.attributes.get("href")):
+            blocks, before = len(self.blocks), len(self.run)
+            self.children(node)
+            words = "".join(self.run[before:])
+            target = re.sub(r"[\s()<>|]", lambda sign: quote(sign[0]), self.link(address.strip()))
+            # An address that is shown is a link already; brackets would end it.
+            is_text = len(self.blocks) == blocks and re.search(r"\w", words) and not re.search(r"[][]|://", words)
+            # Headings lead back to the contents of the page.
+            is_text = is_text and not (address[0] == "#" and node.parent and node.parent.tag in _HEADINGS)
+            if is_text and 0 < len(target) <= 200 and not re.match("(?i)(?:javascript|data|mailto|tel):", target):
+                self.run[before:] = [words.replace(words.strip(), f"[{words.strip()}]({target})", 1)]
         else:
             self.children(node)
 
     def block(self, node: "LexborNode", tag: str) -> None:
         if tag in _HEADINGS:
-            title = _nested(node, " ").replace("\n", " ")
+            title = _nested(node, " ", self.link).replace("\n", " ")
             self.add(f"{'#' * int(tag[1])} {title}" if title else "")
         elif tag in ("ul", "ol", "menu"):
             start = node.attributes.get("start") or ""
@@ -232,7 +244,7 @@ class _MarkdownWriter:
             items: list[str] = []
             for item in node.iter(include_text=True):
                 mark = f"{number}. " if tag == "ol" else "- "
-                writer = _MarkdownWriter()
+                writer = _MarkdownWriter(self.link)
                 writer.visit(item)
                 if content := writer.text("\n"):
                     items.append(mark + content.replace("\n", "\n" + " " * len(mark)))
@@ -244,16 +256,16 @@ class _MarkdownWriter:
             classes = " ".join(element.attributes.get("class") or "" for element in around if element)
             language = re.search(r"(?:^|\s)(?:language|lang|highlight|highlight-source)-(\w[\w+#-]*)", classes)
             self.add(code_fence(code, language[1] if language else "") if code.strip() else "")
-        elif tag == "table" and (rows := _table_rows(node)):
+        elif tag == "table" and (rows := _table_rows(node, self.link)):
             self.add(rows)
         elif tag == "blockquote":
-            quote = _nested(node)
-            self.add("\n".join(f"> {line}".rstrip() for line in quote.split("\n")) if quote else "")
+            quoted = _nested(node, link=self.link)
+            self.add("\n".join(f"> {line}".rstrip() for line in quoted.split("\n")) if quoted else "")
         else:
             self.children(node)
 
 
-def _table_rows(table: "LexborNode") -> str:
+def _table_rows(table: "LexborNode", link: LinkTarget | None) -> str:
     """A table of data as `|` rows; "" for a table that lays out a page: one column, or a cell with blocks in it."""
     if table.css_first("table table, td ul, td ol, td pre, td h1, td h2, td h3"):
         return ""
@@ -273,7 +285,7 @@ def _table_rows(table: "LexborNode") -> str:
             spans = (cell.attributes.get(name) or "" for name in ("rowspan", "colspan"))
             is_narrow = len(texts) < MOST_COLUMNS
             rows_below, beside = (int(n) - 1 if is_narrow and re.fullmatch("[1-9][0-9]?", n) else 0 for n in spans)
-            for text in (_nested(cell, " "), *[""] * beside):
+            for text in (_nested(cell, " ", link), *[""] * beside):
                 spanned[len(texts)] = (rows_below, text if rows_below * len(text) <= MOST_REPEATED else "")
                 texts.append(text)
         rows.append(texts)
@@ -309,6 +321,12 @@ def read_epub(data: bytes, name: str) -> Document:
             label, target = (next(elements(entry, name), entry) for name in ("text", "content"))
             address = target.get("src") or target.get("href", "")
             titles.setdefault(_member(contents, address), one_line("".join(label.itertext())))
+
+    def link_target(page: str, address: str) -> str:
+        # In a book a place is found by its heading; those of other addresses are on the web.
+        title = titles.get(_member(page, address), "")
+        return "#" + re.sub(r"\W+", "-", title) if title else address if "://" in address else ""
+
     chapters: list[str] = []
     for path in paths:
         # The tree that the parser makes of a chapter takes 5 to 20 times as much memory.
@@ -317,7 +335,7 @@ def read_epub(data: bytes, name: str) -> Document:
         # `<title/>` is an empty element in XHTML, but an HTML parser takes what follows for its content.
         empty = r"<(title|script|style|textarea|iframe|a|div|span|p|td|b|i|em)\b([^<>]*)/>"
         body = parse_html(re.sub(empty, r"<\1\2></\1>", text)).body
-        chapter = _element_markdown(body) if body else ""
+        chapter = _element_markdown(body, partial(link_target, path)) if body else ""
         if chapter and title and not scan_markdown(chapter)[0]:
             first, _, following = chapter.partition("\n")
             is_title = " ".join(first.strip("*_ ").split()).casefold() == title.casefold()

@@ -353,10 +353,9 @@ def _text_grids(text: str) -> Iterator[Grid]:
     """Yield the pipe tables of a text as readers write all tables: Markdown, HTML, Word and others."""
 
     def plain(cell: str) -> str:
-        # Without the signs of Markdown around it.
-        cell = cell.strip().replace("\\|", "|")
-        link = re.fullmatch(r"\[([^]]*)\]\([^)]*\)", cell)
-        return re.sub(r"^(\*\*|__|\*|_|`)(.+)\1$", r"\2", link[1] if link else cell)
+        # Without the links and the signs of Markdown around it.
+        cell = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", cell.strip().replace("\\|", "|"))
+        return re.sub(r"^(\*\*|__|\*|_|`)(.+)\1$", r"\2", cell)
 
     def split(line: str) -> list[str]:
         return [plain(cell) for cell in re.split(r"(?<!\\)\|", line.removeprefix("|").removesuffix("|"))]

@@ -47,11 +47,12 @@ def test_documents_that_link_to_one_are_found_by_title_and_by_path(
     for name, text in names.items():
         write(tmp_path / "docs" / f"{name}.md", f"# {name}\n\nSee {text} first.\n")
     write(tmp_path / "docs" / "sub" / "boiler manual.md", "# Boiler manual\n\nPress reset.\n")
+    write(tmp_path / "docs" / "web.html", "<h1>web</h1><p>See <a href='sub/boiler manual.md#reset'>this</a>.")
     library.add_paths([tmp_path / "docs"], wait=False)
     item = inventory.find("Boiler manual")
     assert item is not None
     looked_for = Mock(wraps=inventory.find)
     monkeypatch.setattr(inventory, "find", looked_for)
-    assert [document.title for document in inventory.linking_to(item.id)] == ["path", "wiki"]
+    assert [document.title for document in inventory.linking_to(item.id)] == ["path", "web", "wiki"]
     # The ending is added only where nothing has the name: a name that nothing has costs a look at every document.
     assert call(f"{item.path}.md") not in looked_for.mock_calls

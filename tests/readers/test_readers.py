@@ -267,7 +267,7 @@ loose text
 def test_html_becomes_markdown_without_the_frame_of_the_page() -> None:
     document = read_bytes(PAGE.encode(), "a.html")
     assert document.text == (
-        "# Retry policy\n\nWait twice as long,\nthen `stop()`.\n\nloose text\n\n"
+        "# Retry policy\n\nWait twice as [long](https://example.org),\nthen `stop()`.\n\nloose text\n\n"
         "- one\n  1. inner\n- two\n\n"
         '```python\ndef f():\n    return "<a>"\n```\n\n'
         "| Code | Meaning |\n| --- | --- |\n| 503 | a\\|b |\n\n> Quote\n\nA diagram\n\nWritten by Ada"
@@ -287,12 +287,16 @@ def test_html_becomes_markdown_without_the_frame_of_the_page() -> None:
             "<div><article><h1>T</h1><p>Long enough<ul><li><a href=a>X</a><a href=b>Y</a><a href=c>Z</a></ul></article>"
             "<aside>Read also</aside></div><ul><li><a href=d>Most read</a><a href=e>News</a><a href=f>Odd</a></ul>Ad"
             "<title>T</title>",
-            "# T\n\nLong enough\n\n- XYZ",
+            "# T\n\nLong enough\n\n- [X](a)[Y](b)[Z](c)",
         ),
         ("<div><main><p>The article, long enough</p></main>Ad<aside>Also</aside></div>", "The article, long enough"),
         ("<table><tr><td>one column</td></tr></table>", "one column"),
         ("<table><tr><td><h2>Layout</h2></td><td>x</td></tr></table>", "## Layout\n\nx"),
-        ("<a><div>block</div>in a link</a>", "block\n\nin a link"),
+        ("<a href=a><div>block</div>in a link</a>", "block\n\nin a link"),
+        (
+            "<title>T</title><h1><a href='b c.html'>T</a></h1><p><a href='#x'>part</a> <a href=d>[1]</a><h2 id=x>End",
+            "# [T](b%20c.html)\n\n[part](#End) [1]\n\n## End",
+        ),
         ("<p>Size 5.<a href='#fn1'><sup>1</sup></a> Area 10<sup>-2</sup> m<sup>2</sup>.", "Size 5. [1] Area 10⁻² m²."),
         (
             '<p><img alt="caution">no. <ruby>東<rt>とう</rt></ruby><ruby>京<rt>きょう</rt></ruby>都',
@@ -305,7 +309,7 @@ def test_html_becomes_markdown_without_the_frame_of_the_page() -> None:
         (
             "<ul><li><a href=a>Home</a><li><a href=b>Buy</a><li><a href=c>Get</a></ul><h2>Log</h2>"
             "<div><a href='#W'>Write</a><a href='#R'>Read</a><a href='#F'>Files</a></div><p>See <a href='#F'>it</a>.",
-            "## Log\n\nSee it.",
+            "## Log\n\nSee [it](#F).",
         ),
         ("<p><a name=a>many</p>" * 3000, "\n\n".join(["many"] * 3000)),
         ("<ul>loose <li>item</ul><ol><!-- note --><li>first</ol>", "- loose\n- item\n\n1. first"),

@@ -150,6 +150,10 @@ Here.
 """
     write(tmp_path / "docs" / "hub.md", note)
     write(tmp_path / "docs" / "code.md", "# Code\n\n`[[Soil]]` and [a link](bees.md).\n")
+    write(
+        tmp_path / "docs" / "page.html",
+        "<h1>Page</h1><p>A <a href='hub.md#below'>place</a> and <a href=bees.md>bees</a>",
+    )
     async with open_tui(file, (140, 34)) as tui:
         tui.app.session.workspace.library.refresh()
         await tui.type("okapi")
@@ -183,11 +187,15 @@ async def test_links_are_gone_through_by_tab_followed_by_enter_and_listed_backwa
     await tui.until(lambda: "A hive has one queen" in tui.text(), "the document")
     await tui.press("b")
     await tui.until(lambda: "These link here" in tui.text(), "the list")
-    assert "Code" in tui.text() and "Hub" in tui.text()
+    assert all(title in tui.text() for title in ("Code", "Hub", "Page"))
     await tui.press("enter")
     await tui.until(lambda: "a link" in tui.text() and "whole document" in tui.text(), "the first of them")
     await tui.press("b")
     assert "No document links here." in str([*tui.app._notifications])
+    await tui.press("backspace", "b", "end", "enter")
+    await tui.until(lambda: "A place and bees" in tui.text(), "the page")
+    await tui.press("tab", "enter")
+    await tui.until(lambda: "Here." in tui.text(), "what it leads to")
 
 
 async def test_a_table_of_a_document_is_shown_and_sorted(tmp_path: Path) -> None:
