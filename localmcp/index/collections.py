@@ -89,8 +89,8 @@ def ensure_collection(connection: apsw.Connection, name: str, *, kind: str = "do
 
 
 def ensure_partition(connection: apsw.Connection, collection: Collection, name: str | None) -> int | None:
-    """Return the id of the collection's partition of that name, made if absent; None for None."""
-    if name is None:
+    """Return the id of the collection's partition of that name, made if absent; None for none and the default one."""
+    if name in (None, DEFAULT_PARTITION):
         return None
     _check_name("partition", name)
     sql = """

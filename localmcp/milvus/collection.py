@@ -169,7 +169,26 @@ class Milvus:
 
         Unavailable, AccessDenied, NotFound, InvalidInput, as Milvus' error means.
         """
-        return self.guard(lambda: getattr(self._connected(), method)(*arguments, timeout=self.timeout, **options))
+
+        def ask(method: str, *arguments: Any, **options: Any) -> Any:
+            with self._lock:
+                if self._client is None:
+                    self._client = load_library().MilvusClient(
+                        self.uri,
+                        token=self._token,
+                        db_name=self._database,
+                        timeout=self.timeout,
+                        dedicated=True,
+                        grpc_options={"grpc.keepalive_time_ms": NO_KEEPALIVE_MS},
+                    )
+                client = self._client
+            return getattr(client, method)(*arguments, timeout=self.timeout, **options)
+
+        try:
+            return self.guard(lambda: ask(method, *arguments, **options))
+        except NotLoaded:
+            self.guard(lambda: ask("load_collection", arguments[0]))
+            return self.guard(lambda: ask(method, *arguments, **options))
 
     def guard(self, work: Callable[[], Any]) -> Any:
         """Run something of pymilvus, and translate its errors."""
@@ -186,21 +205,6 @@ class Milvus:
                 # The next call begins with a new connection, so that a server that is back is found at once.
                 self._disconnect()
             raise translated from error
-
-    def _connected(self) -> Any:
-        with self._lock:
-            if self._client is not None:
-                return self._client
-            self._client = load_library().MilvusClient(
-                self.uri,
-                token=self._token,
-                db_name=self._database,
-                timeout=self.timeout,
-                dedicated=True,
-                grpc_options={"grpc.keepalive_time_ms": NO_KEEPALIVE_MS},
-                **({"secure": True} if self.uri.startswith("https:") else {}),
-            )
-            return self._client
 
     def _disconnect(self) -> None:
         with self._lock:
@@ -328,7 +332,11 @@ class MilvusCollection:
                 f"{f' ({self.model})' if self.model else ''}, the model at hand makes {vectors.shape[1]}.",
                 hint="Set the model with which the collection was made.",
             )
-        return self._arm(self._vector, vectors.tolist(), limit, filters)
+
+        def score(distance: float) -> float:
+            return 1.0 / (1.0 + max(distance, 0.0)) if self._is_distance else distance
+
+        return self._arm(self._vector, vectors.tolist(), limit, filters, score)
 
     def holding(self, text: str, limit: int, filters: Filters) -> dict[Any, float]:
         """Return id -> bm25 of the passages with words of the text, best first.
@@ -338,9 +346,12 @@ class MilvusCollection:
         if not self.has_words:
             return {}
         stems = index_text(text, detect_language(text) or DEFAULT_LANGUAGE) or "-"
-        return self._arm("sparse", [stems], limit, filters)[0]
+        # Milvus Lite gives BM25 as a distance, below zero.
+        return self._arm("sparse", [stems], limit, filters, abs)[0]
 
-    def _arm(self, field: str, data: list[Any], limit: int, filters: Filters) -> list[dict[Any, float]]:
+    def _arm(
+        self, field: str, data: list[Any], limit: int, filters: Filters, score: Callable[[float], float]
+    ) -> list[dict[Any, float]]:
         # Id -> score of what one field finds for each query, best first, equal scores by id.
         if self.is_ours:
             text, condition = _filters_text(filters)
@@ -353,29 +364,23 @@ class MilvusCollection:
         while True:
             if field == self._vector and self._is_graph:
                 options["search_params"] = {"params": {"ef": max(BREADTH, min(2 * depth, WIDEST))}}
-            at_once, answers = max(1, HITS_AT_ONCE // depth), list[list[Any]]()
+            at_once, answers, scores = max(1, HITS_AT_ONCE // depth), list[list[Any]](), list[dict[Any, float]]()
             for start in range(0, len(data), at_once):
                 part = data[start : start + at_once]
                 answers += self._call("search", data=part, anns_field=field, limit=depth, **options)
-            found = [
-                # Lite names the key after the field, servers call it id.
-                {hit["id"] if "id" in hit else hit[self._key]: self._score(field, hit) for hit in hits
-                 if condition is None or evaluate(condition, self._metadata_of(hit["entity"]))}
-                for hits in answers
-            ]  # fmt: skip
-            pairs = zip(found, answers, strict=True)
-            is_short = any(len(scores) < limit and len(hits) >= depth for scores, hits in pairs)
-            if depth == DEEPEST or not is_short:
-                return [dict(sorted(scores.items(), key=lambda pair: (-pair[1], pair[0]))[:limit]) for scores in found]
+            for hits in answers:
+                # Segments with and without an index differ in the seventh digit for equal vectors. Lite names the key
+                # after the field, servers call it id.
+                near = {
+                    hit["id"] if "id" in hit else hit[self._key]: score(round(float(hit["distance"]), 6))
+                    for hit in hits
+                    if condition is None or evaluate(condition, self._metadata_of(hit["entity"]))
+                }
+                scores.append(dict(sorted(near.items(), key=lambda pair: (-pair[1], pair[0]))[:limit]))
+            pairs = zip(scores, answers, strict=True)
+            if depth == DEEPEST or not any(len(near) < limit and len(hits) >= depth for near, hits in pairs):
+                return scores
             depth = min(depth * 8, DEEPEST)
-
-    def _score(self, field: str, hit: Any) -> float:
-        # Segments with and without an index differ in the seventh digit for equal vectors.
-        distance = round(float(hit["distance"]), 6)
-        if field != self._vector:
-            # Milvus Lite gives BM25 as a distance, below zero.
-            return abs(distance)
-        return 1.0 / (1.0 + max(distance, 0.0)) if self._is_distance else distance
 
     # ------------------------------------------------------------ reading
 
@@ -505,12 +510,7 @@ class MilvusCollection:
         self._call(method, *arguments, **options)
 
     def _call(self, method: str, *arguments: Any, **options: Any) -> Any:
-        client, name = self._milvus, self.name
-        try:
-            return client.call(method, name, *arguments, **options)
-        except NotLoaded:
-            client.call("load_collection", name)
-        return client.call(method, name, *arguments, **options)
+        return self._milvus.call(method, self.name, *arguments, **options)
 
 
 # ---------------------------------------------------------------- conditions as Milvus' filter text
@@ -527,28 +527,24 @@ _EXACT = 2**53
 
 def filter_text(condition: Condition) -> str:
     """Return filter text that every record which fulfils the condition passes; empty if none can be written."""
+    if isinstance(condition, And):
+        return " and ".join(filter(None, map(filter_text, condition.parts)))
+    if isinstance(condition, Or):
+        parts = [filter_text(part) for part in condition.parts]
+        return f"({' or '.join(parts)})" if all(parts) else ""
     if isinstance(condition, Not):
         return ""
-    if not isinstance(condition, Comparison):
-        parts = [filter_text(part) for part in condition.parts]
-        if isinstance(condition, Or) and "" in parts:
-            return ""
-        joint = " and " if isinstance(condition, And) else " or "
-        restricting = [part for part in parts if part]
-        return f"({joint.join(restricting)})" if restricting else ""
-    path = "metadata" + "".join(f'["{key}"]' for key in condition.field)
+    # Lite knows no escapes but those of one letter, and looks for no negative numbers in arrays.
+    odd = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\U0010ffff]")
+    is_range = condition.operator in _SIGNS
     for value in condition.values:
-        # Lite knows no escapes but those of one letter.
-        odd = "[\x00-\x08\x0b\x0c\x0e-\x1f\U0010ffff]"
-        if re.search(odd, value) if isinstance(value, str) else abs(value) >= _EXACT:
+        if odd.search(value) if isinstance(value, str) else abs(value) >= _EXACT or (value < 0 and not is_range):
             return ""
+    path = "metadata" + "".join(f'["{key}"]' for key in condition.field)
     if condition.operator == "prefix":
         return begins_with(path, str(condition.value))
-    if condition.operator in _SIGNS:
+    if is_range:
         return f"({path} {_SIGNS[condition.operator]} {_literal(condition.value)})"
-    if any(not isinstance(value, str) and value < 0 for value in condition.values):
-        # Lite looks for no negative numbers in arrays.
-        return ""
     # Milvus finds 1.0 equal to both 1 and 1.0 in an array.
     tests = [f"json_contains({path}, {_literal(value, number='.1f')})" for value in condition.values]
     tests += [f"{path} == {_literal(value)}" for value in condition.values]
@@ -590,13 +586,10 @@ def _filters_text(filters: Filters) -> tuple[str, Condition | None]:
             texts.append(f"path like {_literal(f'%{os.sep}{folder}{os.sep}%')}")
     texts += [f"date >= {_literal(filters.since)}"] if filters.since else []
     texts += [f"date < {_literal(filters.until)}"] if filters.until else []
-    conditions: list[Condition] = [
-        Comparison((key,), "in", tuple(one_or_more(value))) for key, value in filters.metadata.items()
-    ]
-    conditions += [filters.condition] if filters.condition else []
-    condition = And(tuple(conditions)) if conditions else None
-    texts += filter(None, [condition and filter_text(condition)])
-    return " and ".join(texts), condition
+    conditions = [Comparison((key,), "in", tuple(one_or_more(value))) for key, value in filters.metadata.items()]
+    condition = And((*conditions, *([filters.condition] if filters.condition else [])))
+    texts += filter(None, [filter_text(condition)])
+    return " and ".join(texts), condition if condition.parts else None
 
 
 # ---------------------------------------------------------------- what Milvus' errors mean
@@ -607,19 +600,14 @@ def translate_error(error: Exception, server: str, timeout: float) -> LocalMCPEr
 
     `server`: the address, without credentials; `timeout`: seconds that the call could take.
     """
-    status, details = "", ""
     # Some errors are their own cause, with a number as code.
-    for cause in (error, error.__cause__):
-        grpc_code: Any = getattr(cause, "code", None)
-        if callable(grpc_code):
-            status, details = str(getattr(grpc_code(), "name", "")), str(getattr(cause, "details", str)())
-            break
+    told: Any = next((cause for cause in (error, error.__cause__) if callable(getattr(cause, "code", None))), None)
+    status, details = ("", "") if told is None else (told.code().name, told.details())
     raw_code: Any = getattr(error, "code", 0)
     code = raw_code if isinstance(raw_code, int) else 0
     text = str(getattr(error, "message", "") or ("" if callable(raw_code) else error))
     # Without the server's stack trace.
-    first = next((line.strip() for line in text.splitlines() if line.strip()), "")
-    message = first[:300].rstrip(".")
+    message = next((line.strip() for line in text.splitlines() if line.strip()), "")[:300].rstrip(".")
     if code == _NOT_LOADED or "not loaded" in message:
         return NotLoaded(f"Milvus at {server} has not loaded the collection: {message}.")
     if status in ("UNAUTHENTICATED", "PERMISSION_DENIED") or "auth check failure" in message:

@@ -88,13 +88,11 @@ class MilvusFile:
                     )
                 self._opened, self._chunks = collection, collection.count()
             yield self._opened
-        except NotFound as error:
-            self._opened = None
-            raise FileUnavailable(f"Milvus has no collection '{self._collection_name}'.", hint=error.hint) from error
-        except FileUnavailable:
-            raise
         except LocalMCPError as error:
-            failure = FileUnavailable(error.message, hint=error.hint)
+            message = error.message
+            if isinstance(error, NotFound):
+                self._opened, message = None, f"Milvus has no collection '{self._collection_name}'."
+            failure = FileUnavailable(message, hint=error.hint)
             if isinstance(error, Unavailable):
                 self._failure = time.monotonic(), failure
             raise failure from error
@@ -155,23 +153,22 @@ class MilvusFile:
                 about = collection.about
                 weights, calibration = Weights(float(about["weight"])), Calibration(**about["calibration"])
             outcome = SearchOutcome([], 0, weights=weights)
-            vector = self._embed(request, collection, outcome)
+            vector, near = self._embed(request, collection, outcome), dict[int, float]()
             arms, depth = Arms(), DEEPEST if request.limit > ARM_DEPTH else ARM_DEPTH
             if vector is not None:
                 [near] = collection.nearest(vector[None, :], depth, request.filters)
-                arms.cosines = calibration.scaled(near)
-                arms.semantic_ranks = {key: place for place, key in enumerate(arms.cosines, 1)}
+                arms.semantic_ranks = {key: place for place, key in enumerate(near, 1)}
             if request.mode != "semantic" or vector is None:
                 arms.bm25 = collection.holding(request.text, DEEPEST, request.filters)
                 arms.keyword_ranks = {key: place for place, key in enumerate([*arms.bm25][:depth], 1)}
                 if not collection.has_words:
                     outcome.notices.append("it has no index of words (Milvus before 2.5): searched by meaning only.")
-            ids = list(dict.fromkeys([*arms.keyword_ranks, *arms.cosines]))
-            candidates = collection.read(ids[: 2 * depth], ["words", "vector"])
+            ids = [*(arms.keyword_ranks | near)] if arms.bm25 or request.mode != "semantic" else []
+            candidates = collection.read(ids, ["words", "vector"])
             if vector is not None:
-                for key in arms.keyword_ranks.keys() & candidates.keys() - arms.cosines.keys():
-                    theirs = np.asarray(candidates[key]["vector"], "<f4")
-                    arms.cosines |= calibration.scaled({key: float(np.dot(vector, theirs))})
+                for key in candidates.keys() & arms.keyword_ranks.keys() - near.keys():
+                    near[key] = float(np.dot(vector, np.asarray(candidates[key]["vector"], "<f4")))
+            arms.cosines = calibration.scaled(near)
             mode = "keyword" if vector is None else request.mode
             if mode != "semantic":
                 query = outcome.query = _query(request.text, [row["words"] for row in candidates.values()])

@@ -289,8 +289,7 @@ def _put(connection: apsw.Connection, target: Collection, document_id: str, rows
     except (KeyError, TypeError, ValueError):
         # Somebody else wrote it.
         return "skipped"
-    partition_id = ensure_partition(connection, target, None if name == DEFAULT_PARTITION else name)
-    draft = replace(draft, partition_id=partition_id)
+    draft = replace(draft, partition_id=ensure_partition(connection, target, name))
     sql = """
         select id, trashed_at is not null, title, partition_id, metadata from sources
         where collection_id = :collection and (uuid = :uuid or (uri = :uri and trashed_at is null))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from array import array
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -41,7 +41,6 @@ from localmcp.index.drafts import (
 from localmcp.index.filters import SOURCE_COLUMNS, Condition, Filters, comparisons, parse_condition, parse_range
 from localmcp.index.passages import (
     Match,
-    Row,
     best_matches,
     chunks_fulfilling,
     count_vectors,
@@ -56,7 +55,7 @@ from localmcp.milvus.collection import Milvus, MilvusCollection
 from localmcp.milvus.mounted import MilvusFile
 from localmcp.models import Embedder
 from localmcp.schemas import did_you_mean
-from localmcp.storage.database import fetch_all, fetch_column, fetch_one
+from localmcp.storage.database import fetch_all, fetch_column, fetch_one, id_list
 from localmcp.tools import Json, Param, current_scope, hidden_change, hidden_tool, integer_or_string, tool, without_none
 
 MOST_RECORDS = 200
@@ -112,10 +111,9 @@ def parse_record(raw: Any, place: str) -> GivenRecord:
 
 def failed(error: LocalMCPError) -> Json:
     """Return the answer to an error (S4-3): wrong arguments as they are, later failures as a failed query."""
-    message = str(error) if isinstance(error, InvalidInput) else f"query failed: {error}"
     if isinstance(error, NotFound) and error.message == "collection not found":
         return without_none({"success": False, "error": f"query failed: {error.message}", "hint": error.hint})
-    return {"success": False, "error": message}
+    return {"success": False, "error": str(error) if isinstance(error, InvalidInput) else f"query failed: {error}"}
 
 
 class Records:
@@ -178,14 +176,13 @@ class Records:
         partitions = (partition_name,) if partition_name else ()
         filters = Filters(partitions, condition=parse_condition(filter), since=first, until=after)
         request = SearchRequest("", mode or "semantic", min(top_k, MOST_RESULTS), 0, None, filters)
+        notices: list[str] = []
         with self.database.read() as connection:
-            visible = visible_collections(connection)
-            own = find_named(visible, collection_name)
+            own = find_named(connection, collection_name)
             if own is not None and partition_name:
                 find_partition(connection, own, partition_name)
-        notices: list[str] = []
         if own is None:
-            matches, rows = self._in_milvus(visible, collection_name, cleaned, request, notices)
+            matches, rows = self._in_milvus(collection_name, cleaned, request, notices)
         else:
             vectors, matches = self._embed(cleaned), list[Match]()
             if mode == "hybrid":
@@ -195,15 +192,16 @@ class Records:
                     ours = self.embedder.get().identity
                     require_model(connection, own, find_model(connection, ours), ours.name)
                     matches = nearest_to_any(connection, self.index, own, filters, vectors, request.limit)
-                rows = load_rows(connection, own.id, [match.chunk_id for match in matches])
+                stored = load_rows(connection, own.id, [match.chunk_id for match in matches])
+                rows = {key: (row.text, row.metadata) for key, row in stored.items()}
                 if not matches and filters.condition:
                     notices += explain_misses(connection, own, filters.condition)
         results: list[Json] = []
         for match in sorted(matches, key=lambda match: (-round(match.cosine, 6), match.chunk_id)):
-            if (row := rows.get(match.chunk_id)) is not None:
-                shown = {"text": row.text, "score": round(match.cosine, 6), "metadata": row.metadata}
-                matched = {"matched_text": texts[match.query]} if matched_text else {}
-                results.append({"id": match.chunk_id, **shown, **matched})
+            if match.chunk_id in rows:
+                text, metadata = rows[match.chunk_id]
+                shown = {"id": match.chunk_id, "text": text, "score": round(match.cosine, 6), "metadata": metadata}
+                results.append(shown | ({"matched_text": texts[match.query]} if matched_text else {}))
         data = {"results": results, "count": len(results)}
         return without_none({"success": True, "data": data, "notices": notices or None})
 
@@ -211,43 +209,42 @@ class Records:
         return self.embedder.embed_queries(texts, wait=MODEL_WAIT_SECONDS).astype("<f4", copy=False)
 
     def _in_milvus(
-        self, visible: list[Collection], name: str, texts: Sequence[str], request: SearchRequest, notices: list[str]
-    ) -> tuple[Sequence[Match], Mapping[Any, Row]]:
+        self, name: str, texts: Sequence[str], request: SearchRequest, notices: list[str]
+    ) -> tuple[Sequence[Match], dict[Any, tuple[str, Json]]]:
+        # The matches, and id -> text and metadata.
         try:
             collection = self._on_server(name)
         except Unavailable as error:
             raise Unavailable(f"collection '{name}' is not in the file. {error.message}", hint=error.hint) from error
         if collection is None or self.milvus is None:
-            raise NotFound("collection not found", hint=hint_for(visible, name))
+            with self.database.read() as connection:
+                raise NotFound("collection not found", hint=hint_for(visible_collections(connection), name))
         filters = request.filters
         for partition in filters.partitions:
             collection.require_partition(partition)
+        if not collection.is_ours and (filters.since or filters.until):
+            raise InvalidInput(f"since, until: '{name}' was made by another program; filter by a field.")
         if request.mode == "hybrid" and collection.is_ours:
-            file = MilvusFile(self.milvus, collection.name, collection.name, self.embedder)
-            matches = _combined(file.search, request, texts, notices)
+            search = MilvusFile(self.milvus, name, name, self.embedder).search
+            matches = _combined(search, request, texts, notices)
         else:
-            if not collection.is_ours and (filters.since or filters.until):
-                raise InvalidInput(f"since, until: '{collection.name}' was made by another program; filter by a field.")
             if request.mode == "hybrid":
-                why = "searched by meaning only: it has no index of words."
-                notices.append(f"'{collection.name}' on Milvus was {why}")
+                notices.append(f"'{name}' on Milvus was searched by meaning only: it has no index of words.")
             vectors, ours = self._embed(texts), self.embedder.get().identity
             if collection.is_ours and collection.about.get("fingerprint") != ours.fingerprint:
                 model = f"holds vectors of '{collection.model}', the model at hand is '{ours.name}'."
-                raise ModelMismatch(f"collection '{collection.name}' on Milvus {model}")
+                raise ModelMismatch(f"collection '{name}' on Milvus {model}")
             matches = best_matches(collection.nearest(vectors, request.limit, filters), request.limit)
         stored = collection.read([match.chunk_id for match in matches])
-        return matches, {key: Row(key, row["text"], row["metadata"], "") for key, row in stored.items()}
+        return matches, {key: (row["text"], row["metadata"]) for key, row in stored.items()}
 
     def _on_server(self, name: str) -> MilvusCollection | None:
         # If there is one and the scope may see it; Unavailable or AccessDenied if the server does not tell.
         allowed = current_scope().collections
-        if self.milvus is None or (allowed is not None and name not in allowed):
-            return None
-        try:
-            return self.milvus.open(name)
-        except NotFound:
-            return None
+        if self.milvus is not None and (allowed is None or name in allowed):
+            with suppress(NotFound):
+                return self.milvus.open(name)
+        return None
 
     # ------------------------------------------------------------ inserting
 
@@ -281,14 +278,10 @@ class Records:
         """
         if (texts is None) == (records is None):
             raise InvalidInput("Give either texts or records.")
-        given = [GivenRecord(text, place=f"texts[{number}]") for number, text in enumerate(texts or ())] + [
-            parse_record(record, f"records[{number}]") for number, record in enumerate(records or ())
-        ]
+        given = [GivenRecord(text, place=f"texts[{number}]") for number, text in enumerate(texts or ())]
+        given += [parse_record(record, f"records[{number}]") for number, record in enumerate(records or ())]
         common = check_metadata(metadata or {})
-        given = [
-            replace(record, metadata={**common, **record.metadata}, partition=record.partition or partition_name)
-            for record in given
-        ]
+        given = [replace(record, metadata=common | {**record.metadata}) for record in given]
         embedder = self._model_for(collection_name)
         drafts = [_draft(record, embedder, split) for record in given]
         to_embed = [*{digest: text for _, parts in drafts for digest, text in parts.items()}.items()]
@@ -302,8 +295,7 @@ class Records:
             target = ensure_collection(connection, collection_name)
             target = claim_collection(connection, target, ensure_model(connection, embedder.identity))
             for record, (draft, _) in zip(given, drafts, strict=True):
-                partition = None if record.partition == DEFAULT_PARTITION else record.partition
-                partition_id = ensure_partition(connection, target, partition)
+                partition_id = ensure_partition(connection, target, record.partition or partition_name)
                 placed, replaced = replace(draft, collection_id=target.id, partition_id=partition_id), None
                 if record.id is not None:
                     replaced, uuid = _find_record(connection, target, record)
@@ -323,7 +315,7 @@ class Records:
     def _model_for(self, collection: str) -> Embedder:
         # If the collection is in the file or can be made there, without vectors of another model.
         with self.database.read() as connection:
-            own = find_named(visible_collections(connection), collection)
+            own = find_named(connection, collection)
         # The file can be written to although the server is down.
         with suppress(Unavailable):
             if own is None and self._on_server(collection) is not None:
@@ -370,21 +362,21 @@ class Records:
             named = chunks_fulfilling(connection, target.id, condition) if condition else list(dict.fromkeys(ids or ()))
             notices = explain_misses(connection, target, condition) if condition and not named else []
             sql = f"""
-                select sources.id, sources.uuid, uri from sources left join partitions on partitions.id = partition_id
+                select sources.id, sources.uuid, uri, json_group_array(chunks.id) from sources
+                join chunks on source_id = sources.id left join partitions on partitions.id = partition_id
                 where sources.id in (select value from carray(:ids))
-                    and :partition in ('', coalesce(partitions.name, '{DEFAULT_PARTITION}')) order by sources.id
+                    and :partition in ('', coalesce(partitions.name, '{DEFAULT_PARTITION}'))
+                group by sources.id
             """
-            source_ids = apsw.carray(array("q", whole_sources(connection, target, named) or [-1]))
+            source_ids = id_list(whole_sources(connection, target, named))
             sources = fetch_all(connection, sql, {"ids": source_ids, "partition": partition_name or ""})
-            sql = "select id from chunks where source_id in (select value from carray(?))"
-            ids_of_sources = apsw.carray(array("q", [source_id for source_id, *_ in sources] or [-1]))
-            deleted = set(fetch_column(connection, sql, (ids_of_sources,)))
-        files = [source_uuid for _, source_uuid, uri in sources if uri is not None]
+        deleted = {chunk_id for *_, chunk_ids in sources for chunk_id in json.loads(chunk_ids)}
+        files = [source_uuid for _, source_uuid, uri, _ in sources if uri is not None]
         if len(files) > 5 and not confirm and not current_scope().trusted:
             message = f"This would put {len(files)} documents that come from files into the trash. Nothing was removed."
             raise NeedsConfirmation(message, hint="If the person wants this, call again with confirm: true.")
         with self.database.write() as connection:
-            trash_sources(connection, [source_id for source_id, _, uri in sources if uri is None])
+            trash_sources(connection, [source_id for source_id, _, uri, _ in sources if uri is None])
         if files:
             self._remove(files)
         missing = [chunk_id for chunk_id in named if chunk_id not in deleted] if condition is None else []
@@ -424,11 +416,9 @@ class Records:
         """Make a part of a collection, which can then be searched alone: by type, date, domain."""
         with self.database.write() as connection:
             [collection] = choose_collections(connection, [collection_name])
-            sql = "select 1 from partitions where collection_id = ? and name = ?"
-            before = fetch_one(connection, sql, (collection.id, partition_name))
-            if partition_name != DEFAULT_PARTITION:
-                ensure_partition(connection, collection, partition_name)
-        return {"name": partition_name, "created": before is None and partition_name != DEFAULT_PARTITION}
+            before = partition_names(connection, collection.id)
+            ensure_partition(connection, collection, partition_name)
+        return {"name": partition_name, "created": partition_name not in (DEFAULT_PARTITION, *before)}
 
     # ------------------------------------------------------------ describing
 
@@ -472,7 +462,7 @@ class Records:
     def describe_collection(self, collection_name: Name) -> Json:
         """Documents, vectors, partitions, embedding model and where a collection is searched."""
         with self.database.read() as connection:
-            own = find_named(visible_collections(connection), collection_name)
+            own = find_named(connection, collection_name)
         collection = None if own else self._on_server(collection_name)
         if collection is not None:
             about = {"vectors": collection.count(), "model": collection.model, "dimension": collection.dimension}
@@ -504,7 +494,8 @@ class Records:
         """Put a collection with everything in it into the trash; restore_source brings it back. Files stay."""
         with self.database.read() as connection:
             [collection] = choose_collections(connection, [collection_name])
-            documents = _confirm(connection, f"Collection '{collection.name}'", collection.id, None, confirm)
+            documents, chunks = _count(connection, collection.id)
+        _confirm(f"Collection '{collection.name}'", documents, chunks, confirm)
         with self.database.write() as connection:
             drop_collection(connection, collection)
         return {"dropped": collection.name, "documents": documents}
@@ -529,8 +520,8 @@ class Records:
             partition_id = find_partition(connection, collection, partition_name)
             if partition_id is None:
                 raise InvalidInput(f"Partition '{DEFAULT_PARTITION}' holds what is in no other; it cannot be dropped.")
-            target = f"Partition '{partition_name}' of '{collection.name}'"
-            documents = _confirm(connection, target, collection.id, partition_id, confirm)
+            documents, chunks = _count(connection, collection.id, partition_id)
+        _confirm(f"Partition '{partition_name}' of '{collection.name}'", documents, chunks, confirm)
         with self.database.write() as connection:
             drop_partition(connection, collection, partition_id)
         return {"dropped": partition_name, "documents": documents}
@@ -545,18 +536,13 @@ def _count(connection: apsw.Connection, collection_id: int, partition_id: int | 
     return fetch_one(connection, sql, {"collection": collection_id, "partition": partition_id})
 
 
-def _confirm(
-    connection: apsw.Connection, target: str, collection_id: int, partition_id: int | None, confirmed: bool
-) -> int:
-    # How many documents would go.
-    documents, chunks = _count(connection, collection_id, partition_id)
+def _confirm(target: str, documents: int, chunks: int, confirmed: bool) -> None:
     if documents and not confirmed:
         content = f"{counted(documents, 'document')} ({counted(chunks, 'chunk')})"
         raise NeedsConfirmation(
             f"{target} holds {content}, which would go into the trash. Nothing was done.",
             hint="If that is wanted, say so with confirm: true (--yes).",
         )
-    return documents
 
 
 def _find_record(connection: apsw.Connection, target: Collection, record: GivenRecord) -> tuple[int, bytes]:
@@ -618,5 +604,7 @@ def explain_misses(connection: apsw.Connection, collection: Collection, conditio
     ]
 
 
-def find_named(visible: Sequence[Collection], name: str) -> Collection | None:
-    return next((collection for collection in visible if collection.name.casefold() == name.casefold()), None)
+def find_named(connection: apsw.Connection, name: str) -> Collection | None:
+    """Return the collection of that name, in whatever case, if the caller sees it."""
+    collections = visible_collections(connection)
+    return next((collection for collection in collections if collection.name.casefold() == name.casefold()), None)

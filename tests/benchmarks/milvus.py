@@ -14,7 +14,6 @@ import argparse
 import json
 import os
 import statistics
-import sys
 import time
 import uuid
 from collections.abc import Iterator
@@ -122,8 +121,6 @@ def grow(milvus: Milvus, embedder: LazyEmbedder, texts: list[str], sizes: list[i
                 began = time.perf_counter()
                 collection.upsert(batch)
                 spent, batch = spent + time.perf_counter() - began, []
-                if row["id"] % 50_000 == 0:
-                    print(row["id"], f"{spent:.0f} s, {resident():.0f} MB", file=sys.stderr, flush=True)
         collection.make_index(600)
         report: dict[str, Any] = {"passages": goal, "rows a second": (goal - size) / spent, "MB": resident()}
         size = goal
