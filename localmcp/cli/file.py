@@ -155,7 +155,7 @@ def restore(session: Session, file: Path, other: bool, yes: bool, **keep: bool) 
         session.confirm(f"Replace what is in {path}?", yes)
     restored = backups.restore(path, file, other=other, powers=KeptPowers(**keep))
     words = f"{path} holds what {file} holds.\n{restored.dropped.sentence()}".rstrip()
-    session.answer(asdict(restored), words)
+    session.answer({"path": path, **asdict(restored)}, words)
     if restored.previous:
         session.note(f"What was in it is kept in {restored.previous}")
 

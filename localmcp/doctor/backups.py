@@ -36,7 +36,6 @@ from localmcp.storage.schema import adopt_file
 class Restored:
     """The result of a restore."""
 
-    path: Path
     previous: Path | None
     """The copy of the file as it was; None when there was none."""
     counts: dict[str, int]
@@ -97,7 +96,7 @@ def restore(path: Path, backup: Path, *, other: bool = False, powers: KeptPowers
             kept = keep_bytes(path, previous)
             adopt_file(file_id)
             replace_file(path, prepared)
-            return Restored(path, kept, counts, dropped)
+            return Restored(kept, counts, dropped)
         with closing(current):
             if file_id != current.file_id and not other:
                 message = f"{backup} is a backup of another file than {path}."
@@ -105,7 +104,7 @@ def restore(path: Path, backup: Path, *, other: bool = False, powers: KeptPowers
             _advance_counters(prepared, current)
             adopt_file(file_id)
             _replace_content(prepared, current, previous)
-    return Restored(path, previous, counts, dropped)
+    return Restored(previous, counts, dropped)
 
 
 def _read_to_its_end(path: Path, otherwise: str, hint: str) -> Verification:
@@ -123,13 +122,10 @@ def _open_current(path: Path) -> Database | None:
         with database.read() as connection:
             if fetch_one(connection, "pragma quick_check(1)") == "ok":
                 return database
-    except AlteredSchema:
-        pass
-    except NotOurFile as error:
-        if not isinstance(error.__cause__, apsw.NotADBError):
+    except (LocalMCPError, apsw.Error) as error:
+        is_other = isinstance(error, NotOurFile) and not isinstance(error, AlteredSchema)
+        if is_other and not isinstance(error.__cause__, apsw.NotADBError):
             raise
-    except (LocalMCPError, apsw.Error):
-        pass
     database.close()
     return None
 
@@ -191,10 +187,8 @@ LOST_PASSAGES = ("another number of passages", "do not continue")
 
 DEAD_ROWS = (
     """
-    delete from vectors where id in (
-        select id from vectors where (id & 1099511627775) not in (select id from chunks)
-            and id not in (select embedding from rules where embedding is not null) limit 5000
-    )
+    delete from vectors where (id & 1099511627775) not in (select id from chunks)
+        and id not in (select embedding from rules where embedding is not null)
     """,
     """
     delete from signs where not exists (
@@ -212,15 +206,13 @@ DEAD_ROWS = (
 
 def damaged_tables(connection: apsw.Connection) -> dict[str, str]:
     """Return table -> what SQLite says of it, "" -> what is wrong with no table; empty for a sound file."""
-    messages = _integrity(connection, "20")
-    if messages == ["ok"]:
-        return {}
-    damages: dict[str, str] = {}
-    for table in fetch_column(connection, "select name from sqlite_schema where type = 'table'"):
-        message = _integrity(connection, f"'{table}'")[0]
+    whole, damages = _integrity(connection, "20"), dict[str, str]()
+    tables = fetch_column(connection, "select name from sqlite_schema where type = 'table'")
+    for table in tables if whole != "ok" else ():
+        message = _integrity(connection, f"'{table}'")
         if message != "ok":
             damages[_owner_of(table)] = message
-    return damages or {"": messages[0]}
+    return damages or ({} if whole == "ok" else {"": whole})
 
 
 def _owner_of(table: str) -> str:
@@ -228,11 +220,11 @@ def _owner_of(table: str) -> str:
     return re.sub("(?<=_fts)_.*", "", table)
 
 
-def _integrity(connection: apsw.Connection, argument: str) -> list[str]:
+def _integrity(connection: apsw.Connection, argument: str) -> str:
     try:
-        return fetch_column(connection, f"pragma integrity_check({argument})")
+        return fetch_one(connection, f"pragma integrity_check({argument})")
     except apsw.CorruptError as error:
-        return [str(error)]
+        return str(error)
 
 
 def count_wrong_counts(connection: apsw.Connection) -> int:
@@ -365,7 +357,7 @@ def _rebuild_words(database: Database) -> int:
 def optimize(database: Database, say: Callable[[str], None] = lambda _: None) -> Json:
     """Merge the keyword indexes, delete dead rows, and rewrite the file when a fifth of it is empty.
 
-    Every step is a separate transaction. Returns the bytes before and after, how many rows were removed, whether it was
+    Returns the bytes before and after, how many rows were removed, whether it was
     rewritten (`vacuumed`), and in `note` why the empty pages stay, if they do. FileUnavailable if the file is
     read-only, locked, or the disk is full; what was done is kept.
     """
@@ -375,15 +367,8 @@ def optimize(database: Database, say: Callable[[str], None] = lambda _: None) ->
     removed = remove_dead_rows(database)
     for index in ("chunks_fts", "quickstarts_fts"):
         say(f"Merging {index}")
-        # A negative number of pages starts, positive ones go on until the number of changes stays below 2:
-        # https://www.sqlite.org/fts5.html#the_merge_command
-        # 300 pages take about 50 ms, between which others get to write.
-        pages, changes = -300, 2
-        while changes >= 2:
-            with database.write() as connection:
-                total = connection.total_changes()
-                connection.execute(f"insert into {index} ({index}, rank) values ('merge', ?)", (pages,))
-                changes, pages = connection.total_changes() - total, 300
+        with database.write() as connection:
+            connection.execute(f"insert into {index} ({index}) values ('optimize')")
     with database.write() as connection:
         connection.execute("pragma optimize")
         empty = fetch_one(connection, "pragma freelist_count") / max(fetch_one(connection, "pragma page_count"), 1)
@@ -402,18 +387,11 @@ def optimize(database: Database, say: Callable[[str], None] = lambda _: None) ->
 
 
 def remove_dead_rows(database: Database) -> int:
-    """Delete rows that belong to nothing; return how many.
-
-    Vectors of no passage, sign codes of no collection or of a model that does not answer, words that nothing counts.
-    """
+    """Delete rows that belong to nothing, as vectors of no passage or words that nothing counts; return how many."""
     removed = 0
-    for sql in DEAD_ROWS:
-        count = -1
-        while count:
-            with database.write() as connection:
-                connection.execute(sql)
-                count = connection.changes()
-            removed += count
     with database.write() as connection:
+        for sql in DEAD_ROWS:
+            connection.execute(sql)
+            removed += connection.changes()
         forget_unused_models(connection)
     return removed

@@ -14,7 +14,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import apsw
 
@@ -22,7 +22,7 @@ from localmcp import __version__, config
 from localmcp.config import Settings
 from localmcp.doctor.backups import LOST_PASSAGES, REMADE_TABLES, count_wrong_counts, damaged_tables
 from localmcp.errors import AlteredSchema, ConfigurationError, FileTooNew, LocalMCPError, UnknownTool
-from localmcp.files import abandoned_folders, expand_home, is_filled, modified_ns
+from localmcp.files import abandoned_folders, check_freshness, expand_home, is_filled
 from localmcp.hub.client_configuration import client_files, is_localmcp, read_document, servers_in
 from localmcp.hub.servers import McpServers
 from localmcp.humanize import command_line, counted, size
@@ -170,12 +170,12 @@ def _check_file(path: Path) -> Iterator[Check]:
         return
     try:
         yield from run_killable(path, _look_at_pages, path)
-    except FileTooNew as error:
-        yield Check("file", "fail", error.message, "pip install --upgrade localmcp")
-    except AlteredSchema as error:
-        yield Check("file", "fail", error.message, command_line("localmcp", "adopt", path))
     except LocalMCPError as error:
-        yield Check("file", "fail", error.message, command_line("localmcp", "restore", "BACKUP", "--db", path))
+        fix = command_line("localmcp", "restore", "BACKUP", "--db", path)
+        if isinstance(error, AlteredSchema | FileTooNew):
+            is_new = isinstance(error, FileTooNew)
+            fix = "pip install --upgrade localmcp" if is_new else command_line("localmcp", "adopt", path)
+        yield Check("file", "fail", error.message, fix)
 
 
 def _look_at_pages(path: Path) -> list[Check]:
@@ -254,24 +254,18 @@ def _check_tables(connection: apsw.Connection) -> Iterator[Check]:
         select path, ledger.size, ledger.mtime_ns from ledger join sources on sources.id = source_id
         where status = 'indexed' and {_PRESENT} and ledger.mtime_ns is not null order by sources.id limit 50000
     """
-    states: Counter[str] = Counter()
-    for path, bytes_, mtime_ns in connection.execute(sql):
-        try:
-            status = os.stat(path)
-            is_same = (status.st_size, modified_ns(status)) == (bytes_, mtime_ns)
-            states["same" if is_same else "changed"] += 1
-        except (FileNotFoundError, NotADirectoryError, ValueError):
-            states["gone"] += 1
-        except OSError:
-            states["closed"] += 1
+    # By size and time alone.
+    files = fetch_all(connection, sql)
+    states = Counter(check_freshness(path, length, mtime_ns, None) for path, length, mtime_ns in files)
     for path in fetch_column(connection, f"select distinct path from roots where kind = 'folder' and {_KEPT}"):
         if not os.path.isdir(path):
             says = f"{path} is not there; if its disk is only not mounted, or it was moved, nothing has to be done"
             yield Check("freshness", "warn", says, command_line("localmcp", "remove", path))
-    if closed := states["closed"]:
+    if closed := states["unverifiable"]:
         says = f"{counted(closed, 'file')} cannot be looked at; what was read of them is still searched"
         yield Check("freshness", "warn", says)
-    if stale := [f"{counted(states[state], 'file')} {state}" for state in ("changed", "gone") if states[state]]:
+    if states["changed"] or states["missing"]:
+        stale = [f"{counted(states[state], 'file')} {state}" for state in ("changed", "missing") if states[state]]
         yield Check("freshness", "warn", f"{' and '.join(stale)}, of {states.total():,}", REFRESH)
     elif states:
         yield Check("freshness", "ok", f"{counted(states.total(), 'file')} as they were indexed")
@@ -316,14 +310,8 @@ def _check_model(workspace: Workspace) -> Iterator[Check]:
 
 
 def _check_settings() -> list[Check]:
-    path, problems = config.config_file(), list[Check]()
-    table: dict[str, Any] = {}
-    text = ""
-    try:
-        text = path.read_text(encoding="utf-8-sig") if path.exists() else ""
-        table = tomllib.loads(text)
-    except (OSError, ValueError) as error:
-        problems.append(Check("config", "fail", f"{path}: {error}", f"edit {path}"))
+    path, problems, table = config.config_file(), list[Check](), config.read_config_file()
+    text = path.read_text(encoding="utf-8-sig") if table else ""
     raws = [(name, raw, f"{path}:{line_of(text, (name,)) or 1}", f"edit {path}") for name, raw in table.items()]
     raws += [
         (setting["name"], raw, setting["env"], "correct the variable, or unset it")
@@ -351,15 +339,11 @@ def _check_profiles(workspace: Workspace | None) -> list[Check]:
     for name in names:
         where = f"{path}:{line_of(text, (name,)) or 1}"
         try:
-            tools = sorted(read_profile(name).get("tools", ()))
-        except ConfigurationError as error:
-            problems.append(Check("config", "fail", f"{where}: {error}"))
-            continue
-        for tool in tools if workspace else ():
-            try:
+            for tool in sorted(read_profile(name).get("tools", ())):
                 _ = workspace and workspace.registry.get(tool)
-            except UnknownTool as error:
-                problems.append(Check("config", "warn", f"{where}: {error}", f"edit {path}"))
+        except (ConfigurationError, UnknownTool) as error:
+            status = "warn" if isinstance(error, UnknownTool) else "fail"
+            problems.append(Check("config", status, f"{where}: {error}", f"edit {path}"))
     return problems or [Check("config", "ok", f"{len(names)} in {path}")]
 
 
@@ -378,8 +362,8 @@ def check_servers() -> list[Check]:
         entry, changed = server.entry, server.changes()
         fix = f"localmcp servers remove {entry.name}"
         if entry.problem:
-            at = next((n for n, line in enumerate(text.splitlines(), 1) if f'"{entry.name}"' in line), 1)
-            says = f"{path}:{at}: '{entry.name}' cannot be used: {entry.problem}"
+            line = text.partition(f'"{entry.name}"')[0].count("\n") + 1
+            says = f"{path}:{line}: '{entry.name}' cannot be used: {entry.problem}"
             problems.append(Check("mcp servers", "fail", says, fix))
         elif entry.command and not entry.is_off and not _is_program(entry.command, entry.cwd):
             says = f"the program '{entry.command}' of '{entry.name}' is not on this machine"
@@ -392,11 +376,9 @@ def check_servers() -> list[Check]:
 
 def _is_program(command: str, folder: str = "") -> bool:
     # With a variable in it, it may be.
-    if "${" in command + folder:
-        return True
-    command = os.path.expanduser(command)
+    command, folder = os.path.expanduser(command), os.path.expanduser(folder)
     is_path = os.path.basename(command) != command
-    return shutil.which(os.path.join(os.path.expanduser(folder), command) if is_path else command) is not None
+    return "${" in command + folder or shutil.which(os.path.join(folder, command) if is_path else command) is not None
 
 
 def _check_tools(workspace: Workspace) -> Iterator[Check]:
@@ -413,20 +395,16 @@ def _check_tools(workspace: Workspace) -> Iterator[Check]:
 
 def _check_clients() -> Iterator[Check]:
     using: dict[str, None] = {}
-    present: dict[str, None] = {}
-    for client in client_files():
-        if not client.path.is_file():
-            continue
-        present[client.title] = None
+    present = [client for client in client_files() if client.path.is_file()]
+    for client in present:
         try:
             entries = servers_in(read_document(client.path), client.path)
         except ConfigurationError as error:
             yield Check("clients", "warn", f"{client.title}: {error.message}")
             continue
-        for name, entry in ((name, mapping_of(value)) for name, value in entries.items()):
-            if not is_localmcp(entry):
-                continue
-            using[client.title] = None
+        ours = {name: entry for name, value in entries.items() if is_localmcp(entry := mapping_of(value))}
+        using |= dict.fromkeys([client.title] if ours else [])
+        for name, entry in ours.items():
             command, words = entry.get("command"), [str(argument) for argument in list_of(entry.get("args"))]
             starts = f"{client.title} starts '{name}'"
             if isinstance(command, str) and command and not _is_program(command):
@@ -434,6 +412,6 @@ def _check_clients() -> Iterator[Check]:
             for option, file in zip(words, words[1:], strict=False):
                 if option == "--db" and not expand_home(file).exists():
                     yield Check("clients", "warn", f"{starts} on {file}, which does not exist yet")
-    titles = f" ({', '.join(present)} found)" if present else ""
+    titles = f" ({', '.join(dict.fromkeys(client.title for client in present))} found)" if present else ""
     says = f"no MCP client on this machine starts localmcp yet{titles}; connect one with `localmcp connect`"
     yield Check("clients", "ok", f"localmcp is set up in {', '.join(using)}" if using else says)

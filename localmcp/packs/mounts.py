@@ -9,7 +9,7 @@ import os
 import re
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -77,19 +77,19 @@ class OpenMount:
 
     def describe(self) -> dict[str, Any]:
         """Counts, collections, models and the manifest's words; reads no document."""
+        sql = """
+            select count(*), coalesce(sum(chunk_count), 0),
+                (select count(*) from quickstarts where deleted_at is null),
+                (select count(*) from rules where retired_at is null)
+            from sources join collections on collections.id = collection_id
+            where trashed_at is null and kind = 'documents'
+        """
         with self.database.read() as connection:
-            counts = """
-                select count(*), coalesce(sum(chunk_count), 0) from sources
-                join collections on collections.id = collection_id where trashed_at is null and kind = 'documents'
-            """
-            sources, chunks = fetch_one(connection, counts)
+            counts = dict(zip(("sources", "chunks", "quickstarts", "rules"), fetch_one(connection, sql), strict=True))
             names = fetch_column(connection, "select name from collections where kind = 'documents' limit 100")
-            quickstarts = fetch_one(connection, "select count(*) from quickstarts where deleted_at is null")
-            rules = fetch_one(connection, "select count(*) from rules where retired_at is null")
             manifest = read_manifest(connection)
-        counted = {"sources": sources, "chunks": chunks, "quickstarts": quickstarts, "rules": rules}
         models = [name for name, _ in self._models().values()]
-        return {**counted, "collections": names, "models": models, "title": manifest.title if manifest else ""}
+        return {**counts, "collections": names, "models": models, "title": manifest.title if manifest else ""}
 
     def close(self) -> None:
         """Close the file."""
@@ -145,7 +145,7 @@ class Mounts:
         entries: list[Entry] = []
         for path in sorted(self._folder.glob("*.json")):
             try:
-                content: Any = json.loads(path.read_text(encoding="utf-8"))
+                content = json.loads(path.read_text(encoding="utf-8"))
                 entries.append(Entry(_check_name(content["name"]), Path(content["path"]), content["mounted_at"]))
             except (OSError, ValueError, TypeError, KeyError, LocalMCPError) as error:
                 log.warning("%s is not read: %s", path, error)
@@ -160,20 +160,19 @@ class Mounts:
         """
         collection = collection_of(path)
         path = Path(f"{ADDRESS}{collection}") if collection else expand_home(path).absolute()
-        if not name:
-            # The file's name without its ending, as far as it can be a name.
-            plain = (collection or path.stem).lower()
-            name = re.sub(r"[^a-z0-9_.-]+", "-", plain).strip("-_.")[:40] or "pack"
-        entry = Entry(_check_name(name), path, utc_now())
+        # Else the file's name without its ending, as far as it can be a name.
+        plain = re.sub(r"[^a-z0-9_.-]+", "-", (collection or path.stem).lower()).strip("-_.")[:40]
+        entry = Entry(_check_name(name or plain or "pack"), path, utc_now())
         if not collection and not path.is_file():
             raise NotFound(f"There is no file {path}.", hint=WHAT_IS_MOUNTED if path.is_dir() else None)
-        if os.path.realpath(path) == os.path.realpath(self._own.database.path):
+        real = os.path.realpath(path)
+        if real == os.path.realpath(self._own.database.path):
             raise InvalidInput(f"{path} is the file that is open; it is searched already.")
         for other in self.entries():
-            if other.name == entry.name and other.path != entry.path:
+            if other.name == entry.name and other.path != path:
                 raise InvalidInput(f"'{other.name}' is {other.path} already.", hint="Choose another name with --as.")
-            if os.path.realpath(other.path) == os.path.realpath(entry.path) and other.name != entry.name:
-                raise InvalidInput(f"{entry.path} is mounted already, as '{other.name}'.")
+            if os.path.realpath(other.path) == real and other.name != entry.name:
+                raise InvalidInput(f"{path} is mounted already, as '{other.name}'.")
         mounted = self._opened(entry)
         try:
             mounted.describe()
@@ -189,10 +188,9 @@ class Mounts:
             raise NotOurFile(error.message, hint=WHAT_IS_MOUNTED) from error
         finally:
             mounted.close()
-        content = {"name": entry.name, "path": str(entry.path), "mounted_at": entry.mounted_at}
         place = self._folder / f"{entry.name}.json"
         try:
-            write_atomically(place, json.dumps(content, ensure_ascii=False))
+            write_atomically(place, json.dumps(asdict(entry), ensure_ascii=False, default=str))
         except OSError as error:
             raise FileUnavailable(f"{place} cannot be written: {error.strerror}.") from error
         return entry
@@ -218,8 +216,8 @@ class Mounts:
                     if isinstance(opened, OpenMount) and opened.signature != signature_of(entry.path.stat()):
                         # Another file is in its place.
                         self._open.pop(entry.name).close()
-                        opened = None
-                    self._open[entry.name] = opened or self._opened(entry)
+                    if entry.name not in self._open:
+                        self._open[entry.name] = self._opened(entry)
                     files.append(self._open[entry.name])
                 except (OSError, ConfigurationError) as error:
                     why = error.message if isinstance(error, ConfigurationError) else f"{entry.path} is not there."
@@ -235,9 +233,7 @@ class Mounts:
         for entry in self.entries():
             about = {"name": entry.name, "path": str(entry.path), "mountedAt": entry.mounted_at, "problem": None}
             try:
-                if entry.name not in opened:
-                    raise NotFound("it is not there")
-                about |= opened[entry.name].describe()
+                about |= opened[entry.name].describe() if entry.name in opened else {"problem": "it is not there"}
             except LocalMCPError as error:
                 about["problem"] = error.message
             listed.append(about)

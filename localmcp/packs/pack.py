@@ -162,31 +162,22 @@ def write_pack(
             _copy_rows(connection, chosen)
             say("counting")
             sql = "select json_object('name', name, 'sha256', sha256, 'dimension', dimension) from models order by name"
-            models = fetch_column(connection, sql)
+            models = map(json.loads, fetch_column(connection, sql))
             sql = """
                 select json_object('name', name, 'sources', count(sources.id), 'chunks', coalesce(sum(chunk_count), 0))
                 from collections left join sources on sources.collection_id = collections.id
                 where kind = 'documents' group by collections.id
             """
-            packed_collections = fetch_column(connection, sql)
-            manifest = Manifest(
-                title,
-                author,
-                note,
-                created_at=utc_now(),
-                made_by=f"localmcp {__version__}",
-                models=[json.loads(model) for model in models],
-                counts=count_contents(connection),
-                collections=[json.loads(collection) for collection in packed_collections],
-            )
+            packed = map(json.loads, fetch_column(connection, sql))
+            counts, made_by = count_contents(connection), f"localmcp {__version__}"
+            manifest = Manifest(title, author, note, utc_now(), made_by, [*models], counts, [*packed])
             manifest = replace(manifest, digest=digest_pack(connection, manifest))
             content = json.dumps(asdict(manifest), ensure_ascii=False)
             connection.execute("insert or replace into manifest (one, content) values (1, ?)", (content,))
             say("writing")
-            packed = scratch / "packed"
-            files.make_private_file(packed)
-            connection.execute("vacuum into ?", (str(packed),))
-            os.replace(packed, target)
+            files.make_private_file(scratch / "packed")
+            connection.execute("vacuum into ?", (str(scratch / "packed"),))
+            os.replace(scratch / "packed", target)
     except apsw.FullError as error:
         raise FileUnavailable("The disk is full; no pack was written.", hint="Free some space.") from error
     except (OSError, apsw.IOError, apsw.CantOpenError) as error:
