@@ -1,8 +1,4 @@
-"""Copies of the file, made while it is in use and brought back under those who have it open; and what is made again.
-
-`repair` makes again what is made from the documents, which themselves are never touched; `optimize` makes searches
-faster and the file smaller. All of it may be killed anywhere.
-"""
+"""Back up, restore, repair and optimize the file while others have it open. All of it may be killed anywhere."""
 
 from __future__ import annotations
 
@@ -46,10 +42,9 @@ class Restored:
 def back_up(database: Database, target: Path | None = None) -> Verification:
     """Copy the whole file, keys and history included, to `target` (beside it, named by the time, for None).
 
-    One snapshot, while others go on writing. The copy appears only when it is complete and was read to its end: returns
-    what is found in it, where problems are those of the file itself, which `doctor --fix` fixes.
-    InvalidInput if the target exists; FileUnavailable if it cannot be written, the disk is full, or the file is
-    damaged.
+    One snapshot; the copy appears only when it was read to its end: returns what is found in it. Problems are those of
+    the file itself, which `doctor --fix` fixes. InvalidInput if the target exists; FileUnavailable if it cannot be
+    written, or the file is damaged.
     """
     name = f"{database.path.stem}-backup-{datetime.now():%Y%m%d-%H%M%S}{database.path.suffix}"
     target = expand_home(target).absolute() if target else database.path.with_name(name)
@@ -73,13 +68,10 @@ def back_up(database: Database, target: Path | None = None) -> Verification:
 def restore(path: Path, backup: Path, *, other: bool = False, powers: KeptPowers | None = None) -> Restored:
     """Bring the content of a backup into the file at `path`, all of it or nothing.
 
-    The rows of the backup are copied into a new file, and that is checked. What is in the file is copied beside it. A
-    file that others have open stays the same file: its content is replaced in one transaction, and they see it at their
-    next search. One that cannot be read any more, or whose tables somebody changed, is replaced as a whole.
-
-    `other`: the backup may be of another file. `powers`: those that stay of a backup from another machine.
-    FileUnavailable if there is no such backup, it is not sound, the file is locked, or the disk is full; NotOurFile if
-    the backup is not a localmcp file; InvalidInput if the backup is of another file.
+    The rows of the backup are copied into a new file, and that is checked; what is in the file is kept beside it. The
+    content is replaced in one transaction; a file that cannot be read any more is replaced as a whole. `other`: the
+    backup may be of another file, else InvalidInput. `powers`: those that stay of a backup from another machine.
+    FileUnavailable if there is no sound backup, or the file is locked; NotOurFile if it is not a localmcp file.
     """
     path, backup = expand_home(path).absolute(), expand_home(backup).absolute()
     if backup == path:
@@ -101,7 +93,19 @@ def restore(path: Path, backup: Path, *, other: bool = False, powers: KeptPowers
             if file_id != current.file_id and not other:
                 message = f"{backup} is a backup of another file than {path}."
                 raise InvalidInput(message, hint="Say --other if that is what you want.")
-            _advance_counters(prepared, current)
+            counters = current.counters()
+            with current.read() as connection:
+                numbers = fetch_all(connection, "select seq, name from sqlite_sequence")
+            with closing(connect(prepared)) as connection:
+                connection.execute("begin immediate")
+                # Far above those of the file, so that caches of other processes notice the change.
+                for name in counters.keys() - {"one"}:
+                    sql = f"update state set {name} = max({name}, ?) + ?"
+                    connection.execute(sql, (counters[name], 1_000_000))
+                missing = "insert into sqlite_sequence select ?2, ?1 where ?2 not in (select name from sqlite_sequence)"
+                connection.executemany(missing, numbers)
+                connection.executemany("update sqlite_sequence set seq = max(seq, ?) where name = ?", numbers)
+                connection.execute("commit")
             adopt_file(file_id)
             _replace_content(prepared, current, previous)
     return Restored(previous, counts, dropped)
@@ -128,21 +132,6 @@ def _open_current(path: Path) -> Database | None:
             raise
     database.close()
     return None
-
-
-def _advance_counters(prepared: Path, current: Database) -> None:
-    # Far above those of the file, so that caches of other processes notice the change.
-    counters = current.counters()
-    with current.read() as connection:
-        numbers = fetch_all(connection, "select seq, name from sqlite_sequence")
-    with closing(connect(prepared)) as connection:
-        connection.execute("begin immediate")
-        for name in counters.keys() - {"one"}:
-            connection.execute(f"update state set {name} = max({name}, ?) + ?", (counters[name], 1_000_000))
-        missing = "insert into sqlite_sequence select ?2, ?1 where ?2 not in (select name from sqlite_sequence)"
-        connection.executemany(missing, numbers)
-        connection.executemany("update sqlite_sequence set seq = max(seq, ?) where name = ?", numbers)
-        connection.execute("commit")
 
 
 def _replace_content(prepared: Path, current: Database, previous: Path) -> None:
@@ -274,7 +263,18 @@ def repair(database: Database, say: Callable[[str], None] = lambda _: None) -> t
         if tables:
             _empty_tables(database, tables)
             done.append(f"emptied what cannot be read: {', '.join(sorted(tables)) or 'spare pages'}")
-        removed = _delete_wrong_vectors(database) + remove_dead_rows(database)
+        with database.write() as connection:
+            connection.execute("""
+                delete from vectors where id in (
+                    select vectors.id from vectors left join models on models.id = vectors.id >> 40
+                    where length(embedding) is not 4 * dimension
+                )
+            """)
+            removed = connection.changes()
+            connection.execute("update rules set embedding = null where embedding not in (select id from vectors)")
+            for collection_id in fetch_column(connection, "select id from collections"):
+                requeue_collection(connection, collection_id)
+        removed += remove_dead_rows(database)
         if removed or "vectors" in tables:
             done.append(f"deleted {removed} rows that belonged to nothing; `localmcp refresh` makes what is missing")
         say("Making the indexes again")
@@ -307,21 +307,6 @@ def _empty_tables(database: Database, tables: frozenset[str]) -> None:
                 connection.execute(made_by)
         connection.execute("commit")
         connection.execute("vacuum")
-
-
-def _delete_wrong_vectors(database: Database) -> int:
-    with database.write() as connection:
-        connection.execute("""
-            delete from vectors where id in (
-                select vectors.id from vectors left join models on models.id = vectors.id >> 40
-                where length(embedding) is not 4 * dimension
-            )
-        """)
-        removed = connection.changes()
-        connection.execute("update rules set embedding = null where embedding not in (select id from vectors)")
-        for collection_id in fetch_column(connection, "select id from collections"):
-            requeue_collection(connection, collection_id)
-        return removed
 
 
 def _rebuild_words(database: Database) -> int:
@@ -357,9 +342,8 @@ def _rebuild_words(database: Database) -> int:
 def optimize(database: Database, say: Callable[[str], None] = lambda _: None) -> Json:
     """Merge the keyword indexes, delete dead rows, and rewrite the file when a fifth of it is empty.
 
-    Returns the bytes before and after, how many rows were removed, whether it was
-    rewritten (`vacuumed`), and in `note` why the empty pages stay, if they do. FileUnavailable if the file is
-    read-only, locked, or the disk is full; what was done is kept.
+    Returns the bytes before and after, how many rows were removed, whether it was rewritten (`vacuumed`), and in `note`
+    why the empty pages stay. FileUnavailable if the file is read-only or locked, or the disk is full.
     """
     database.ensure_writable()
     before, note, vacuumed = database.size(), "", False

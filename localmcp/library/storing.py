@@ -274,8 +274,26 @@ class Store:
         entry, draft = task.entry, reading.draft
         if entry and entry.source_id and reading.outcome == "unchanged":
             return self._touch(connection, task, reading, entry.source_id)
-        if entry and entry.holds_source and reading.outcome == "empty":
-            return self._empty(connection, task, reading)
+        if entry and entry.source_id and entry.holds_source and reading.outcome == "empty":
+            sql = """
+                select chunk_count, title, source_type, format, language from sources
+                where id = ? and uri = ? and trashed_at is null
+            """
+            row, root = fetch_one(connection, sql, (entry.source_id, task.file.path)), task.root
+            if not row:
+                return "skipped"  # Nothing is left of a mailbox.
+            chunks, title, source_type, form, language = row
+            reading.reason = "empty; what was in it before is in the trash"
+            if not chunks:
+                return self._touch(connection, task, reading, entry.source_id)
+            self._pending.write(connection)
+            keep_version(connection, entry.source_id)
+            draft = SourceDraft(
+                root.collection_id, root.partition_id, title, source_type, form, task.file.path, reading.sha256 or "",
+                reading.size, reading.mtime_ns, language, ledger.with_said({}, root.metadata), [],
+            )  # fmt: skip
+            self._put(connection, reading, draft, entry.source_id)
+            return "updated"
         if draft is None:
             return "failed" if reading.outcome == "failed" else "skipped"
         removed = "select 1 from ledger where path = ? and collection_id = ? and status = 'removed'"
@@ -313,29 +331,6 @@ class Store:
         sql = "update sources set size = ?, mtime_ns = ? where id = ? and uri = ?"
         connection.executemany(sql, ((reading.size, reading.mtime_ns, *place) for place in places))
         return "unchanged"
-
-    def _empty(self, connection: apsw.Connection, task: Task, reading: Reading) -> str:
-        """Keep an emptied file as an empty document, what it held in the trash; nothing is left of a mailbox."""
-        sql = """
-            select id, chunk_count, title, source_type, format, language from sources
-            where id = ? and uri = ? and trashed_at is null
-        """
-        row = fetch_one(connection, sql, (task.entry.source_id if task.entry else None, task.file.path))
-        if not row:
-            return "skipped"
-        source_id, chunks, title, source_type, form, language = row
-        reading.reason = "empty; what was in it before is in the trash"
-        if not chunks:
-            return self._touch(connection, task, reading, source_id)
-        self._pending.write(connection)
-        keep_version(connection, source_id)
-        root = task.root
-        draft = SourceDraft(
-            root.collection_id, root.partition_id, title, source_type, form, task.file.path, reading.sha256 or "",
-            reading.size, reading.mtime_ns, language, ledger.with_said({}, root.metadata), [],
-        )  # fmt: skip
-        self._put(connection, reading, draft, source_id)
-        return "updated"
 
     def _find_same(self, connection: apsw.Connection, draft: SourceDraft) -> tuple[int, str, str] | None:
         """Return the source of these very bytes that the draft continues, how that is counted, and its old path."""

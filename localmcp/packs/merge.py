@@ -146,9 +146,23 @@ class Merge:
         """
         with self._database.read() as connection:
             own_contents = {*fetch_all(connection, sql, (FORMAT, collection.name))}
+            sql = "select fingerprint from collections join models on models.id = model_id where collections.name = ?"
+            ours: str | None = fetch_one(connection, sql, (collection.name,))
         sql = "select id from sources where collection_id = ? and trashed_at is null order by id"
         source_ids, group = fetch_column(theirs, sql, (collection.id,)), list[Incoming]()
-        dimension = self._reused_dimension(theirs, collection) if source_ids else 0
+        if not source_ids:
+            return
+        sql = "select fingerprint, name, dimension from models where id = ?"
+        fingerprint, model_name, dimension = fetch_one(theirs, sql, (collection.model_id,)) or (None, "", 0)
+        try:
+            ours = ours or self._embedder.get().identity.fingerprint
+        except LocalMCPError as error:
+            _tell(report.notices, f"Without vectors for now: {error.message}")
+        if fingerprint != ours:
+            dimension = 0  # Others are made.
+            if fingerprint is not None and ours is not None:
+                text = f"Vectors of '{model_name}' are not those of the model of '{collection.name}' here"
+                _tell(report.notices, f"{text}; that model makes others.")
         for number, source_id in enumerate(source_ids, 1):
             try:
                 incoming = _read_document(theirs, source_id, collection.model_id or 0, dimension)
@@ -174,24 +188,6 @@ class Merge:
                 model_id = fetch_one(connection, "select model_id from collections where name = ?", (collection.name,))
                 if model_id is not None:
                     keep_words(connection, model_id, dict(read_words(theirs, collection.model_id or 0)))
-
-    def _reused_dimension(self, theirs: apsw.Connection, collection: Collection) -> int:
-        # The length of their vectors if those are of the model that is used here; 0 if others are made.
-        sql = "select fingerprint, name, dimension from models where id = ?"
-        fingerprint, model_name, dimension = fetch_one(theirs, sql, (collection.model_id,)) or (None, "", 0)
-        with self._database.read() as connection:
-            sql = "select fingerprint from collections join models on models.id = model_id where collections.name = ?"
-            ours = fetch_one(connection, sql, (collection.name,))
-        try:
-            ours = ours or self._embedder.get().identity.fingerprint
-        except LocalMCPError as error:
-            _tell(self._report.notices, f"Without vectors for now: {error.message}")
-        if fingerprint == ours:
-            return dimension
-        if fingerprint is not None and ours is not None:
-            text = f"Vectors of '{model_name}' are not those of the model of '{collection.name}' here"
-            _tell(self._report.notices, f"{text}; that model makes others.")
-        return 0
 
     def _store(self, theirs: Collection, group: Sequence[Incoming]) -> None:
         report, model_id = self._report, None

@@ -155,8 +155,7 @@ class Mounts:
         """Remember a file, or a collection in Milvus (`milvus:NAME`), which is opened first.
 
         InvalidInput for a name that cannot be used or is taken, the file itself, or one that is mounted already;
-        FileUnavailable, NotOurFile, FileTooNew if the file cannot be opened, or is damaged; ConfigurationError if no
-        Milvus is set.
+        FileUnavailable, NotOurFile, FileTooNew if the file cannot be opened; ConfigurationError if no Milvus is set.
         """
         collection = collection_of(path)
         path = Path(f"{ADDRESS}{collection}") if collection else expand_home(path).absolute()

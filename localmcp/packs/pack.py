@@ -141,11 +141,9 @@ def write_pack(
 ) -> Manifest:  # fmt: skip
     """Write a pack of `database` to `target`, whole or not at all; of some collections without quick starts and rules.
 
-    What goes in is copied, of one snapshot of the live file, into a temporary file without a name, so that a kill
-    leaves nothing on the disk. There the keyword indexes are merged into one piece without the words of the rest, and
-    only then are the pages written that will be given away: deleting alone would leave the text. InvalidInput if the
-    target exists, or is the file itself; NotFound if there is no such collection; FileUnavailable if the target
-    cannot be written, or the disk is full.
+    What goes in is copied into a temporary file without a name, so that a kill leaves nothing on the disk, and the
+    keyword indexes are merged there: deleting alone would leave the text of the rest. InvalidInput if the target
+    exists, or is the file itself; NotFound if there is no such collection; FileUnavailable if it cannot be written.
     """
     target = files.expand_home(target).absolute()
     if target.exists() and database.path.exists() and target.samefile(database.path):
@@ -201,31 +199,6 @@ def _copy_rows(connection: apsw.Connection, chosen: str | None) -> None:
         if "_fts_" in table:
             connection.execute(f"delete from main.{table}")
         copy_table(connection, table, "live", which, {"chosen": chosen})
-    _hide_places(connection)
-    connection.execute(UNUSED_WORDS)
-    # Not what a person said, only what was made of it.
-    connection.execute("""
-        delete from main.chunks_fts where rowid in (
-            select id from main.chunks_fts_docsize where id not in (select id from main.chunks)
-        );
-        delete from main.quickstarts_fts where rowid in (
-            select id from main.quickstarts_fts_docsize where id not in (select id from main.quickstarts)
-        );
-        update main.user_instructions set origin = 'pack', context = '', inserted_at = rules.inserted_at,
-            instruction = rules.rule_text, rule_id = rules.id
-            from main.rules where user_instructions.id = created_from_instruction_id;
-        update main.rules set last_applied = null, instructions_count = 1;
-    """)
-    connection.execute("commit")
-    connection.execute("detach live")
-    for index in ("chunks_fts", "quickstarts_fts"):
-        connection.execute(f"insert into {index} ({index}) values ('optimize')")
-
-
-# ---------------------------------------------------------------- paths
-
-
-def _hide_places(connection: apsw.Connection) -> None:
     # Absolute paths of documents, and in their metadata, become paths below the folder that was added. What only looks
     # like a path, such as `/api/users`, stays.
     sql = "select path from live.roots order by length(path) desc"
@@ -248,6 +221,24 @@ def _hide_places(connection: apsw.Connection) -> None:
             metadata = folder.sub(lambda _, name=name: name, metadata)
         sql = "update sources set uri = ?, mtime_ns = null, metadata = ? where id = ?"
         connection.execute(sql, (uri, metadata, source_id))
+    connection.execute(UNUSED_WORDS)
+    # Not what a person said, only what was made of it.
+    connection.execute("""
+        delete from main.chunks_fts where rowid in (
+            select id from main.chunks_fts_docsize where id not in (select id from main.chunks)
+        );
+        delete from main.quickstarts_fts where rowid in (
+            select id from main.quickstarts_fts_docsize where id not in (select id from main.quickstarts)
+        );
+        update main.user_instructions set origin = 'pack', context = '', inserted_at = rules.inserted_at,
+            instruction = rules.rule_text, rule_id = rules.id
+            from main.rules where user_instructions.id = created_from_instruction_id;
+        update main.rules set last_applied = null, instructions_count = 1;
+    """)
+    connection.execute("commit")
+    connection.execute("detach live")
+    for index in ("chunks_fts", "quickstarts_fts"):
+        connection.execute(f"insert into {index} ({index}) values ('optimize')")
 
 
 def _is_absolute(place: str) -> bool:
