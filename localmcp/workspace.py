@@ -154,7 +154,6 @@ class Workspace:
         self.activity.close()
         self.api_keys.close()
         self.mounts.close()
-        self.index.close()
         self.embedder.reset()
         self.database.close()
 

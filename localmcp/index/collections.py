@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -52,7 +53,7 @@ def visible_ids(connection: apsw.Connection, name: str | None = None) -> str:
     return ",".join(str(c.id) for c in visible if name is None or c.name.casefold() == name.casefold())
 
 
-def choose_collections(connection: apsw.Connection, names: list[str] | None) -> list[Collection]:
+def choose_collections(connection: apsw.Connection, names: Sequence[str] | None) -> list[Collection]:
     """Return the visible collections of those names, or all for None; NotFound names the nearest visible one."""
     visible = visible_collections(connection)
     if names is None:

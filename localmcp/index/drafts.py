@@ -13,11 +13,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
-from json.encoder import encode_basestring_ascii
 from typing import Any, NamedTuple
 
 from localmcp.errors import InvalidInput
-from localmcp.readers.chunking import Chunk, TokenCounter, shorten_prefix, split
+from localmcp.readers.chunking import Chunk, TokenCounter, split
 from localmcp.readers.document import Document
 from localmcp.schemas import mapping_of, without_surrogates
 from localmcp.wording.normalize import detect_language, index_runs, indexed_runs, stems, words_of_run
@@ -28,8 +27,6 @@ DEFAULT_LANGUAGE = "english"
 """Of a text whose language is undecided."""
 FORMAT = "record"
 """`sources.format` of a record: its title, unless the metadata hold one, is the beginning of its text."""
-EMBEDDED_TITLE = f"iif(sources.format = '{FORMAT}' and json_type(metadata, '$.title') is not 'text', '', sources.title)"
-"""SQL of the title that is embedded with a chunk: the made-up one of a record is not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,9 +116,7 @@ def digest_of(*parts: str) -> bytes:
     The whole heading is in it beside the embedded text, whose headings may be cut: words are counted out of the
     index under the headings that are stored.
     """
-    # As json.dumps writes a list, which takes longer.
-    text = f"[{', '.join(map(encode_basestring_ascii, parts))}]"
-    return hashlib.blake2b(text.encode(), digest_size=16).digest()
+    return hashlib.blake2b(json.dumps(parts).encode(), digest_size=16).digest()
 
 
 def heading_of(title: str, headings: Sequence[str]) -> str:
@@ -131,18 +126,12 @@ def heading_of(title: str, headings: Sequence[str]) -> str:
 
 def index_words(heading: str, text: str, language: str) -> IndexedWords:
     """Return a passage as the keyword index sees it."""
-
-    def count(indexed: str) -> int:
-        # A run of underscores has no words, and leaves an empty place.
-        uneven = not indexed or "  " in indexed or " " in (indexed[0], indexed[-1])
-        return len(indexed.split()) if uneven else indexed.count(" ") + 1
-
     heading_runs, title = _index_heading(heading, language)
     text_runs = indexed_runs(text)
     body = index_runs(text_runs, language)
     distinct = set(chain.from_iterable(map(words_of_run, heading_runs.union(text_runs))))
     terms = " ".join(set(stems(distinct, language)))
-    return IndexedWords(title, body, count(title) + count(body), " ".join(distinct), terms)
+    return IndexedWords(title, body, len(title.split()) + len(body.split()), " ".join(distinct), terms)
 
 
 @lru_cache(maxsize=64)
@@ -156,28 +145,6 @@ def _index_heading(heading: str, language: str) -> tuple[frozenset[str], str]:
 LONGEST_RECORD = 254
 """Tokens of an embedded text that the default model reads."""
 TITLE_CHARACTERS = 80
-TITLE_COLUMN = f"iif(sources.format = '{FORMAT}', null, sources.title)"
-"""SQL of the title in a chunk's metadata."""
-
-
-@dataclass(frozen=True, slots=True)
-class RecordText:
-    """A text and its metadata."""
-
-    text: str
-    metadata: Mapping[str, Any]
-
-    @property
-    def title(self) -> str:
-        """The title that the metadata give, or empty."""
-        own_title = self.metadata.get("title")
-        return " ".join(own_title.split())[:200] if isinstance(own_title, str) else ""
-
-    @property
-    def embedded(self) -> str:
-        """The text that is embedded: the title, if one is set, then the text."""
-        prefix = shorten_prefix(self.title, ())
-        return f"{prefix}\n{self.text.strip()}" if prefix else self.text.strip()
 
 
 def metadata_of(
@@ -208,25 +175,28 @@ def clean_text(text: str, place: str = "text") -> str:
     return cleaned
 
 
-def draft_record(record: RecordText, window: Window | None = None) -> tuple[SourceDraft, dict[bytes, str]]:
+def draft_record(
+    text: str, metadata: Mapping[str, Any], window: Window | None = None
+) -> tuple[SourceDraft, dict[bytes, str]]:
     """Return a source, in no collection yet, of one chunk or as many as fit a window, and digest -> embedded text."""
-    language = detect_language(record.text) or DEFAULT_LANGUAGE
-    beginning = " ".join(record.text[: 4 * TITLE_CHARACTERS].split())
+    language, own_title = detect_language(text) or DEFAULT_LANGUAGE, metadata.get("title")
+    own_title = " ".join(own_title.split())[:200] if isinstance(own_title, str) else ""
+    beginning = " ".join(text[: 4 * TITLE_CHARACTERS].split())
     if len(beginning) > TITLE_CHARACTERS:
         beginning = f"{beginning[: TITLE_CHARACTERS - 1].rstrip()}…"
-    title = record.title or beginning
+    title = own_title or beginning
     if window is None:
-        lines = record.text.rstrip().count("\n") + 1
-        chunks = [Chunk(0, len(record.text), record.text, (), 1, lines, None, None, "prose")]
+        lines = text.rstrip().count("\n") + 1
+        chunks = [Chunk(0, len(text), text, (), 1, lines, None, None, "prose")]
     else:
-        document = Document(record.title, record.text, FORMAT, "plain", "text")
+        document = Document(own_title, text, FORMAT, "plain", "text")
         chunks = split(document, window.count_tokens, limit=window.limit)
     drafts, texts = list[ChunkDraft](), dict[bytes, str]()
     for chunk in chunks:
         spoken = (window and detect_language(chunk.text)) or language
-        drafts.append(draft_chunk(chunk, title, record.title, spoken, chunk.kind))
-        texts[drafts[-1].digest] = chunk.embedded_text(record.title)
-    data = record.text.encode()
+        drafts.append(draft_chunk(chunk, title, own_title, spoken, chunk.kind))
+        texts[drafts[-1].digest] = chunk.embedded_text(own_title)
+    content = text.encode()
     draft = SourceDraft(
         collection_id=0,
         partition_id=None,
@@ -234,11 +204,11 @@ def draft_record(record: RecordText, window: Window | None = None) -> tuple[Sour
         source_type="text",
         format=FORMAT,
         uri=None,
-        sha256=hashlib.sha256(data).hexdigest(),
-        size=len(data),
+        sha256=hashlib.sha256(content).hexdigest(),
+        size=len(content),
         mtime_ns=None,
         language=language,
-        metadata=record.metadata,
+        metadata=metadata,
         chunks=drafts,
     )
     return draft, texts

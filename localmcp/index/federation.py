@@ -115,9 +115,9 @@ class Federation:
                 if file is None or origin is not None:
                     raise
                 log.warning("%s (mounted) was not read: %s", file.name, error)
-                continue
-            if result is not None:
-                yield result
+            else:
+                if result is not None:
+                    yield result
 
     def described(self) -> list[dict[str, Any]]:
         """Return name and description of each mounted file; one that cannot be read is logged and left out."""
@@ -128,21 +128,18 @@ class Federation:
     ) -> list[Result]:
         """Return what `read` gives for each mounted file, but None; `notices`, or the log, name those not read."""
         mounted, troubles = self.mounted()
-        missed, results = list(troubles.values()), list[Result]()
+        missed, results = list(troubles.values()), list[Result | None]()
         for file in mounted:
             try:
                 with file.database.read() as connection:
-                    result = read(file, connection)
+                    results.append(read(file, connection))
             except (FileUnavailable, ConfigurationError) as error:
                 missed.append(f"{file.name} (mounted) was not searched: {error.message}")
-                continue
-            if result is not None:
-                results.append(result)
         if notices is not None:
             notices += missed
         elif missed:
             log.warning("%s", " ".join(missed))
-        return results
+        return [result for result in results if result is not None]
 
     def search(self, request: SearchRequest, origin: str | None = None) -> SearchOutcome:
         """Return the best passages of all files; of one mounted file alone with `origin`.
@@ -228,13 +225,13 @@ def _join(
         searched={"files": len(parts), "chunks": chunks} | searched,
         coverage=round(covered / chunks, 4) if chunks else 1.0,
     )
-    hits = shown_order(request, hits, lambda hit: (hit.relevance, hit.passage, hit.origin), joined)
-    joined.hits = hits[request.offset : request.offset + request.limit]
+    order = shown_order(request, [(hit.relevance, hit.passage, hit.origin) for hit in hits], joined)
+    joined.hits = [hits[place] for place in order[request.offset : request.offset + request.limit]]
     return joined
 
 
 def _joined_query(queries: Sequence[KeywordQuery]) -> KeywordQuery | None:
-    """Return the query with its words counted over all files; what one of them has is not missing."""
+    # Words are counted over all files; what one of them has is not missing.
     if not queries:
         return None
     terms: dict[str, Term] = {}

@@ -6,19 +6,18 @@ import json
 import math
 import os
 import re
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
-from typing import Any, Literal, NamedTuple, cast, get_args
+from typing import Any, Literal, cast, get_args
 
 import apsw
 
 from localmcp.arrays import Ids, np
 from localmcp.errors import InvalidInput
 from localmcp.index.collections import DEFAULT_PARTITION, Collection
-from localmcp.index.drafts import TITLE_COLUMN
+from localmcp.index.drafts import FORMAT
 from localmcp.storage.database import fetch_column
 from localmcp.storage.schema import days_ago, parse_span
 from localmcp.wording.normalize import stop_words, words
@@ -31,8 +30,6 @@ SOURCE_DATE = f"""coalesce(
     datetime(sources.mtime_ns / 1000000000, 'unixepoch'), datetime(sources.created_at)
 )"""
 """SQL: the date of a source, `2026-03-14 09:30:00` in UTC."""
-NEAR = 0.75
-"""Share of the best score from which a passage is about as good as the best, so that its date may decide."""
 _DATE = re.compile(r"(\d{4})(?:[-/](\d{1,2})(?:[-/](\d{1,2}))?)?")
 
 _NEWEST = frozenset(
@@ -47,27 +44,6 @@ _FUNCTION_WORDS = frozenset[str]().union(
 )
 _REACH = 3
 """What the word may modify: so many words before or after it, as in the last team meeting, acta más reciente."""
-
-
-class Latest(NamedTuple):
-    """A question for the latest of several documents, parsed."""
-
-    word: str
-    subjects: frozenset[str]
-    """Folded words that it may modify: what there are several of."""
-
-    def is_in(self, title: str) -> bool:
-        """Return whether a title holds one of the subjects, or a part of it: Vorstandssitzung, Sitzung."""
-        pairs = (sorted((subject, word), key=len) for subject in self.subjects for word in words(title))
-        return any(shorter == longer or (len(shorter) >= 4 and shorter in longer) for shorter, longer in pairs)
-
-
-class Dated(NamedTuple):
-    """The fields of a hit that an order by date compares."""
-
-    score: float
-    date: str
-    title: str = ""
 
 
 def parse_moment(name: str, text: str, today: date, *, end: bool = False) -> str:
@@ -112,41 +88,16 @@ def parse_range(since: str | None, until: str | None) -> tuple[str | None, str |
     )
 
 
-def asks_for_latest(text: str) -> Latest | None:
-    """Return the word by which a question may ask for the latest of several documents, and what it modifies."""
+def asks_for_latest(text: str) -> tuple[str, frozenset[str]] | None:
+    """Return the word by which a question may ask for the latest of several documents, and the folded words that it may
+    modify: what there are several of."""
     read = words(text)
     for number, word in enumerate(read):
         before = read[max(number - _REACH, 0) : number]
         if word in _NEWEST or (before and before[-1] in _RECENT.get(word, ())):
             subjects = {*before, *read[number + 1 : number + 1 + _REACH]} - {*_RECENT.get(word, ())}
-            return Latest(word, frozenset(subjects - _FUNCTION_WORDS))
+            return word, frozenset(subjects - _FUNCTION_WORDS)
     return None
-
-
-def order_by_date(candidates: Sequence[Dated], sort: Sort, latest: Latest | None = None) -> list[int]:
-    """Return the numbers of candidates, which come best first, in the order in which they are shown.
-
-    `newest`: those about as good as the best, newest first, then the others. `latest`: of those about as good as the
-    best, the ones whose title holds what the question asks the latest of, or that are of a series, newest first in the
-    places that they have.
-    """
-    numbers = list(range(len(candidates)))
-    if not candidates or not (latest or sort == "newest"):
-        return numbers
-    near = [number for number in numbers if candidates[number].score >= NEAR * candidates[0].score]
-    if latest and sort != "newest":
-        # Titles of a series have their words in common, but for numbers.
-        series = {
-            title: tuple(word for word in words(title) if not re.search(r"\d", word))
-            for title in {candidates[number].title for number in near}
-        }
-        counts = Counter(common for common in series.values() if common)
-        eligible = {title for title, common in series.items() if latest.is_in(title) or counts[common] > 1}
-        near = [number for number in near if candidates[number].title in eligible]
-    newest_first = sorted(near, key=lambda number: candidates[number].date, reverse=True)
-    for place, number in zip(near, newest_first, strict=True):
-        numbers[place] = number
-    return numbers
 
 
 KINDS = {
@@ -157,7 +108,7 @@ KINDS = {
     "book": ("epub",),
 }
 """Kind of file, as a person names it, to formats and endings; any other name is one of these itself."""
-SOURCE_COLUMNS = {"title": TITLE_COLUMN, "path": "sources.uri"}
+SOURCE_COLUMNS = {"title": f"iif(sources.format = '{FORMAT}', null, sources.title)", "path": "sources.uri"}
 """What replaces these fields where a source's own metadata has no such key."""
 
 
@@ -170,18 +121,13 @@ class Filters:
     """UUIDs."""
     source_types: tuple[str, ...] = ()
     path_prefix: str | None = None
-    metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """A condition in its short form, such as key -> value, or a list of values of which any will do."""
     condition: Condition | None = None
-    """A further condition on the metadata, the title and the path."""
+    """On the metadata, the title and the path."""
     since: str | None = None
     until: str | None = None
     """First moment of a document's date, and the first after it, as `parse_moment` gives them."""
 
     def __post_init__(self) -> None:
-        """Refuse what SQLite cannot compare (InvalidInput)."""
-        if self.metadata:
-            parse_condition(self.metadata, "metadata")
         texts = {"partition": self.partitions, "sourceType": self.source_types, "pathPrefix": (self.path_prefix or "",)}
         for name, values in texts.items():
             if re.search("[\ud800-\udfff]", "".join(values)):
@@ -197,10 +143,10 @@ def allowed_sources(connection: apsw.Connection, collections: Sequence[Collectio
     tests: list[tuple[str, list[Any]]] = [(f"trashed_at is null and collection_id in ({among})", [])]
     if filters.partitions:
         unnamed = "or partition_id is null" if DEFAULT_PARTITION in filters.partitions else ""
-        named = f"select id from partitions where name in ({_marks(filters.partitions)})"
-        tests.append((f"(partition_id in ({named}) {unnamed})", [*filters.partitions]))
+        named = "select id from partitions where name in (select value from carray(?))"
+        tests.append((f"(partition_id in ({named}) {unnamed})", [apsw.carray(filters.partitions)]))
     if filters.source_ids:
-        tests.append((f"uuid in ({_marks(filters.source_ids)})", [*filters.source_ids]))
+        tests.append(("uuid in (select value from carray(?))", [apsw.carray(filters.source_ids)]))
     if filters.source_types:
         tests.append(type_condition(filters.source_types))
     if filters.path_prefix is not None:
@@ -211,8 +157,8 @@ def allowed_sources(connection: apsw.Connection, collections: Sequence[Collectio
     sql = f"select id from sources where {' and '.join(test for test, _ in tests)} order by id"
     rows = fetch_column(connection, sql, [value for _, values in tests for value in values])
     source_ids = np.array(rows, np.int64)
-    if conditions := tuple(filter(None, (parse_condition(filters.metadata), filters.condition))):
-        fulfils, named = sql_condition(And(conditions), "sources.metadata", SOURCE_COLUMNS)
+    if filters.condition:
+        fulfils, named = sql_condition(filters.condition, "sources.metadata", SOURCE_COLUMNS)
         fulfilling = fetch_column(connection, f"select id from sources where {fulfils}", named)
         return np.intersect1d(source_ids, np.array(fulfilling, np.int64))
     return source_ids
@@ -221,14 +167,10 @@ def allowed_sources(connection: apsw.Connection, collections: Sequence[Collectio
 def type_condition(types: Sequence[str]) -> tuple[str, list[Any]]:
     """Return SQL for documents of any of those types, formats or kinds of file."""
     names = [name.lower().lstrip(".") for name in types]
-    kinds = [form for name in names for form in KINDS.get(name, (name,))]
-    suffix = " or ".join(["uri like ?"] * len(kinds))
-    sql = f"(source_type in ({_marks(types)}) or format in ({_marks(kinds)}) or {suffix})"
-    return sql, [*types, *kinds, *(f"%.{kind}" for kind in kinds)]
-
-
-def _marks(values: Sequence[Any]) -> str:
-    return ",".join("?" * len(values))
+    kinds = tuple(form for name in names for form in KINDS.get(name, (name,)))
+    listed, suffix = "in (select value from carray(?))", " or ".join(["uri like ?"] * len(kinds))
+    bindings = [apsw.carray(tuple(types)), apsw.carray(kinds), *(f"%.{kind}" for kind in kinds)]
+    return f"(source_type {listed} or format {listed} or {suffix})", bindings
 
 
 def path_condition(prefix: str) -> tuple[str, list[Any]]:
@@ -280,33 +222,16 @@ class Comparison:
     values: tuple[Scalar, ...]
     """Exactly one but for `in`."""
 
-    @property
-    def value(self) -> Scalar:
-        return self.values[0]
-
 
 @dataclass(frozen=True, slots=True)
-class And:
-    """All of them; at least one."""
+class Combination:
+    """All or any of several conditions; the opposite of one for `not`."""
 
+    operator: Literal["and", "or", "not"]
     parts: tuple[Condition, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Or:
-    """Any of them; at least one."""
-
-    parts: tuple[Condition, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Not:
-    """Everything that does not fulfil it."""
-
-    part: Condition
-
-
-Condition = Comparison | And | Or | Not
+Condition = Comparison | Combination
 
 
 # ---------------------------------------------------------------- reading
@@ -340,23 +265,19 @@ def _parse(raw: Any, place: str, depth: int) -> Condition:
     for key, value in entries.items():
         inside = f"{place}.{key}"
         if key in ("and", "or"):
-            if not isinstance(value, list):
+            if not isinstance(value, list) or not value:
                 raise InvalidInput(f"{inside}: {shown_value(value)} is not a list of conditions.")
-            joined = [_parse(part, f"{inside}[{i}]", depth + 1) for i, part in enumerate(cast("list[Any]", value))]
-            if not joined:
-                raise InvalidInput(f"{inside}: needs at least one condition.")
-            parts.append((And if key == "and" else Or)(tuple(joined)))
+            listed = enumerate(cast("list[Any]", value))
+            joined = tuple(_parse(part, f"{inside}[{number}]", depth + 1) for number, part in listed)
+            parts.append(Combination("and" if key == "and" else "or", joined))
         elif key == "not":
-            parts.append(Not(_parse(value, inside, depth + 1)))
-        elif isinstance(value, dict):
-            operators = cast("dict[str, Any]", value) or {"": None}
-            keys = _parse_field(key, place)
-            parts += [_comparison(keys, operator, operand, inside) for operator, operand in operators.items()]
+            parts.append(Combination("not", (_parse(value, inside, depth + 1),)))
         else:
-            parts.append(
-                _comparison(_parse_field(key, place), "in" if isinstance(value, list) else "eq", value, inside)
-            )
-    return parts[0] if len(parts) == 1 else And(tuple(parts))
+            keys, operators = _parse_field(key, place), cast("dict[str, Any]", value) or {"": None}
+            if not isinstance(value, dict):
+                operators = {"in" if isinstance(value, list) else "eq": cast("Any", value)}
+            parts += [_comparison(keys, operator, operand, inside) for operator, operand in operators.items()]
+    return parts[0] if len(parts) == 1 else Combination("and", tuple(parts))
 
 
 def _parse_field(raw: Any, place: str) -> tuple[str, ...]:
@@ -388,7 +309,7 @@ def _comparison(keys: tuple[str, ...], operator: str, value: Any, place: str) ->
 
 
 def _kind_of(value: Any) -> str:
-    """Return text, number or truth; empty for what SQLite cannot compare: text ends at NUL, and UTF-8 writes it."""
+    # Text, number or truth; empty for what SQLite cannot compare: text ends at NUL, and UTF-8 writes it.
     if isinstance(value, bool):
         return "truth"
     if isinstance(value, int):
@@ -408,8 +329,7 @@ def comparisons(condition: Condition) -> list[Comparison]:
     """Return every comparison in it, left to right."""
     if isinstance(condition, Comparison):
         return [condition]
-    parts = (condition.part,) if isinstance(condition, Not) else condition.parts
-    return [comparison for part in parts for comparison in comparisons(part)]
+    return [comparison for part in condition.parts for comparison in comparisons(part)]
 
 
 # ---------------------------------------------------------------- meaning
@@ -436,10 +356,9 @@ def sql_condition(condition: Condition, metadata: str, columns: Mapping[str, str
         return f":{name}"
 
     def write(condition: Condition) -> str:
-        if isinstance(condition, Not):
-            return f"not {write(condition.part)}"
-        if isinstance(condition, And | Or):
-            return f"({(' and ' if isinstance(condition, And) else ' or ').join(map(write, condition.parts))})"
+        if isinstance(condition, Combination):
+            parts = [*map(write, condition.parts)]
+            return f"not {parts[0]}" if condition.operator == "not" else f"({f' {condition.operator} '.join(parts)})"
         path = bind("$" + "".join(f'."{key}"' for key in condition.field))
         kind, value = f"json_type({sound}, {path})", f"json_extract({sound}, {path})"
         either = f"coalesce({_test(condition, kind, value, bind)}, 0)"
@@ -457,7 +376,6 @@ def sql_condition(condition: Condition, metadata: str, columns: Mapping[str, str
 
 
 def _test(comparison: Comparison, kind: str, value: str, bind: Callable[[Any], str]) -> str:
-    """Return SQL that compares one value of a type; null where it is missing."""
     tests = [f"{kind} = '{str(truth).lower()}'" for truth in comparison.values if isinstance(truth, bool)]
     texts = [option for option in comparison.values if isinstance(option, str)]
     numbers = [option for option in comparison.values if not isinstance(option, str | bool)]

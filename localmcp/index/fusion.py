@@ -14,15 +14,16 @@ from localmcp.index.collections import calibrate, find_model
 from localmcp.index.drafts import WORD_ONLY
 from localmcp.index.keyword import REPAIR_WEIGHT, KeywordQuery
 from localmcp.index.vector import SignIndex, nearest_chunks
-from localmcp.index.vector_queue import waiting
 from localmcp.models import Embedder
 from localmcp.models.embedder import Calibration
-from localmcp.storage.database import Database, fetch_all, fetch_column, id_list, read_generations
+from localmcp.storage.database import Database, fetch_all, fetch_column, id_list
 from localmcp.wording.normalize import fold, is_function_word, phrases
 
 Mode = Literal["hybrid", "semantic", "keyword"]
 MatchType = Literal["both", "semantic_only", "keyword_only"]
 
+SEMANTIC_WEIGHT = 0.7
+"""Of meaning; words get the rest (S3-4: 0.7 x 85.5 + 0.3 x 92.3 = 87.5)."""
 ARM_DEPTH = 100
 """Candidates an arm gives to the fusion: 50 lose recall, 200 gain nothing."""
 COSINE_CEILING = 0.8
@@ -41,17 +42,6 @@ the model reads both: it cannot hold the words that others are found by (nDCG@10
 LIKE_WORDS = 42.0
 """Added to the keyword score, in percent of a full one, where a passage has most words that mean what those of the
 question do (35 and 50 find fewer right documents in four mixed libraries)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Weights:
-    """The weights of both arms; they add up to 1 (S3-4: 0.7 x 85.5 + 0.3 x 92.3 = 87.5)."""
-
-    semantic: float = 0.7
-
-    @property
-    def keyword(self) -> float:
-        return 1.0 - self.semantic
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +95,7 @@ def keyword_score(bm25: float, full: float) -> float:
     return 100.0 * min(bm25 / full, 1.0) if full > 0 else 0.0
 
 
-def fuse(arms: Arms, full: float, weights: Weights) -> list[Candidate]:
+def fuse(arms: Arms, full: float, weight: float = SEMANTIC_WEIGHT) -> list[Candidate]:
     """Return the candidates with both scores, best first, ties by id; `full`: the bm25 score that counts as 100."""
     # The keyword score that a passage in another language has at least.
     best = max(arms.bm25.values(), default=0.0)
@@ -122,14 +112,14 @@ def fuse(arms: Arms, full: float, weights: Weights) -> list[Candidate]:
         semantic, keyword = semantic_score(cosine), keyword_score(bm25, full)
         lifted = max(least - keyword, 0.0) if arms.reads_all and chunk_id in arms.other_language else 0.0
         lifted += min(LIKE_WORDS * arms.alike.get(chunk_id, 0.0) ** 2, 100.0 - keyword - lifted)
-        combined = weights.semantic * semantic + weights.keyword * (keyword + lifted)
+        combined = weight * semantic + (1.0 - weight) * (keyword + lifted)
         if chunk_id in arms.by_word_only:
             combined, lifted = WITHOUT_MEANING * keyword, 0.0
         fused.append(Candidate(chunk_id, semantic, keyword, combined, match_type, lifted=lifted))
     return sorted(fused, key=lambda candidate: (-candidate.combined, candidate.id))
 
 
-def rank(arms: Arms, mode: Mode, weights: Weights, demanded: float = 0.0) -> list[Candidate]:
+def rank(arms: Arms, mode: Mode, weight: float = SEMANTIC_WEIGHT, demanded: float = 0.0) -> list[Candidate]:
     """Return every candidate, best first; in hybrid search `demanded`, or the best bm25 score, counts as 100."""
     best = max(arms.bm25.values(), default=0.0)
     if mode == "semantic":
@@ -140,12 +130,12 @@ def rank(arms: Arms, mode: Mode, weights: Weights, demanded: float = 0.0) -> lis
         scores = ((row, keyword_score(arms.bm25[row], best)) for row in arms.keyword_ranks)
         ranked = [Candidate(row, 0.0, score, score, "keyword_only") for row, score in scores]
     else:
-        ranked = fuse(arms, max(best, demanded), weights)
+        ranked = fuse(arms, max(best, demanded), weight)
     if arms.named:
         # Before all others; if the query says nothing else, the best passage of each document that it names is enough,
         # and the name is a full match of words.
         named: dict[int, Candidate] = {}
-        keyword_weight = 1.0 if mode == "keyword" else weights.keyword
+        keyword_weight = 1.0 if mode == "keyword" else 1.0 - weight
         for candidate in ranked:
             source_id, share = arms.named.get(candidate.id, (0, 0.0))
             if share and not arms.only_names:
@@ -300,12 +290,6 @@ class Group:
     """How sharply the model tells its passages apart; None where it was not measured."""
 
 
-def weight_of(gap: float, language: str, calibration: Calibration) -> float:
-    """Return the weight of meaning for a gap on the default model's scale: 0.60 + 2 x (gap - 0.125), in 0.30..0.90."""
-    weight = min(max(NEUTRAL + SLOPE * (calibration.factor * gap - NEUTRAL_GAP), LEAST_WEIGHT), MOST_WEIGHT)
-    return weight if calibration.reads_all or language == READ_LANGUAGE else min(weight, FOREIGN_WEIGHT)
-
-
 def load_groups(connection: apsw.Connection, collection_ids: Sequence[int]) -> dict[int, Group]:
     """Return the groups of those collections, by id."""
     sql = """
@@ -317,11 +301,17 @@ def load_groups(connection: apsw.Connection, collection_ids: Sequence[int]) -> d
 
 
 def weight_for(groups: Sequence[Group], default: float, calibration: Calibration, *, is_foreign: bool) -> float:
-    """Return the mean weight of the first hits' groups; `is_foreign`: the question is not in the model's language."""
+    """Return the mean weight of the first hits' groups; `is_foreign`: the question is not in the model's language.
+
+    For a gap on the default model's scale it is 0.60 + 2 x (gap - 0.125), in 0.30..0.90.
+    """
     most = 1.0 if calibration.reads_all else FOREIGN_WEIGHT
     weights: list[float] = []
     for group in groups:
-        weight = default if group.gap is None else weight_of(group.gap, group.language, calibration)
+        weight = default
+        if group.gap is not None:
+            weight = NEUTRAL + SLOPE * (calibration.factor * group.gap - NEUTRAL_GAP)
+            weight = min(max(weight, LEAST_WEIGHT), MOST_WEIGHT)
         weights.append(weight if group.language == READ_LANGUAGE else min(weight, most))
     weight = sum(weights) / len(weights) if weights else default
     return round(min(weight, most) if is_foreign else weight, 4)
@@ -330,21 +320,20 @@ def weight_for(groups: Sequence[Group], default: float, calibration: Calibration
 def adapt_weights(database: Database, embedder: Embedder) -> int:
     """Measure the groups that were not yet, or have changed in size since; returns how many. 0.2 to 0.6 s a group."""
     calibrate(database, embedder)
+    # Of the chunks, those that have vectors so far: the share that no longer waits.
+    queued = "(select count(*) from vector_queue where vector_queue.collection_id = groups.collection_id)"
     sql = f"""
-        select groups.id, groups.collection_id, language, groups.kind, chunks, measured_chunks,
-            sum(chunks) over (partition by groups.collection_id)
+        select measured_chunks, groups.id, groups.collection_id, language, groups.kind,
+            cast(chunks * (1 - 1.0 * {queued} / sum(chunks) over (partition by groups.collection_id)) as integer)
         from groups join collections on collections.id = groups.collection_id
-        where model_id = ? and groups.kind <> '{WORD_ONLY}'
+        where model_id = ? and groups.kind <> '{WORD_ONLY}' and chunks > 0
     """
     measured: list[tuple[float, int, int]] = []
     with database.read() as connection:
         model_id = find_model(connection, embedder.identity) or 0
         rows = fetch_all(connection, sql, (model_id,))
-        queued = {collection_id: waiting(connection, [collection_id]).passages for _, collection_id, *_ in rows}
-    for group_id, collection_id, language, kind, chunks, before, total in rows:
-        # Those that have vectors so far: the share that no longer waits.
-        embedded = int(chunks * (1 - queued[collection_id] / max(total, 1)))
-        group = Group(group_id, collection_id, language, kind, embedded)
+    for before, *columns in rows:
+        group = Group(*columns)
         # Smaller groups keep the weight of the settings: too few passages to tell how near is near.
         is_changed = group.chunks >= GROWTH * before or GROWTH * group.chunks <= before
         if group.chunks >= 40 and is_changed and (gap := _measure_gap(database, embedder, model_id, group)):
@@ -380,7 +369,7 @@ def _measure_gap(database: Database, embedder: Embedder, model_id: int, group: G
     vectors = embedder.embed_passages(windows)
     with database.read() as connection:
         # A separate index: a command that only adds documents keeps no index in memory.
-        blocks = SignIndex(model_id).blocks(connection, read_generations(connection).signs, [group.collection_id])
+        blocks = SignIndex().blocks(connection, model_id, [group.collection_id])
         hits = [nearest_chunks(connection, model_id, blocks, vector, DEEP) for vector in vectors]
     gaps = [nearest[0][1] - nearest[-1][1] for nearest in hits if len(nearest) == DEEP]
     return sum(gaps) / len(gaps) if gaps else None

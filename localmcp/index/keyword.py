@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -19,6 +18,7 @@ from localmcp.wording.normalize import (
     detect_language,
     find_codes,
     fold,
+    index_text,
     indexed_text,
     phrases,
     plain_letters,
@@ -66,6 +66,8 @@ ABSENT = "in no passage"
 Stems = tuple[str, ...]
 _NAME = re.compile(r"(?<=[^.!?:\s] )[^\W\d_a-z]\w*")
 _QUOTED = re.compile(r"[\"“„«]([^\"“”„«»]{3,200})[\"“”»]")
+_CODE = re.compile(r"\d|\b(?:dot|option|section)\w|(?:plusplus|sharp)\b")
+"""What a word that stands for a code may look like."""
 _LEFT_OUT = re.compile(r"(?<!\S)-([^\W\d_]\w+)(?!\S)")
 _UMLAUTS = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue"})
 
@@ -103,6 +105,8 @@ class KeywordQuery:
     """Words of the terms that were in quotation marks."""
     left_out: tuple[Term, ...] = ()
     """What no hit may hold: `-word`."""
+    may_hold_codes: bool = True
+    """False where no code of a text could match."""
 
     @property
     def attainable(self) -> float:
@@ -121,39 +125,15 @@ class KeywordQuery:
         return list({term.repair.word: term.repair for term in self.terms if term.repair}.values())
 
 
-class Vocabulary:
-    """The surface words of each collection, from the first correction on, and how long passages are. Thread-safe."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._generation = -1
-        self._words: dict[int, WordList] = {}
-        self._measured, self._mean_length = 0, 0.0
-
-    def lists(self, connection: apsw.Connection, generation: int, collection_ids: Sequence[int]) -> list[WordList]:
-        """Return the words of each of those collections."""
-        with self._lock:
-            if generation != self._generation:
-                self._generation, self._words = generation, {}
-            for collection_id in {*collection_ids} - self._words.keys():
-                sql = "select word, chunks from words where collection_id = ?"
-                self._words[collection_id] = WordList(dict(fetch_all(connection, sql, (collection_id,))))
-            return [self._words[collection_id] for collection_id in collection_ids]
-
-    def mean_length(self, connection: apsw.Connection, chunks: int) -> float:
-        """Return the mean of indexed words a passage; measured again (5 ms for 100,000) when a tenth of them is new."""
-        with self._lock:
-            if 10 * abs(chunks - self._measured) >= chunks:
-                sql = "select coalesce(avg(words), 0.0) from chunks indexed by chunk_sources"
-                self._measured, self._mean_length = chunks, fetch_one(connection, sql)
-            return self._mean_length
+Keep = Callable[[int, Hashable, Callable[[], Any]], Any]
+"""Returns what was made for a generation under a key, or makes it."""
 
 
 def build_query(
-    connection: apsw.Connection, text: str, collection_ids: Sequence[int], vocabulary: Vocabulary, generation: int
+    connection: apsw.Connection, text: str, collection_ids: Sequence[int], keep: Keep, generation: int
 ) -> KeywordQuery:
     """Turn any text into a query over those collections; every token is literal, whatever FTS5 would make of it."""
-    file = _Words(connection, text, collection_ids, vocabulary, generation)
+    file = _Words(connection, text, collection_ids, keep, generation)
     languages = file.languages
     left_out = [word for word in _LEFT_OUT.findall(text) if _LEFT_OUT.sub("", text).strip()]
     plain = _LEFT_OUT.sub(" ", text) if left_out else text
@@ -187,14 +167,18 @@ def build_query(
         dropped = [(term.word, "stop word") for term in terms if term.word in stops]
         terms = [term for term in terms if term.word not in stops]
     absent = dict.fromkeys(term.word for term in terms if not term.chunks and term.word not in stops)
+    sql = "select coalesce(avg(words), 0.0) from chunks indexed by chunk_sources"
+    # Measured again (5 ms for 100,000) when a tenth of the passages are new.
+    tenths = round(math.log(max(file.total, 1), 1.1))
     return KeywordQuery(
         # Words in quotation marks, side by side, count three times.
         terms=tuple(term for term in [*terms, *(3 * quoted)] if term.chunks),
         languages=languages,
         dropped=(*dropped, *((word, ABSENT) for word in absent)),
         missing_idf=inverse_frequency(0, file.total),
-        mean_length=vocabulary.mean_length(connection, file.total),
+        mean_length=keep(tenths, "mean length", lambda: fetch_one(connection, sql)),
         quoted=frozenset(term.word for term in quoted),
+        may_hold_codes=_CODE.search(" ".join(term.word for term in terms)) is not None,
         left_out=tuple(file.terms([(fold(word),) for word in left_out], [*languages, *file.others])),
     )
 
@@ -203,11 +187,9 @@ class _Words:
     """The words of the collections that are searched, and the languages that a query of them may be in."""
 
     def __init__(
-        self, connection: apsw.Connection, text: str, collection_ids: Sequence[int], vocabulary: Vocabulary,
-        generation: int,
-    ) -> None:  # fmt: skip
-        self.connection, self.collection_ids = connection, collection_ids
-        self.vocabulary, self.generation = vocabulary, generation
+        self, connection: apsw.Connection, text: str, collection_ids: Sequence[int], keep: Keep, generation: int
+    ) -> None:
+        self.connection, self.collection_ids, self.keep, self.generation = connection, collection_ids, keep, generation
         self.total = fetch_one(connection, "select coalesce(sum(chunks), 0) from groups")
         """Chunks in the file."""
         sql = """
@@ -270,12 +252,16 @@ class _Words:
             where language in (select value from carray(?)) and collection_id in (select value from carray(?)) limit 1
         """
         among = apsw.carray(self.languages), id_list(self.collection_ids)
-        lists = self.vocabulary.lists(self.connection, self.generation, self.collection_ids)
+        lists = self.keep(self.generation, ("words", *self.collection_ids), self._read_lists)
         for correction in correct(term.word, *lists)[:3]:
             [meant] = self.terms([(correction.replacement,)], self.languages)
             if meant.chunks and fetch_one(self.connection, sql, (match_expression([meant]), *among)):
                 return Term(term.word, meant.alternatives, meant.chunks, meant.idf, correction)
         return term
+
+    def _read_lists(self) -> list[WordList]:
+        sql = "select word, chunks from words where collection_id = ?"
+        return [WordList(dict(fetch_all(self.connection, sql, (row,)))) for row in self.collection_ids]
 
 
 def _alternatives(unit: Stems, languages: Sequence[str], umlauts: Mapping[str, str] | None) -> tuple[Stems, ...]:
@@ -377,7 +363,7 @@ def match_expression(terms: Sequence[Term]) -> str:
 
 def matched_words(query: KeywordQuery, text: str, language: str) -> list[str]:
     """Return the query's words (as typed) that are in a text of that language."""
-    stems = f" {indexed_text(text, language)} "
+    stems = f" {(indexed_text if query.may_hold_codes else index_text)(text, language)} "
     return list(dict.fromkeys(term.word for term in query.terms if holds(stems, term)))
 
 

@@ -140,14 +140,6 @@ def read_words(connection: apsw.Connection, model_id: int) -> list[tuple[str, by
     return fetch_all(connection, f"select word, code from word_vectors where model_id = ? and {_IS_CODE}", (model_id,))
 
 
-def forget_words(connection: apsw.Connection, words: Iterable[str]) -> None:
-    """Delete the codes of those words that are in no passage any more. Part of the caller's write transaction."""
-    # Every model by name: by the word alone, SQLite would read the whole table for each one.
-    is_one = "model_id in (select id from models) and word = ?1"
-    sql = f"delete from word_vectors where {is_one} and not {_IS_INDEXED.format(word='?1')}"
-    connection.executemany(sql, ((word,) for word in words))
-
-
 UNUSED_WORDS = f"delete from word_vectors where not {_IS_INDEXED.format(word='word')}"
 """SQL that deletes the codes of all words that are in no passage."""
 
@@ -158,7 +150,7 @@ def word_codes(connection: apsw.Connection, model_id: int) -> tuple[Block, ...]:
     rows = fetch_all(connection, sql, (model_id,))
     ids = np.array([row[0] for row in rows], dtype=np.int64)
     bits = np.frombuffer(b"".join(row[1] for row in rows), dtype=np.uint64).reshape(len(ids), -1)
-    return (Block((), ids, ids, np.ascontiguousarray(bits.T)),) if rows else ()
+    return (Block(ids, ids, np.ascontiguousarray(bits.T)),) if rows else ()
 
 
 def alike_passages(search: Search, reader: WordReader, language: str) -> dict[int, float]:
@@ -169,7 +161,8 @@ def alike_passages(search: Search, reader: WordReader, language: str) -> dict[in
     """
     connection = search.connection
     words = reader.question_words(search.request.text)
-    codes = search.index.word_codes(connection, search.model_id, search.generations.signs)
+    key = ("codes of words", search.model_id)
+    codes = search.index.keep(search.generations.signs, key, lambda: word_codes(connection, search.model_id))
     # Of the first 24 words of the question, thirty of the file that may stand for each.
     vectors = [vector for word, vector in words if indexed_word(word, language)][:24]
     near = [nearest_codes(codes, vector, 30) for vector in vectors]

@@ -1,25 +1,21 @@
-"""Chunks as they are read: passages with their source, and rows of a collection, as vector databases have them."""
+"""Chunks as they are read: passages with their source, and what is near to several questions."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import apsw
 
-from localmcp.arrays import Vectors
 from localmcp.errors import InvalidInput
-from localmcp.index.collections import DEFAULT_PARTITION, Collection, partition_names
-from localmcp.index.drafts import metadata_of
-from localmcp.index.filters import SOURCE_COLUMNS, SOURCE_DATE, Condition, Filters, allowed_sources, sql_condition
-from localmcp.index.vector import nearest_chunks
-from localmcp.schemas import Json, list_of, mapping_of
-from localmcp.storage.database import fetch_all, fetch_column, fetch_one, id_list
-
-if TYPE_CHECKING:
-    from localmcp.index.search import Index
+from localmcp.index.collections import Collection
+from localmcp.index.drafts import FORMAT
+from localmcp.index.filters import SOURCE_DATE
+from localmcp.readers.chunking import put_below, shorten_prefix, without_addresses
+from localmcp.schemas import list_of, mapping_of
+from localmcp.storage.database import fetch_all, fetch_one, id_list
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +47,9 @@ class Passage:
     first_page: int | None
     last_page: int | None
     language: str
+    kind: str
+    digest: bytes
+    """Equal passages share one vector."""
     format: str
     date: str | None
     """Of the document, `2026-03-14 09:30:00` in UTC."""
@@ -70,6 +69,18 @@ class Passage:
     @property
     def metadata(self) -> dict[str, Any]:
         return read_metadata(self.metadata_json)
+
+    @property
+    def prose(self) -> str:
+        """The passage alone; empty for code, which has no sentences."""
+        return "" if self.kind == "code" else without_addresses(self.text.strip())
+
+    @property
+    def embedded(self) -> str:
+        """What is embedded: title, but the made-up one of a record, and headings, then the passage."""
+        is_made_up = self.format == FORMAT and not isinstance(self.metadata.get("title"), str)
+        prefix = shorten_prefix("" if is_made_up else self.title, tuple(self.headings))
+        return put_below(prefix, without_addresses(self.text.strip()))
 
 
 def read_texts(text: str) -> list[str]:
@@ -92,8 +103,8 @@ def _read_json(text: str) -> Any:
 _PASSAGE = f"""
     select chunks.id, chunks.uuid, sources.id, sources.uuid, collections.id, collections.name, partitions.name,
         sources.title, source_type, uri, sha256, size, mtime_ns, metadata, chunks.text, position, chunk_count, start,
-        stop, headings, first_line, last_line, first_page, last_page, groups.language, sources.format,
-        {SOURCE_DATE}
+        stop, headings, first_line, last_line, first_page, last_page, groups.language, groups.kind,
+        digest, sources.format, {SOURCE_DATE}
     from chunks
     join sources on sources.id = chunks.source_id
     join collections on collections.id = sources.collection_id
@@ -145,18 +156,6 @@ class Match:
     """Index of the query that it is nearest to."""
 
 
-def nearest_to_any(
-    connection: apsw.Connection, index: Index, collection: Collection, filters: Filters, queries: Vectors, k: int
-) -> list[Match]:
-    """Return the k chunks of a collection nearest to any of the queries (n, dimension), each once; best first."""
-    if collection.model_id is None:
-        return []
-    blocks = index.sign_blocks(connection, collection.model_id, [collection.id])
-    allowed = allowed_sources(connection, [collection], filters) if filters else None
-    near = (nearest_chunks(connection, collection.model_id, blocks, query, k, allowed) for query in queries)
-    return best_matches([dict(pairs) for pairs in near], k)
-
-
 def best_matches(cosines: Sequence[Mapping[int, float]], k: int) -> list[Match]:
     """Return of each query's chunk -> cosine the k best of all, each chunk once; best first, ties by id."""
     best: dict[int, Match] = {}
@@ -165,42 +164,6 @@ def best_matches(cosines: Sequence[Mapping[int, float]], k: int) -> list[Match]:
             if chunk_id not in best or cosine > best[chunk_id].cosine:
                 best[chunk_id] = Match(chunk_id, cosine, query)
     return sorted(best.values(), key=lambda match: (-match.cosine, match.chunk_id))[:k]
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One chunk with its metadata."""
-
-    id: int
-    text: str
-    metadata: Json
-    partition: str
-
-
-def load_rows(connection: apsw.Connection, collection_id: int, ids: Sequence[int]) -> dict[int, Row]:
-    """Return chunk id -> row, in the order asked for; the trash and other collections are left out."""
-    sql = f"""
-        select chunks.id, text, metadata, uri, title, first_page, format,
-            coalesce(partitions.name, '{DEFAULT_PARTITION}')
-        from chunks join sources on sources.id = source_id left join partitions on partitions.id = partition_id
-        where chunks.id in (select value from carray(:ids)) and sources.collection_id = :collection
-            and trashed_at is null
-    """
-    rows_by_id: dict[int, Row] = {}
-    values = {"ids": id_list(ids), "collection": collection_id}
-    for chunk_id, text, *about, partition in fetch_all(connection, sql, values):
-        rows_by_id[chunk_id] = Row(chunk_id, text, metadata_of(*about), partition)
-    return {row_id: rows_by_id[row_id] for row_id in dict.fromkeys(ids) if row_id in rows_by_id}
-
-
-def chunks_fulfilling(connection: apsw.Connection, collection_id: int, condition: Condition) -> list[int]:
-    """Return ids of the collection's chunks that are searched and fulfil the condition, ascending."""
-    fulfils, values = sql_condition(condition, "sources.metadata", SOURCE_COLUMNS)
-    sql = f"""
-        select chunks.id from chunks join sources on sources.id = chunks.source_id
-        where collection_id = :collection and trashed_at is null and {fulfils} order by chunks.id
-    """
-    return fetch_column(connection, sql, {"collection": collection_id, **values})
 
 
 def whole_sources(connection: apsw.Connection, collection: Collection, ids: Sequence[int]) -> list[int]:
@@ -218,20 +181,3 @@ def whole_sources(connection: apsw.Connection, collection: Collection, ids: Sequ
                 hint="A document is removed as a whole: name all its ids, or use remove_source.",
             )
     return [row[0] for row in rows]
-
-
-def count_vectors(connection: apsw.Connection, collection: Collection) -> dict[str, Any]:
-    """Count what is searched by meaning, also by partition; chunks without a vector and the trash are not counted."""
-    sql = "select name, dimension from models where id = ?"
-    model, dimension = fetch_one(connection, sql, (collection.model_id,)) or ("", 0)
-    sql = f"""
-        select coalesce(partitions.name, '{DEFAULT_PARTITION}'), count(*) from sources
-        left join partitions on partitions.id = partition_id join chunks on chunks.source_id = sources.id
-        where sources.collection_id = ? and trashed_at is null
-            and exists (select 1 from vectors where vectors.id = (? << 40 | chunks.id))
-        group by 1
-    """
-    counts: dict[str, int] = dict(fetch_all(connection, sql, (collection.id, collection.model_id)))
-    names = [DEFAULT_PARTITION, *partition_names(connection, collection.id)]
-    partitions = dict.fromkeys(names, 0) | counts
-    return {"vectors": sum(counts.values()), "model": model, "dimension": dimension, "partitions": partitions}

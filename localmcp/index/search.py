@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, islice
-from typing import Any, TypeVar
+from functools import partial
+from itertools import chain, islice, product
+from typing import Any
 
 import apsw
 
-from localmcp.arrays import Vector
+from localmcp.arrays import Ids, Vector
 from localmcp.errors import ConfigurationError, ModelUnavailable
 from localmcp.index import fusion, keyword
 from localmcp.index.collections import Collection, choose_collections, read_calibration, visible_ids
 from localmcp.index.drafts import WORD_ONLY, heading_of
-from localmcp.index.filters import Dated, Filters, Latest, Sort, allowed_sources, asks_for_latest, order_by_date
-from localmcp.index.fusion import ARM_DEPTH, LEAST, LOOKED_AT, Arms, Candidate, Judge, Mode, Weights
-from localmcp.index.keyword import KeywordQuery, Vocabulary
-from localmcp.index.multilingual import WordReader, alike_passages, nearest_sentences, word_codes
+from localmcp.index.filters import Filters, Sort, allowed_sources, asks_for_latest
+from localmcp.index.fusion import ARM_DEPTH, LEAST, LOOKED_AT, SEMANTIC_WEIGHT, Arms, Candidate, Judge, Mode
+from localmcp.index.keyword import KeywordQuery
+from localmcp.index.multilingual import WordReader, alike_passages, nearest_sentences
 from localmcp.index.passages import Passage, load_passages
-from localmcp.index.vector import Block, SignIndex, exact_cosines, nearest_chunks
+from localmcp.index.vector import SignIndex, exact_cosines, nearest_chunks
 from localmcp.models import LazyEmbedder
 from localmcp.models.embedder import Calibration
 from localmcp.storage.database import Database, fetch_all, fetch_column, fetch_one, id_list, read_generations
-from localmcp.wording.normalize import detect_language
+from localmcp.wording.normalize import detect_language, words
 
 DEEPEST = 1000
 """How deep the keyword arm looks to complete the other arm's hits, and both arms for pages beyond the first hundred."""
@@ -36,10 +38,10 @@ languages: the best hit by chance on one word of six is none (nDCG@10 of hybrid 
 no set loses .001)."""
 MOST_COPIES = 20
 """Passages read beyond a page for those of them that are copies."""
+NEAR = 0.75
+"""Share of the best score from which a passage is about as good as the best, so that its date may decide."""
 SPREAD_OVER = 20
 """Places whose order may differ from that of their scores where documents are to be varied."""
-
-Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +59,8 @@ class SearchRequest:
     """Let no document have more than two passages among the first five, where others are among the first twenty."""
 
     @property
-    def latest(self) -> Latest | None:
-        """What it asks the latest of; a long text does not."""
+    def latest(self) -> tuple[str, frozenset[str]] | None:
+        """Its word that asks for the latest, and what it asks the latest of; a long text does not."""
         return asks_for_latest(self.text[:200])
 
     @property
@@ -83,7 +85,7 @@ class Hit:
     query: KeywordQuery | None
     matched: list[str] = field(default_factory=list[str])
     """Query words that are in the text, its title, its headings or the name of its file."""
-    weights: Weights = field(default_factory=Weights)
+    semantic_weight: float = SEMANTIC_WEIGHT
     origin: str | None = None
     """Name of the mounted file that it is in; None for yours."""
     relevance: float = 0.0
@@ -106,7 +108,7 @@ class SearchOutcome:
     total: int
     """Candidates after fusion; a lower bound of what matches."""
     query: KeywordQuery | None = None
-    weights: Weights = field(default_factory=Weights)
+    semantic_weight: float = SEMANTIC_WEIGHT
     doubtful: bool = False
     """None of the first hits is likely to answer."""
     notices: list[str] = field(default_factory=list[str])
@@ -137,32 +139,46 @@ def is_doubtful(hits: Iterable[Hit]) -> bool:
 
 
 def shown_order(
-    request: SearchRequest, ranked: list[Item], look: Callable[[Item], tuple[float, Passage, str | None]],
-    outcome: SearchOutcome,
-) -> list[Item]:  # fmt: skip
-    """Return what is ranked as it is shown: newer documents first, and documents varied, where that is asked for.
+    request: SearchRequest, ranked: Sequence[tuple[float, Passage, str | None]], outcome: SearchOutcome
+) -> list[int]:
+    """Return the places of what is ranked as it is shown: newer documents first, documents varied, as it is asked for.
 
-    `look` returns the score of an item, its passage, and the mounted file that it is in. The outcome says for which
-    word newer ones were preferred.
+    `ranked`: the score of each, its passage, and the mounted file that it is in. By date come those about as good as
+    the best; for a question for the latest only those whose title holds what it asks the latest of, or that are of a
+    series, in the places that they have. The outcome then says which word asked for that.
     """
+    order = list(range(len(ranked)))
     if (latest := request.latest) or request.sort == "newest":
-        near = [look(item) for item in ranked[:ARM_DEPTH]]
-        dated = [Dated(score, passage.date or "", passage.title) for score, passage, _ in near]
-        order = order_by_date(dated, request.sort, latest)
-        if latest and order != sorted(order):
-            outcome.recency = latest.word
-        ranked = [ranked[place] for place in order] + ranked[ARM_DEPTH:]
+        first = list(enumerate(ranked[:ARM_DEPTH]))
+        near = [(place, passage) for place, (score, passage, _) in first if score >= NEAR * ranked[0][0]]
+        if latest and request.sort != "newest":
+            # Titles of a series have their words in common, but for numbers.
+            titles = {passage.title: words(passage.title) for _, passage in near}
+            series = {title: tuple(word for word in titles[title] if not re.search(r"\d", word)) for title in titles}
+            counts = Counter(common for common in series.values() if common)
+            held = {title for title in titles if any(_is_part(*pair) for pair in product(latest[1], titles[title]))}
+            near = [row for row in near if row[1].title in held or counts[series[row[1].title]] > 1]
+        newest_first = [place for place, _ in sorted(near, key=lambda row: row[1].date or "", reverse=True)]
+        places = [place for place, _ in near]
+        if latest and newest_first != places:
+            outcome.recency = latest[0]
+        moved = dict(zip(places, newest_first, strict=True))
+        order = [moved.get(place, place) for place in order]
     if request.spread and request.offset < SPREAD_OVER:
-        counts, first = Counter[Hashable](), list[int]()
-        near = [look(item) for item in ranked[:SPREAD_OVER]]
-        for place, (_, passage, origin) in enumerate(near):
-            document = (origin, passage.source_uuid)
-            if len(first) < 5 and counts[document] < 2:
-                counts[document] += 1
-                first.append(place)
-        order = dict.fromkeys([*first, *range(len(near))])
-        ranked = [ranked[place] for place in order] + ranked[SPREAD_OVER:]
-    return ranked
+        counts, varied = Counter[Hashable](), list[int]()
+        for place in order[:SPREAD_OVER]:
+            _, passage, origin = ranked[place]
+            if len(varied) < 5 and counts[origin, passage.source_uuid] < 2:
+                counts[origin, passage.source_uuid] += 1
+                varied.append(place)
+        order = list(dict.fromkeys([*varied, *order]))
+    return order
+
+
+def _is_part(subject: str, word: str) -> bool:
+    # Vorstandssitzung, Sitzung.
+    shorter, longer = sorted((subject, word), key=len)
+    return shorter == longer or (len(shorter) >= 4 and shorter in longer)
 
 
 class Search:
@@ -178,8 +194,18 @@ class Search:
         self.generations = read_generations(connection)
         self.groups = fusion.load_groups(connection, self.ids)
         self.chunks = sum(group.chunks for group in self.groups.values())
-        self.allowed = index.restriction(connection, collections, request.filters, self.generations.content)
+        self.allowed: Ids | None = None
         """Sorted ids of the sources that may answer; None = all."""
+        filters = request.filters
+        # Rules have no chunks that a search could meet; a dropped collection has some.
+        sql = "select count(*) from collections where kind <> 'rules'"
+        if filters.since or filters.until or filters.source_ids:
+            # Dates and ids of sources may change while the generation stays.
+            self.allowed = allowed_sources(connection, collections, filters)
+        elif filters or fetch_one(connection, sql) != len(collections):
+            key = ("sources", *self.ids, repr(filters))
+            read = partial(allowed_sources, connection, collections, filters)
+            self.allowed = index.keep(self.generations.content, key, read)
         self.arms = Arms()
         self.depth = ARM_DEPTH if request.offset + request.limit < ARM_DEPTH else DEEPEST
         """A page that ends with the first hundred says whether there are more."""
@@ -204,7 +230,7 @@ class Search:
             outcome.by_words_only = self.request.mode != "keyword"
         if self.mode != "semantic":
             connection, text = self.connection, self.request.text
-            query = keyword.build_query(connection, text, self.ids, self.index.vocabulary, self.generations.content)
+            query = keyword.build_query(connection, text, self.ids, self.index.keep, self.generations.content)
             outcome.query = query
             arms.bm25 = keyword.search_words(connection, query, DEEPEST, self.allowed)
             found = [*islice(arms.bm25, self.depth)]
@@ -229,7 +255,7 @@ class Search:
         if self.mode == "hybrid" and self.reader:
             self._mix_cosines(nearest_sentences(self.connection, self.model_id, arms.cosines, vectors[0]))
         demanded = DEMANDED_SHARE * outcome.query.attainable if arms.reads_all and outcome.query else 0.0
-        self._page(fusion.rank(arms, self.mode, outcome.weights, demanded))
+        self._page(fusion.rank(arms, self.mode, outcome.semantic_weight, demanded))
         outcome.lap("rows")
 
     # ------------------------------------------------------------ meaning
@@ -250,7 +276,7 @@ class Search:
 
     def _search_vectors(self, vectors: Sequence[Vector]) -> None:
         connection, arms, model_id = self.connection, self.arms, self.model_id
-        blocks = self.index.sign_blocks(connection, model_id, self.embedded)
+        blocks = self.index.signs.blocks(connection, model_id, self.embedded)
         self.outcome.searched["vectors"] = sum(len(block.ids) for block in blocks)
         nearest = dict(nearest_chunks(connection, model_id, blocks, vectors[0], ARM_DEPTH, self.allowed))
         if self.depth > ARM_DEPTH:
@@ -281,7 +307,7 @@ class Search:
         arms.most_alike = frozenset(best)
 
     def _mix_cosines(self, near: Mapping[int, float]) -> None:
-        """Let other cosines of the candidates count as much as their own; the first hundred stay the first."""
+        # Other cosines of the candidates count as much as their own; the first hundred stay the first.
         if near:
             cosines = self.arms.cosines
             cosines |= {
@@ -333,8 +359,8 @@ class Search:
             found = [group_of[row] for row in first if row in group_of]
             # Short questions about code look foreign now and then: a language counts that some passage is in.
             is_foreign = outcome.query is not None and fusion.READ_LANGUAGE not in outcome.query.languages
-            default, calibration = self.index.weights.semantic, outcome.calibration
-            outcome.weights = Weights(fusion.weight_for(found, default, calibration, is_foreign=is_foreign))
+            default, calibration = outcome.semantic_weight, outcome.calibration
+            outcome.semantic_weight = fusion.weight_for(found, default, calibration, is_foreign=is_foreign)
 
     # ------------------------------------------------------------ the page
 
@@ -357,18 +383,14 @@ class Search:
         ordered = [candidate for candidate in ranked[:read] if candidate.id in copies] + ranked[read:]
         outcome.total = len(ordered)
         first = ordered[:LOOKED_AT]
-        ordered = shown_order(
-            request, ordered, lambda candidate: (candidate.combined, passages[candidate.id], None), outcome
-        )
-        page = ordered[request.offset : request.offset + request.limit]
+        known = [(row.combined, passages[row.id], None) for row in ordered if row.id in copies]
+        order = shown_order(request, known, outcome)[request.offset : request.offset + request.limit]
+        page = [ordered[place] for place in order]
         judged = fusion.judge(None if self.mode == "semantic" else outcome.query)
-        shown = {candidate.id: candidate for candidate in (*page, *first)}
-        hits = {
-            row: make_hit(
-                judged, candidate, [passages[row], *(passages[copy] for copy in copies[row])], self.arms, outcome
-            )
-            for row, candidate in shown.items()
-        }
+        hits: dict[int, Hit] = {}
+        for candidate in dict.fromkeys((*page, *first)):
+            same = [passages[row] for row in (candidate.id, *copies[candidate.id])]
+            hits[candidate.id] = make_hit(judged, candidate, same, self.arms, outcome)
         outcome.doubtful = is_doubtful(hits[candidate.id] for candidate in first)
         outcome.hits = [hits[candidate.id] for candidate in page]
 
@@ -393,8 +415,7 @@ def make_hit(
         relevance = max(relevance, 90.0)
     ranks = arms.semantic_ranks.get(candidate.id), arms.keyword_ranks.get(candidate.id)
     scores = candidate, cosine or 0.0, arms.bm25.get(candidate.id, 0.0), *ranks
-    weights, others = outcome.weights, tuple(copies)
-    return Hit(passage, *scores, query, matched, weights, relevance=relevance, copies=others)
+    return Hit(passage, *scores, query, matched, outcome.semantic_weight, None, relevance, tuple(copies))
 
 
 def _ranked(ranks: Mapping[int, int], scores: Mapping[int, float]) -> dict[int, int]:
@@ -417,25 +438,24 @@ class Index:
     """Searches one file. Safe to call from many threads; every search sees one snapshot."""
 
     def __init__(
-        self, database: Database, embedder: LazyEmbedder, semantic_weight: float = 0.7, *, adaptive: bool = False
-    ) -> None:
-        self.database = database
-        self.embedder = embedder
-        self.weights = Weights(semantic_weight)
+        self, database: Database, embedder: LazyEmbedder, semantic_weight: float = SEMANTIC_WEIGHT, *,
+        adaptive: bool = False,
+    ) -> None:  # fmt: skip
+        self.database, self.embedder, self.semantic_weight = database, embedder, semantic_weight
         self.adaptive = adaptive
         """Weight by the kinds of text that were found, where they were measured."""
-        self.vocabulary = Vocabulary()
-        self._signs: dict[int, SignIndex] = {}
-        self._kept: dict[tuple[Any, ...], tuple[int, Any]] = {}
-        """Codes of words, and sources that fulfil the last filters: among 100,000 sources they take 25 ms to find."""
+        self.signs = SignIndex()
+        """What every feature shares."""
+        self._kept: dict[Hashable, tuple[int, Any]] = {}
+        """Words and their codes, and sources that fulfil the last filters, 25 ms to find among 100,000."""
 
     def search(self, request: SearchRequest) -> SearchOutcome:
         """Return the best chunks for the request; NotFound for a collection that the caller cannot see."""
-        outcome = SearchOutcome([], 0, weights=self.weights)
+        outcome = SearchOutcome([], 0, semantic_weight=self.semantic_weight)
         vectors = self._embed(request, outcome)
         outcome.lap("embedding")
         with self.database.read() as connection:
-            collections = choose_collections(connection, list(request.collections) if request.collections else None)
+            collections = choose_collections(connection, request.collections or None)
             if collections:
                 Search(self, connection, request, collections, outcome).run(vectors)
         return outcome
@@ -463,37 +483,11 @@ class Index:
             return ()
         return [vector.astype("<f4", copy=False) for vector in vectors]
 
-    def restriction(
-        self, connection: apsw.Connection, collections: list[Collection], filters: Filters, generation: int
-    ) -> Any:
-        """Return sorted ids of the sources that may answer; None when every source of the file may."""
-        # Rules have no chunks that a search could meet; a dropped collection has some.
-        sql = "select count(*) from collections where kind <> 'rules'"
-        if not filters and fetch_one(connection, sql) == len(collections):
-            return None
-        if filters.since or filters.until or filters.source_ids:
-            # Dates and ids of sources may change while the generation stays.
-            return allowed_sources(connection, collections, filters)
-        key = (*(collection.id for collection in collections), repr(filters))
-        return self._keep(generation, key, lambda: allowed_sources(connection, collections, filters))
-
-    def _keep(self, generation: int, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
+    def keep(self, generation: int, key: Hashable, make: Callable[[], Any]) -> Any:
+        """Return what was made under that key for that generation, or make it."""
         kept = self._kept.get(key)
         if kept is None or kept[0] != generation:
             kept = generation, make()
-            # Of one generation, for the last eight keys; of two threads, one is forgotten.
-            self._kept = dict([*self._kept.items()][-7:]) | {key: kept}
+            # The last sixteen keys; of two threads, one is forgotten.
+            self._kept = dict([*self._kept.items()][-15:]) | {key: kept}
         return kept[1]
-
-    def sign_blocks(self, connection: apsw.Connection, model_id: int, collection_ids: Sequence[int]) -> list[Block]:
-        """Return the sign codes of those collections in this snapshot, from the cache that every feature shares."""
-        signs = self._signs.setdefault(model_id, SignIndex(model_id))
-        return signs.blocks(connection, read_generations(connection).signs, collection_ids)
-
-    def word_codes(self, connection: apsw.Connection, model_id: int, generation: int) -> tuple[Block, ...]:
-        """Return what that model says of the words of the file, from the cache."""
-        return self._keep(generation, (model_id,), lambda: word_codes(connection, model_id))
-
-    def close(self) -> None:
-        """Forget what is cached."""
-        self._signs, self._kept = {}, {}

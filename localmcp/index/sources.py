@@ -19,7 +19,7 @@ from localmcp.humanize import command_line
 from localmcp.index import vector
 from localmcp.index.collections import Collection, checked_collection_name, ensure_partition
 from localmcp.index.drafts import FORMAT, ChunkDraft, IndexedWords, SourceDraft, heading_of, index_words
-from localmcp.index.multilingual import UNUSED_WORDS, forget_words
+from localmcp.index.multilingual import UNUSED_WORDS
 from localmcp.index.vector import pack_signs
 from localmcp.index.vector_queue import misqueued, requeue, requeue_collection
 from localmcp.storage.database import (
@@ -72,10 +72,8 @@ def _stored_words(connection: apsw.Connection, chunk_id: int) -> IndexedWords:
     return index_words(heading_of(title, json.loads(headings)), text, language)
 
 
-def _count_words(
-    connection: apsw.Connection, collection_id: int, passages: Sequence[IndexedWords], sign: int
-) -> Iterable[str]:
-    """Count the words to which spelling is corrected, and all stems, in (+1) or out (-1); returns the stems."""
+def _count_words(connection: apsw.Connection, collection_id: int, passages: Sequence[IndexedWords], sign: int) -> None:
+    # Those to which spelling is corrected, and all stems; -1 counts them out.
     words = Counter(chain.from_iterable(passage.distinct.split() for passage in passages))
     words = {word: count for word, count in words.items() if word.isalpha() and len(word) <= LONGEST_WORD}
     stems = Counter(chain.from_iterable(passage.terms.split() for passage in passages))
@@ -92,7 +90,6 @@ def _count_words(
         if sign < 0:
             sql = f"delete from {table} where collection_id = ? and {column} = ? and chunks <= 0"
             connection.executemany(sql, (row[:2] for row in rows))
-    return stems
 
 
 @dataclass(slots=True)
@@ -113,33 +110,15 @@ class Pending:
         self.words = defaultdict[int, list[tuple[int, IndexedWords]]](list)
         """Id and words of new chunks, by collection."""
         self.source_ids: list[int] = []
-        self.groups: dict[tuple[int, str, str], int] = {}
-        """Ids by collection, language and kind."""
-        self.grouped = Counter[int]()
-        """New chunks by group."""
 
     def write(self, connection: apsw.Connection) -> None:
         """Write it all. Part of the caller's write transaction."""
         for collection_id, rows in self.words.items():
             _write_words(connection, collection_id, rows)
-        sql = "update groups set chunks = chunks + ? where id = ?"
-        connection.executemany(sql, ((chunks, group_id) for group_id, chunks in self.grouped.items()))
         requeue(connection, self.source_ids)
         bump_generations(connection, "content", "signs")
-        for written in (self.words, self.source_ids, self.grouped):
-            written.clear()
-
-    def group_id(self, connection: apsw.Connection, collection_id: int, language: str, kind: str) -> int:
-        """Return the id of the group of a new chunk, which is made if absent, and count the chunk."""
-        key = (collection_id, language, kind)
-        if key not in self.groups:
-            sql = """
-                insert into groups (collection_id, language, kind) values (?, ?, ?)
-                on conflict (collection_id, language, kind) do update set kind = kind returning id
-            """
-            self.groups[key] = fetch_one(connection, sql, key)
-        self.grouped[self.groups[key]] += 1
-        return self.groups[key]
+        self.words.clear()
+        self.source_ids.clear()
 
 
 def put_source(
@@ -175,8 +154,8 @@ def put_source(
         sql = f"update sources set {changes} where id = :id returning uuid"
         source_id, identity = replaces, fetch_one(connection, sql, {**row, "id": replaces})
     places = ", ".join(f"{name} = ?" for name in _PLACE)
-    moved = ((*_place(draft.chunks[position], position), chunk_id) for position, chunk_id in kept.items())
-    connection.executemany(f"update chunks set {places} where id = ?", moved)
+    moved = ((*_place(draft.chunks[position]), position, chunk_id) for position, chunk_id in kept.items())
+    connection.executemany(f"update chunks set {places}, position = ? where id = ?", moved)
     fresh = _insert_chunks(connection, source_id, draft, kept, shared)
     if model_id is not None:
         has_vector = "select 1 from vectors where id = ?"
@@ -205,7 +184,7 @@ def _clear_changed(connection: apsw.Connection, draft: SourceDraft, source_id: i
             old[digest].append(chunk_id)
     kept = {place: old[chunk.digest].pop() for place, chunk in enumerate(draft.chunks) if old[chunk.digest]}
     gone = sorted(set(_chunk_ids(connection, source_id)) - set(kept.values()))
-    forget_words(connection, _hide_chunks(connection, draft.collection_id, gone))
+    _hide_chunks(connection, draft.collection_id, gone)
     vector.remove_vectors(connection, gone)
     connection.executemany("delete from chunks where id = ?", ((row_id,) for row_id in gone))
     return len(gone), kept
@@ -217,6 +196,12 @@ def _insert_chunks(
     """Store the chunks that are not kept, and leave their words to `pending`; returns id -> digest."""
     following = (fetch_one(connection, "select seq from sqlite_sequence where name = 'chunks'") or 0) + 1
     new = [(position, chunk) for position, chunk in enumerate(draft.chunks) if position not in kept]
+    sql = """
+        insert into groups (collection_id, language, kind, chunks) values (?, ?, ?, ?)
+        on conflict (collection_id, language, kind) do update set chunks = chunks + excluded.chunks returning id
+    """
+    counts = Counter((chunk.language, chunk.kind) for _, chunk in new)
+    group_ids = {group: fetch_one(connection, sql, (draft.collection_id, *group, counts[group])) for group in counts}
     rows: list[tuple[Any, ...]] = []
     fresh: dict[int, bytes] = {}
     words = pending.words[draft.collection_id]
@@ -226,20 +211,19 @@ def _insert_chunks(
         indexed = chunk.words or index_words(heading_of(draft.title, chunk.headings), chunk.text, chunk.language)
         words.append((chunk_id, indexed))
         fresh[chunk_id] = chunk.digest
-        group_id = pending.group_id(connection, draft.collection_id, chunk.language, chunk.kind)
-        rows.append((*_place(chunk, position), identity, source_id, group_id, indexed.length, chunk.digest, chunk_id))
-    columns = (*_PLACE, "uuid", "source_id", "group_id", "words", "digest", "id")
+        group_id, place = group_ids[chunk.language, chunk.kind], (*_place(chunk), position)
+        rows.append((*place, identity, source_id, group_id, indexed.length, chunk.digest, chunk_id))
+    columns = (*_PLACE, "position", "uuid", "source_id", "group_id", "words", "digest", "id")
     sql = f"insert into chunks ({', '.join(columns)}) values ({', '.join('?' * len(columns))})"
     connection.executemany(sql, rows)
     return fresh
 
 
-_PLACE = ("position", "start", "stop", "headings", "text", "first_line", "last_line", "first_page", "last_page")
+_PLACE = ChunkDraft._fields[:8]
 
 
-def _place(chunk: ChunkDraft, position: int) -> tuple[Any, ...]:
-    lines = (chunk.first_line, chunk.last_line, chunk.first_page, chunk.last_page)
-    return (position, chunk.start, chunk.stop, json.dumps(chunk.headings, ensure_ascii=False), chunk.text, *lines)
+def _place(chunk: ChunkDraft) -> tuple[Any, ...]:
+    return (*chunk[:3], json.dumps(chunk.headings, ensure_ascii=False), *chunk[4:8])
 
 
 # ---------------------------------------------------------------- trash
@@ -289,14 +273,12 @@ def restore_source(connection: apsw.Connection, source_id: int) -> bool:
     return True
 
 
-def _hide_chunks(connection: apsw.Connection, collection_id: int, chunk_ids: Sequence[int]) -> Iterable[str]:
-    """Take chunks out of every index; their text and vectors stay. Returns their stems."""
+def _hide_chunks(connection: apsw.Connection, collection_id: int, chunk_ids: Sequence[int]) -> None:
     passages = [_stored_words(connection, chunk_id) for chunk_id in chunk_ids]
     connection.executemany("delete from chunks_fts where rowid = ?", ((row_id,) for row_id in chunk_ids))
-    stems = _count_words(connection, collection_id, passages, -1)
+    _count_words(connection, collection_id, passages, -1)
     _count_in_groups(connection, chunk_ids, -1)
     vector.remove_signs(connection, collection_id, chunk_ids)
-    return stems
 
 
 def _count_in_groups(connection: apsw.Connection, chunk_ids: Sequence[int], sign: int) -> None:
@@ -352,7 +334,6 @@ DROPPED = "dropped"
 _SOURCE = (
     "collection_id", "title", "source_type", "format", "uri", "sha256", "size", "mtime_ns", "language",
 )  # fmt: skip
-_CHUNK = ("start", "stop", "text", "headings", "first_line", "last_line", "first_page", "last_page")
 
 
 def keep_version(connection: apsw.Connection, source_id: int) -> None:
@@ -366,7 +347,7 @@ def keep_version(connection: apsw.Connection, source_id: int) -> None:
     [row] = fetch_all(connection, sql, (source_id,))
     source = dict(zip((*columns, "collection", "partition"), row, strict=True))
     sql = f"""
-        select {", ".join(_CHUNK)}, groups.language, groups.kind, hex(digest), chunks.id, hex(uuid) from chunks
+        select {", ".join(_PLACE)}, groups.language, groups.kind, hex(digest), chunks.id, hex(uuid) from chunks
         join groups on groups.id = group_id where source_id = ? order by position
     """
     chunks = [list(chunk) for chunk in fetch_all(connection, sql, (source_id,))]
@@ -459,10 +440,7 @@ def restore_partition(connection: apsw.Connection, entry: TrashEntry) -> None:
 # ---------------------------------------------------------------- do the indexes agree with the documents?
 
 _LIVE = "select chunks.id from chunks join sources on sources.id = source_id where trashed_at is null"
-_SEGMENTS = """
-    signs join models on models.id = signs.model_id
-    where collection_id in (select id from collections where kind <> 'rules')
-"""
+_SEGMENTS = "signs join models on models.id = signs.model_id where"
 _COUNTS = {
     "{} passages are not in the keyword index": f"({_LIVE}) where id not in (select rowid from chunks_fts)",
     "the keyword index holds {} passages that are not there": f"chunks_fts where rowid not in ({_LIVE})",
@@ -483,7 +461,7 @@ _COUNTS = {
             and (model_id << 40 | chunk_id) not in (select embedding from rules where embedding is not null)
     """,
     # Of another length they are not even read: they may be large.
-    "{} segments of sign codes have the wrong length": f"{_SEGMENTS} and not ({SEGMENT_FITS})",
+    "{} segments of sign codes have the wrong length": f"{_SEGMENTS} not ({SEGMENT_FITS})",
 }
 """What is wrong -> the rows with which it is, of which a sound file has none."""
 
@@ -493,26 +471,18 @@ def disagreements(connection: apsw.Connection) -> list[str]:
     counts = {text: fetch_one(connection, f"select count(*) from {rows}") for text, rows in _COUNTS.items()}
     counts["the queue of vectors is wrong about {} passages"] = misqueued(connection)
     # Each vector of its collection's model has one code, its signs.
-    coded: Counter[tuple[int, int]] = Counter()
-    wrong = 0
-    sql = f"select signs.model_id, ids, bits, dimension from {_SEGMENTS} and {SEGMENT_FITS}"
-    for model_id, blob, bits, dimension in connection.execute(sql):
-        ids = array("q", blob)
-        coded.update((model_id, chunk_id) for chunk_id in ids)
-        codes = np.frombuffer(bits, np.uint64).reshape(len(ids), -1)
-        sql = "select id & 1099511627775, embedding from vectors where id in (select ? << 40 | value from carray(?))"
-        vectors = dict(fetch_all(connection, sql, (model_id, apsw.carray(ids))))
-        for chunk_id, code in zip(ids, codes, strict=True):
-            vector = vectors.get(chunk_id, b"")
-            if len(vector) == 4 * dimension:
-                wrong += bool((pack_signs(np.frombuffer(vector, "<f4")[None])[0] != code).any())
-    counts["{} sign codes are not those of their vectors"] = wrong
-    sql = f"""
-        select collections.model_id, chunks.id from ({_LIVE}) as live join chunks on chunks.id = live.id
-        join sources on sources.id = source_id join collections on collections.id = collection_id
-        join vectors on vectors.id = collections.model_id << 40 | chunks.id
+    codes, expected = Counter[tuple[int, int, bytes]](), Counter[tuple[int, int, bytes]]()
+    for model_id, blob, bits in connection.execute(f"select model_id, ids, bits from {_SEGMENTS} {SEGMENT_FITS}"):
+        ids, width = array("q", blob), 8 * len(bits) // len(blob)
+        codes.update((model_id, row, bits[width * place : width * (place + 1)]) for place, row in enumerate(ids))
+    sql = """
+        select models.id, chunks.id, embedding from chunks join sources on sources.id = source_id
+        join collections on collections.id = collection_id join models on models.id = collections.model_id
+        join vectors on vectors.id = models.id << 40 | chunks.id
+        where trashed_at is null and length(embedding) = 4 * dimension
     """
-    expected = set(fetch_all(connection, sql))
-    counts["{} vectors have no sign code"] = len(expected - set(coded))
-    counts["{} sign codes have no vector, or are there twice"] = coded.total() - len(expected & set(coded))
+    for model_id, chunk_id, embedding in connection.execute(sql):
+        expected[model_id, chunk_id, pack_signs(np.frombuffer(embedding, "<f4")[None]).tobytes()] += 1
+    wrong = (codes - expected).total() + (expected - codes).total()
+    counts["{} sign codes are missing, or not those of their vectors"] = wrong
     return [text.format(count) for text, count in counts.items() if count]

@@ -7,7 +7,6 @@ exact vectors of the first hundreds are read.
 
 from __future__ import annotations
 
-import threading
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -113,7 +112,6 @@ def remove_vectors(connection: apsw.Connection, chunk_ids: Iterable[int]) -> Non
 
 
 def _segment(ids: bytes, sources: bytes, bits: bytes) -> tuple[Ids, Ids, NDArray[np.uint64]]:
-    """Return ids (n,), sources (n,) and codes (n, words) of a segment as it is stored."""
     numbers = np.frombuffer(ids, dtype=np.int64)
     codes = np.frombuffer(bits, dtype=np.uint64).reshape(len(numbers), -1)
     return numbers, np.frombuffer(sources, dtype=np.int64), codes
@@ -135,47 +133,44 @@ def _insert_segment(
 class Block:
     """Up to 65,536 sign codes of one collection, in memory: ids (n,), sources (n,), bits (words, n)."""
 
-    segments: tuple[int, ...]
     ids: Ids
     sources: Ids
     bits: Any
 
 
 class SignIndex:
-    """The sign codes of one model, as immutable blocks: a search takes a reference, a refresh swaps it. Thread-safe."""
+    """Sign codes in memory, of whole segments, which never change; a search takes references. Thread-safe."""
 
-    def __init__(self, model_id: int) -> None:
-        self.model_id = model_id
-        self._lock = threading.Lock()
-        self._generation = -1
-        self._blocks: dict[int, list[Block]] = {}
+    def __init__(self) -> None:
+        self._blocks: dict[tuple[int, ...], Block] = {}
 
-    def blocks(self, connection: apsw.Connection, generation: int, collection_ids: Sequence[int]) -> list[Block]:
-        """Return the blocks of those collections in this snapshot; only new segments are read."""
-        with self._lock:
-            if generation != self._generation:
-                known = {block.segments: block for blocks in self._blocks.values() for block in blocks}
-                sql = f"""
-                    select collection_id, signs.id from signs join models on models.id = model_id
-                    where model_id = ? and {SEGMENT_FITS} order by signs.id
-                """
-                segments = defaultdict[int, list[int]](list)
-                for collection_id, segment_id in fetch_all(connection, sql, (self.model_id,)):
-                    segments[collection_id].append(segment_id)
-                blocks = defaultdict[int, list[Block]](list)
-                for collection_id, ids in segments.items():
-                    for start in range(0, len(ids), SEGMENTS_IN_BLOCK):
-                        part = tuple(ids[start : start + SEGMENTS_IN_BLOCK])
-                        blocks[collection_id].append(known.get(part) or _read_block(connection, part))
-                self._blocks, self._generation = dict(blocks), generation
-            blocks = self._blocks
-        return [block for collection_id in collection_ids for block in blocks.get(collection_id, ())]
+    def blocks(self, connection: apsw.Connection, model_id: int, collection_ids: Sequence[int]) -> list[Block]:
+        """Return the codes of those collections in this snapshot; only new segments are read."""
+        sql = f"""
+            select model_id, collection_id, signs.id from signs join models on models.id = model_id
+            where {SEGMENT_FITS} order by signs.id
+        """
+        segments = defaultdict[tuple[int, int], list[int]](list)
+        for *place, segment_id in fetch_all(connection, sql):
+            segments[place[0], place[1]].append(segment_id)
+        kept, asked = dict[tuple[int, ...], Block](), list[Block]()
+        for (model, collection_id), ids in segments.items():
+            is_asked = model == model_id and collection_id in collection_ids
+            for start in range(0, len(ids), SEGMENTS_IN_BLOCK):
+                part = tuple(ids[start : start + SEGMENTS_IN_BLOCK])
+                block = self._blocks.get(part)
+                if is_asked:
+                    asked.append(block := block or _read_block(connection, part))
+                if block:
+                    kept[part] = block
+        self._blocks = kept
+        return asked
 
 
 def _read_block(connection: apsw.Connection, segments: tuple[int, ...]) -> Block:
     sql = f"select ids, sources, bits from signs where id in ({','.join(map(str, segments))}) order by id"
     ids, sources, codes = _segment(*map(b"".join, zip(*fetch_all(connection, sql), strict=True)))
-    return Block(segments, ids, sources, np.ascontiguousarray(codes.T))
+    return Block(ids, sources, np.ascontiguousarray(codes.T))
 
 
 def nearest_chunks(

@@ -10,7 +10,6 @@ transaction. The old vectors stay until they are cleaned away: with them, the wa
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import sys
@@ -19,8 +18,7 @@ import uuid
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import starmap
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import apsw
 
@@ -32,11 +30,11 @@ from localmcp.index.collections import (
     spec_of,
     visible_collections,
 )
-from localmcp.index.drafts import EMBEDDED_TITLE, WORD_ONLY
+from localmcp.index.drafts import WORD_ONLY
 from localmcp.index.multilingual import index_words, keep_words, sentence_codes
+from localmcp.index.passages import Passage, load_passages
 from localmcp.index.vector import Made, add_signs, write_vectors
 from localmcp.models import Embedder
-from localmcp.readers.chunking import put_below, shorten_prefix, without_addresses
 from localmcp.storage.database import Database, bump_generations, fetch_all, fetch_column, fetch_one, id_list
 from localmcp.storage.schema import utc_now
 
@@ -106,39 +104,6 @@ def misqueued(connection: apsw.Connection) -> int:
 # ---------------------------------------------------------------- passages
 
 
-class Passage(NamedTuple):
-    """A passage that is to be embedded; the fields are the columns of the query, in order."""
-
-    chunk_id: int
-    source_id: int
-    collection_id: int
-    digest: bytes
-    """Equal passages share one vector."""
-    title: str
-    headings: str
-    text: str
-    language: str
-    kind: str
-
-    @property
-    def prose(self) -> str:
-        """The passage alone; empty for code, which has no sentences."""
-        return "" if self.kind == "code" else without_addresses(self.text.strip())
-
-    @property
-    def embedded(self) -> str:
-        """What is embedded: title and headings, then the passage."""
-        prefix = shorten_prefix(self.title, tuple(json.loads(self.headings)))
-        return put_below(prefix, without_addresses(self.text.strip()))
-
-
-_PASSAGE = f"""
-    select chunks.id, source_id, sources.collection_id, digest, {EMBEDDED_TITLE}, headings, text, groups.language,
-        groups.kind
-    from chunks cross join sources on sources.id = source_id cross join groups on groups.id = group_id
-"""
-
-
 def next_passages(
     connection: apsw.Connection, model_id: int, limit: int, collection_ids: Sequence[int],
     sources: Sequence[int] | None = None,
@@ -148,17 +113,15 @@ def next_passages(
         return []
     among = "chunk_id in (select id from chunks where source_id in (select value from carray(:sources)))"
     sql = f"""
-        with next as (
-            select chunk_id from vector_queue where collection_id in (
-                select id from collections where coalesce(model_id, :model) = :model
-                    and id in ({",".join(map(str, collection_ids))}))
-            {f"and {among}" if sources else ""}
-            order by chunk_id desc limit :limit
-        )
-        {_PASSAGE} where chunks.id in next order by chunks.id desc
+        select chunk_id from vector_queue where collection_id in (
+            select id from collections where coalesce(model_id, :model) = :model
+                and id in ({",".join(map(str, collection_ids))}))
+        {f"and {among}" if sources else ""}
+        order by chunk_id desc limit :limit
     """
     values = {"sources": id_list(sources)} if sources else {}
-    return list(starmap(Passage, fetch_all(connection, sql, {"model": model_id, "limit": limit, **values})))
+    chunk_ids = fetch_column(connection, sql, {"model": model_id, "limit": limit, **values})
+    return [*load_passages(connection, chunk_ids).values()]
 
 
 # ---------------------------------------------------------------- vectors
@@ -359,7 +322,9 @@ def reembed(
 ) -> Reembedded:  # fmt: skip
     """Give every passage of a collection a vector, then let these answer; goes on where a run was killed."""
     lacking = f"""
-        {_PASSAGE} where sources.collection_id = ? and trashed_at is null and groups.kind <> '{WORD_ONLY}'
+        select chunks.id from chunks
+        cross join sources on sources.id = source_id cross join groups on groups.id = group_id
+        where sources.collection_id = ? and trashed_at is null and groups.kind <> '{WORD_ONLY}'
             and not exists (select 1 from vectors where vectors.id = (? << 40 | chunks.id))
     """
     sql = "select models.name, dimension from models join collections on models.id = model_id where collections.id = ?"
@@ -375,8 +340,8 @@ def reembed(
         tell(min(done.embedded, total), total)
 
     def next_lacking(connection: apsw.Connection, model_id: int, limit: int) -> list[Passage]:
-        rows = fetch_all(connection, f"{lacking} order by chunks.id limit ?", (collection.id, model_id, limit))
-        return list(starmap(Passage, rows))
+        sql = f"{lacking} order by chunks.id limit ?"
+        return [*load_passages(connection, fetch_column(connection, sql, (collection.id, model_id, limit))).values()]
 
     while not done.switched:
         work_off(database, embedder, next_lacking, tell=count)

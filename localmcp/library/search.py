@@ -21,13 +21,21 @@ from localmcp.files import check_freshness
 from localmcp.humanize import choices, counted, quoted
 from localmcp.index.collections import visible_collections, visible_ids
 from localmcp.index.federation import Federation, Wanted, shown_name
-from localmcp.index.filters import SOURCE_DATE, Filters, parse_range, path_condition, type_condition
+from localmcp.index.filters import (
+    SOURCE_DATE,
+    Filters,
+    comparisons,
+    parse_condition,
+    parse_range,
+    path_condition,
+    type_condition,
+)
 from localmcp.index.fusion import ARM_DEPTH, has_digit, unmentioned
 from localmcp.index.keyword import holds, inverse_frequency, matching_paragraphs
 from localmcp.index.search import Hit, Index, SearchOutcome, SearchRequest
 from localmcp.library.answers import cite, excerpt_around, lean_search
 from localmcp.readers.outline import signals
-from localmcp.schemas import did_you_mean, nearest, one_or_more, without_surrogates
+from localmcp.schemas import did_you_mean, nearest, without_surrogates
 from localmcp.storage.database import fetch_all, fetch_column, fetch_one
 from localmcp.tools import Json, Param, current_scope, integer_or_string, tool, without_none
 from localmcp.wording.normalize import fold, index_text, stop_words
@@ -114,7 +122,7 @@ class PassageSearch:
             source_ids=(str(source[0]),) if source else (),
             source_types=(sourceType,) if sourceType else (),
             path_prefix=spelled(os.path.expanduser(pathPrefix)) if pathPrefix else None,
-            metadata={**(metadata or {}), **({"tags": tag} if tag else {})},
+            condition=parse_condition({**(metadata or {}), **({"tags": tag} if tag else {})}, "metadata"),
             since=first,
             until=after,
         )
@@ -160,7 +168,7 @@ class PassageSearch:
             "mode": request.mode,
             "count": len(outcome.hits),
             "results": [_search_hit(hit, explain, self.database.adopted) for hit in outcome.hits],
-            "weights": {"semantic": outcome.weights.semantic, "keyword": round(outcome.weights.keyword, 6)},
+            "weights": {"semantic": outcome.semantic_weight, "keyword": round(1.0 - outcome.semantic_weight, 6)},
             "message": None if outcome.hits else NOTHING_FOUND,
             "lowConfidence": True if outcome.hits and outcome.doubtful else None,
             "coverage": outcome.coverage if outcome.coverage < 1 else None,
@@ -310,8 +318,8 @@ def _search_hit(hit: Hit, explain: bool, adopted: bool) -> Json:
         semantic = {"rank": hit.semantic_rank, "raw": round(hit.cosine, 4), "score": round(scores.semantic, 2)}
         keyword = {"rank": hit.keyword_rank, **raw, "score": round(scores.keyword, 2)}
         explanation = {
-            "semantic": {**semantic, "weight": hit.weights.semantic},
-            "keyword": {**keyword, "weight": round(hit.weights.keyword, 6), **added},
+            "semantic": {**semantic, "weight": hit.semantic_weight},
+            "keyword": {**keyword, "weight": round(1.0 - hit.semantic_weight, 6), **added},
             "matchedWords": hit.matched,
             "language": passage.language,
         }
@@ -541,15 +549,16 @@ def explain_empty_filter(connection: apsw.Connection, filters: Filters) -> list[
             remarks.append(f"Nothing is below '{quoted(prefix)}'." + (f" The nearest is '{near}'." if near else ""))
     entries = "json_each(iif(json_valid(metadata), metadata, '{}'))"
     items = "json_each(case entry.type when 'array' then entry.value else '[]' end)"
-    for field, value in filters.metadata.items():
-        fields, wanted = values(f"key from sources, {entries}"), one_or_more(value)
+    for comparison in comparisons(filters.condition) if filters.condition else ():
+        field, wanted = ".".join(comparison.field), comparison.values
+        fields = values(f"key from sources, {entries}")
         sql = f"coalesce(item.atom, entry.atom) from sources join {entries} as entry on entry.key = ? left join {items}"
         valid = values(f"{sql} as item", field)
         if field not in fields and field == "tags":
             remarks.append("No document has a tag.")
         elif field not in fields:
             unknown("metadata field", field, fields)
-        elif wanted and not any(item in valid for item in wanted):
+        elif comparison.operator in ("eq", "in") and not any(item in valid for item in wanted):
             texts = [str(item) for item in valid if item is not None]
             unknown("tag" if field == "tags" else field, str(wanted[0]), texts)
     if filters.since or filters.until:

@@ -14,6 +14,7 @@ from localmcp.errors import InvalidInput, NotFound
 from localmcp.files import unicode_path
 from localmcp.index import sources as stored
 from localmcp.index.collections import Collection, visible_ids
+from localmcp.index.multilingual import UNUSED_WORDS
 from localmcp.library import ledger
 from localmcp.library.ledger import Status
 from localmcp.library.search import SELECT_ROW, SourceRow, find_source, is_uuid, nearest_hint, sources_named, spelled
@@ -237,6 +238,9 @@ def purge(database: Database, days: float) -> int:
         for entry in entries:
             storage.take_from_trash(connection, entry)
         count = stored.purge_sources(connection, moment) + len(entries)
+        if entries:
+            # The words of versions are in passages no more.
+            connection.execute(UNUSED_WORDS)
         # What is known of files that are gone and whose sources have left the trash; `removed` marks stay.
         gone = "status = 'missing' and not exists (select 1 from sources where sources.id = ledger.source_id)"
         sql = f"(path, collection_id) in (select path, collection_id from ledger where {gone})"

@@ -42,8 +42,8 @@ from localmcp.files import expand_home
 from localmcp.humanize import choices
 from localmcp.index.collections import DEFAULT_PARTITION
 from localmcp.index.drafts import DEFAULT_LANGUAGE
-from localmcp.index.filters import And, Comparison, Condition, Filters, Not, Or, Scalar, evaluate
-from localmcp.schemas import Json, mapping_of, one_or_more
+from localmcp.index.filters import Comparison, Condition, Filters, Scalar, evaluate
+from localmcp.schemas import Json, mapping_of
 from localmcp.wording.normalize import detect_language, index_text
 
 NO_MILVUS = "No Milvus is set."
@@ -353,12 +353,11 @@ class MilvusCollection:
         self, field: str, data: list[Any], limit: int, filters: Filters, score: Callable[[float], float]
     ) -> list[dict[Any, float]]:
         # Id -> score of what one field finds for each query, best first, equal scores by id.
+        condition = filters.condition
         if self.is_ours:
-            text, condition = _filters_text(filters)
-            options: Json = {"filter": text, "output_fields": [self._metadata] if condition else []}
+            options: Json = {"filter": _filters_text(filters), "output_fields": [self._metadata] if condition else []}
         else:
             # Their fields are of many types: what comes back is looked at.
-            condition = filters.condition
             options = {"partition_names": [*filters.partitions] or None, "output_fields": ["*"] if condition else []}
         depth = min(limit * (4 if condition else 1), DEEPEST)
         while True:
@@ -527,13 +526,12 @@ _EXACT = 2**53
 
 def filter_text(condition: Condition) -> str:
     """Return filter text that every record which fulfils the condition passes; empty if none can be written."""
-    if isinstance(condition, And):
-        return " and ".join(filter(None, map(filter_text, condition.parts)))
-    if isinstance(condition, Or):
+    if not isinstance(condition, Comparison):
         parts = [filter_text(part) for part in condition.parts]
-        return f"({' or '.join(parts)})" if all(parts) else ""
-    if isinstance(condition, Not):
-        return ""
+        if condition.operator == "not" or (condition.operator == "or" and "" in parts):
+            return ""
+        restricting = [part for part in parts if part]
+        return f"({f' {condition.operator} '.join(restricting)})" if restricting else ""
     # Lite knows no escapes but those of one letter, and looks for no negative numbers in arrays.
     odd = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\U0010ffff]")
     is_range = condition.operator in _SIGNS
@@ -542,9 +540,9 @@ def filter_text(condition: Condition) -> str:
             return ""
     path = "metadata" + "".join(f'["{key}"]' for key in condition.field)
     if condition.operator == "prefix":
-        return begins_with(path, str(condition.value))
+        return begins_with(path, str(condition.values[0]))
     if is_range:
-        return f"({path} {_SIGNS[condition.operator]} {_literal(condition.value)})"
+        return f"({path} {_SIGNS[condition.operator]} {_literal(condition.values[0])})"
     # Milvus finds 1.0 equal to both 1 and 1.0 in an array.
     tests = [f"json_contains({path}, {_literal(value, number='.1f')})" for value in condition.values]
     tests += [f"{path} == {_literal(value)}" for value in condition.values]
@@ -567,8 +565,8 @@ def begins_with(field: str, beginning: str) -> str:
     return f"({field} >= {_literal(beginning)} and {field} < {_literal(beginning + LAST)})"
 
 
-def _filters_text(filters: Filters) -> tuple[str, Condition | None]:
-    # What our own collections have to pass: text for the server, and the condition on the metadata that is in it.
+def _filters_text(filters: Filters) -> str:
+    # What our own collections have to pass, as text for the server.
     texts: list[str] = []
     if filters.partitions:
         texts.append(is_one_of("partition", filters.partitions))
@@ -586,10 +584,8 @@ def _filters_text(filters: Filters) -> tuple[str, Condition | None]:
             texts.append(f"path like {_literal(f'%{os.sep}{folder}{os.sep}%')}")
     texts += [f"date >= {_literal(filters.since)}"] if filters.since else []
     texts += [f"date < {_literal(filters.until)}"] if filters.until else []
-    conditions = [Comparison((key,), "in", tuple(one_or_more(value))) for key, value in filters.metadata.items()]
-    condition = And((*conditions, *([filters.condition] if filters.condition else [])))
-    texts += filter(None, [filter_text(condition)])
-    return " and ".join(texts), condition if condition.parts else None
+    texts += filter(None, [filters.condition and filter_text(filters.condition)])
+    return " and ".join(texts)
 
 
 # ---------------------------------------------------------------- what Milvus' errors mean

@@ -28,7 +28,7 @@ from localmcp.errors import (
 )
 from localmcp.index.collections import DEFAULT_PARTITION
 from localmcp.index.federation import Wanted
-from localmcp.index.fusion import ARM_DEPTH, LOOKED_AT, Arms, Weights, judge, rank
+from localmcp.index.fusion import ARM_DEPTH, LOOKED_AT, SEMANTIC_WEIGHT, Arms, judge, rank
 from localmcp.index.keyword import ABSENT, KeywordQuery, Term, inverse_frequency
 from localmcp.index.passages import load_passages
 from localmcp.index.search import (
@@ -148,11 +148,11 @@ class MilvusFile:
             raise NotFound(f"No collection '{request.collections[0]}'.")
         with self._collection() as collection:
             # What the push did not write counts as not measured.
-            weights, calibration = Weights(), Calibration()
+            weight, calibration = SEMANTIC_WEIGHT, Calibration()
             with suppress(KeyError, TypeError, ValueError):
                 about = collection.about
-                weights, calibration = Weights(float(about["weight"])), Calibration(**about["calibration"])
-            outcome = SearchOutcome([], 0, weights=weights)
+                weight, calibration = float(about["weight"]), Calibration(**about["calibration"])
+            outcome = SearchOutcome([], 0, semantic_weight=weight)
             vector, near = self._embed(request, collection, outcome), dict[int, float]()
             arms, depth = Arms(), DEEPEST if request.limit > ARM_DEPTH else ARM_DEPTH
             if vector is not None:
@@ -175,7 +175,7 @@ class MilvusFile:
                 if query.dropped and collection.has_words:
                     absent = ", ".join(f"'{word}'" for word, _ in query.dropped[:3])
                     outcome.notices.append(f"it holds no {absent}; spelling is not repaired there.")
-            ranked = rank(arms, mode, outcome.weights)
+            ranked = rank(arms, mode, weight)
             page = ranked[request.offset : request.offset + request.limit]
             shown = list(dict.fromkeys(candidate.id for candidate in (*page, *ranked[:LOOKED_AT])))
             rows = [*collection.read(shown).values()]

@@ -61,7 +61,7 @@ class OpenMount:
         self.signature = signature_of(entry.path.stat())
         self._own = own
         self._lock = threading.Lock()
-        self._index = Index(self.database, own.embedder, own.weights.semantic, adaptive=own.adaptive)
+        self._index = Index(self.database, own.embedder, own.semantic_weight, adaptive=own.adaptive)
         self._model_chosen = False
 
     def search(self, request: SearchRequest) -> SearchOutcome:
@@ -93,7 +93,6 @@ class OpenMount:
 
     def close(self) -> None:
         """Close the file."""
-        self._index.close()
         self.database.close()
 
     def _choose_model(self) -> None:

@@ -31,26 +31,31 @@ from localmcp.index.collections import (
 from localmcp.index.drafts import (
     FORMAT,
     LONGEST_RECORD,
-    RecordText,
     SourceDraft,
     Window,
     check_metadata,
     clean_text,
     draft_record,
+    metadata_of,
 )
-from localmcp.index.filters import SOURCE_COLUMNS, Condition, Filters, comparisons, parse_condition, parse_range
+from localmcp.index.filters import (
+    SOURCE_COLUMNS,
+    Condition,
+    Filters,
+    allowed_sources,
+    comparisons,
+    parse_condition,
+    parse_range,
+)
 from localmcp.index.passages import (
     Match,
     best_matches,
-    chunks_fulfilling,
-    count_vectors,
-    load_rows,
-    nearest_to_any,
+    load_passages,
     whole_sources,
 )
 from localmcp.index.search import Index, SearchOutcome, SearchRequest
 from localmcp.index.sources import drop_collection, drop_partition, keep_version, put_source, trash_sources
-from localmcp.index.vector import Made
+from localmcp.index.vector import Made, nearest_chunks
 from localmcp.milvus.collection import Milvus, MilvusCollection
 from localmcp.milvus.mounted import MilvusFile
 from localmcp.models import Embedder
@@ -191,9 +196,18 @@ class Records:
                 if mode != "hybrid":
                     ours = self.embedder.get().identity
                     require_model(connection, own, find_model(connection, ours), ours.name)
-                    matches = nearest_to_any(connection, self.index, own, filters, vectors, request.limit)
-                stored = load_rows(connection, own.id, [match.chunk_id for match in matches])
-                rows = {key: (row.text, row.metadata) for key, row in stored.items()}
+                    model_id = own.model_id or 0
+                    blocks = self.index.signs.blocks(connection, model_id, [own.id])
+                    allowed = allowed_sources(connection, [own], filters) if filters else None
+                    near = [
+                        dict(nearest_chunks(connection, model_id, blocks, vector, request.limit, allowed))
+                        for vector in vectors
+                    ]
+                    matches = best_matches(near, request.limit)
+                rows: dict[Any, tuple[str, Json]] = {}
+                for key, found in load_passages(connection, [match.chunk_id for match in matches]).items():
+                    about = found.metadata_json, found.uri, found.title, found.first_page, found.format
+                    rows[key] = found.text, metadata_of(*about)
                 if not matches and filters.condition:
                     notices += explain_misses(connection, own, filters.condition)
         results: list[Json] = []
@@ -359,8 +373,12 @@ class Records:
             raise InvalidInput("Give either ids or a filter that is not empty.")
         with self.database.read() as connection:
             [target] = choose_collections(connection, [collection_name])
-            named = chunks_fulfilling(connection, target.id, condition) if condition else list(dict.fromkeys(ids or ()))
-            notices = explain_misses(connection, target, condition) if condition and not named else []
+            named = list(dict.fromkeys(ids or ()))
+            if condition:
+                source_ids = allowed_sources(connection, [target], Filters(condition=condition)).tolist()
+            else:
+                source_ids = whole_sources(connection, target, named)
+            notices = explain_misses(connection, target, condition) if condition and not source_ids else []
             sql = f"""
                 select sources.id, sources.uuid, uri, json_group_array(chunks.id) from sources
                 join chunks on source_id = sources.id left join partitions on partitions.id = partition_id
@@ -368,8 +386,7 @@ class Records:
                     and :partition in ('', coalesce(partitions.name, '{DEFAULT_PARTITION}'))
                 group by sources.id
             """
-            source_ids = id_list(whole_sources(connection, target, named))
-            sources = fetch_all(connection, sql, {"ids": source_ids, "partition": partition_name or ""})
+            sources = fetch_all(connection, sql, {"ids": id_list(source_ids), "partition": partition_name or ""})
         deleted = {chunk_id for *_, chunk_ids in sources for chunk_id in json.loads(chunk_ids)}
         files = [source_uuid for _, source_uuid, uri, _ in sources if uri is not None]
         if len(files) > 5 and not confirm and not current_scope().trusted:
@@ -379,7 +396,7 @@ class Records:
             trash_sources(connection, [source_id for source_id, _, uri, _ in sources if uri is None])
         if files:
             self._remove(files)
-        missing = [chunk_id for chunk_id in named if chunk_id not in deleted] if condition is None else []
+        missing = [chunk_id for chunk_id in named if chunk_id not in deleted]
         counts = {"deleted": len(deleted), "documents": len(sources)}
         return without_none({**counts, "notFound": missing or None, "notices": notices or None})
 
@@ -470,11 +487,24 @@ class Records:
             return {**named, "partitions": collection.partitions(), "searchedIn": "milvus"}
         with self.database.read() as connection:
             [stored] = choose_collections(connection, [collection_name])
-            vectors = count_vectors(connection, stored)
+            sql = "select name, dimension from models where id = ?"
+            model, dimension = fetch_one(connection, sql, (stored.model_id,)) or ("", 0)
+            # Chunks without a vector and the trash are not counted.
+            sql = f"""
+                select coalesce(partitions.name, '{DEFAULT_PARTITION}'), count(*) from sources
+                left join partitions on partitions.id = partition_id join chunks on chunks.source_id = sources.id
+                where sources.collection_id = ? and trashed_at is null
+                    and exists (select 1 from vectors where vectors.id = (? << 40 | chunks.id))
+                group by 1
+            """
+            counts: dict[str, int] = dict(fetch_all(connection, sql, (stored.id, stored.model_id)))
+            names = [DEFAULT_PARTITION, *partition_names(connection, stored.id)]
             documents, chunks = _count(connection, stored.id)
             created = fetch_one(connection, "select created_at from collections where id = ?", (stored.id,))
         named = {"name": stored.name, "description": stored.description, "documents": documents, "chunks": chunks}
-        return {**named, **vectors, "searchedIn": "file", "createdAt": created}
+        vectors = {"vectors": sum(counts.values()), "model": model, "dimension": dimension}
+        partitions = dict.fromkeys(names, 0) | counts
+        return {**named, **vectors, "partitions": partitions, "searchedIn": "file", "createdAt": created}
 
     # ------------------------------------------------------------ dropping
 
@@ -565,12 +595,13 @@ def _find_record(connection: apsw.Connection, target: Collection, record: GivenR
 def _draft(record: GivenRecord, embedder: Embedder, split: bool) -> tuple[SourceDraft, dict[bytes, str]]:
     # The source to be, in no collection yet, and digest -> text to embed.
     window = Window(embedder.count_tokens, min(embedder.identity.max_tokens, LONGEST_RECORD))
-    text = RecordText(clean_text(record.text, record.place), check_metadata(record.metadata, record.place))
-    tokens = window.count_tokens(text.embedded)
+    text, metadata = clean_text(record.text, record.place), check_metadata(record.metadata, record.place)
+    draft, texts = draft_record(text, metadata)
+    tokens = window.count_tokens(*texts.values())
     if tokens <= window.limit:
-        return draft_record(text)
+        return draft, texts
     if split and record.id is None:
-        return draft_record(text, window)
+        return draft_record(text, metadata, window)
     raise InvalidInput(
         f"{record.place} has {tokens} tokens, and one vector stands for {window.limit} at most.",
         hint="Shorten it, or let it be split (split: true, --split).",

@@ -31,7 +31,7 @@ from localmcp.index.collections import (
     visible_collections,
 )
 from localmcp.index.drafts import ChunkDraft, SourceDraft
-from localmcp.index.filters import Filters
+from localmcp.index.filters import Filters, parse_condition
 from localmcp.index.passages import best_matches
 from localmcp.index.search import Index, SearchRequest
 from localmcp.index.sources import put_source
@@ -217,7 +217,7 @@ def _truly_nearest(index: Index, text: str) -> set[int]:
     with index.database.read() as connection:
         model_id = find_model(connection, index.embedder.get().identity) or 0
         ids = [collection.id for collection in visible_collections(connection)]
-        blocks = index.sign_blocks(connection, model_id, ids)
+        blocks = index.signs.blocks(connection, model_id, ids)
         vector = index.embedder.embed_query(text).astype("<f4", copy=False)
         cosines = exact_cosines(connection, model_id, np.concatenate([block.ids for block in blocks]), vector)
         return {match.chunk_id for match in best_matches([cosines], 10)}
@@ -253,7 +253,7 @@ def run(size: int, workdir: Path) -> dict[str, Any]:
     result |= {kind: measure(index, texts) for kind, texts in queries.items()}
     result["semantic"] = measure(index, queries["sentence"], mode="semantic")
     result["keyword"] = measure(index, queries["sentence"], mode="keyword")
-    result["filtered"] = measure(index, queries["sentence"], filters=Filters(metadata={"tag": "t"}))
+    result["filtered"] = measure(index, queries["sentence"], filters=Filters(condition=parse_condition({"tag": "t"})))
     for text in (queries["sentence"] + queries["words"])[:400]:
         index.search(SearchRequest(text))
     result["rss_mb"] = resident_megabytes()

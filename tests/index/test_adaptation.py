@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from localmcp.config import Settings
-from localmcp.index.fusion import adapt_weights, weight_of
+from localmcp.index.fusion import Group, adapt_weights, weight_for
 from localmcp.index.search import SearchRequest
 from localmcp.models.embedder import Calibration
 from localmcp.storage.database import fetch_all
@@ -48,17 +48,17 @@ def test_a_search_uses_and_tells_the_weight_that_ingest_measured_once(workspace:
     assert (language, measured) == ("english", 60) and 0 < gap < 1
     assert adapt_weights(workspace.database, workspace.embedder.get()) == 0
     outcome = workspace.index.search(SearchRequest("why was the bicycle put beside the river"))
-    assert outcome.weights.semantic == pytest.approx(weight_of(gap, "english", Calibration()), abs=1e-4)
+    assert outcome.semantic_weight == pytest.approx(min(max(0.6 + 2 * (gap - 0.125), 0.3), 0.9), abs=1e-4)
     for hit in outcome.hits:
         scores = hit.scores
-        expected = outcome.weights.semantic * scores.semantic + outcome.weights.keyword * scores.keyword
+        expected = outcome.semantic_weight * scores.semantic + (1 - outcome.semantic_weight) * scores.keyword
         assert scores.combined == pytest.approx(expected)
 
 
 def test_switched_off_the_weight_is_that_of_the_settings(workspace: Workspace) -> None:
     settings = Settings(database=workspace.database.path, semantic_weight=0.55)
     with Workspace(settings) as fixed:
-        assert fixed.index.search(SearchRequest("bicycle beside the river")).weights.semantic == 0.55
+        assert fixed.index.search(SearchRequest("bicycle beside the river")).semantic_weight == 0.55
 
 
 def test_a_question_about_something_else_is_marked_and_still_answered(workspace: Workspace) -> None:
@@ -86,7 +86,8 @@ def test_a_question_about_something_else_is_marked_and_still_answered(workspace:
 def test_sharp_gaps_trust_the_model_and_foreign_languages_less(
     gap: float, language: str, calibration: Calibration, weight: float
 ) -> None:
-    assert weight_of(gap, language, calibration) == pytest.approx(weight)
+    groups = [Group(1, 1, language, "prose", 100, gap)]
+    assert weight_for(groups, 0.7, calibration, is_foreign=False) == pytest.approx(weight, abs=1e-4)
 
 
 def test_few_passages_keep_the_weight_and_a_language_that_the_model_does_not_know_weighs_words_more(
@@ -95,6 +96,6 @@ def test_few_passages_keep_the_weight_and_a_language_that_the_model_does_not_kno
     question = "perché la bicicletta si trova accanto al fiume della città"
     with Workspace(Settings(database=tmp_path / "mixed.localmcp")) as mixed:
         mixed.library.add_text(article(1), "Article")
-        assert mixed.index.search(SearchRequest(question)).weights.semantic == 0.7
+        assert mixed.index.search(SearchRequest(question)).semantic_weight == 0.7
         mixed.library.add_text("La stazione è vicina al mercato e la gente ci passa ogni mattina.", "Stazione")
-        assert mixed.index.search(SearchRequest(question)).weights.semantic == 0.45
+        assert mixed.index.search(SearchRequest(question)).semantic_weight == 0.45

@@ -51,7 +51,7 @@ class TestReading:
         [
             ([], "filter: [] is not a condition"),
             ("lang", 'filter: "lang" is not a condition'),
-            ({"and": []}, "filter.and: needs at least one condition"),
+            ({"and": []}, "filter.and: [] is not a list of conditions"),
             ({"or": {"lang": "it"}}, 'filter.or: {"lang": "it"} is not a list of conditions'),
             ({"and": [{"lang": "it"}, 5]}, "filter.and[1]: 5 is not a condition"),
             ({"year": {"ge": 1}}, "filter.year: 'ge' is not a comparison; use one of eq, in, gt, gte, lt, lte, prefix"),

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import time
 from datetime import UTC, date, datetime, timedelta, timezone
-from typing import Literal
+from types import SimpleNamespace
+from typing import Any, Literal
 
 import pytest
 from library import Library
 
 from localmcp.errors import InvalidInput
-from localmcp.index.filters import Dated, Filters, asks_for_latest, order_by_date, parse_moment, parse_range
-from localmcp.index.search import SearchRequest
+from localmcp.index.filters import Filters, asks_for_latest, parse_moment, parse_range
+from localmcp.index.search import SearchOutcome, SearchRequest, shown_order
 from localmcp.storage.database import Database
 
 TODAY = date(2026, 6, 15)
@@ -92,9 +93,11 @@ def test_questions_for_the_latest_are_recognized_in_six_languages(question: str,
 def test_what_the_word_modifies_decides_which_documents_are_put_by_date_and_weak_ones_stay_behind(
     sort: Order, question: str, order: list[int]
 ) -> None:
-    candidates = [Dated(90, "2020-01-01", "Diary"), Dated(89, "2021-01-01", "Bill"), Dated(88, "2026-01-01", "Bill")]
-    weak = Dated(20, "2027-01-01", "Letter")
-    assert order_by_date([*candidates, weak], sort, asks_for_latest(question))[: len(order)] == order
+    documents = [(90, "2020-01-01", "Diary"), (89, "2021-01-01", "Bill"), (88, "2026-01-01", "Bill")]
+    documents.append((20, "2027-01-01", "Letter"))
+    ranked: list[Any] = [(score, SimpleNamespace(date=day, title=title), None) for score, day, title in documents]
+    shown = shown_order(SearchRequest(question, sort=sort), ranked, SearchOutcome([], 0))
+    assert shown[: len(order)] == order
 
 
 def test_a_narrow_range_loses_no_hit_and_the_latest_comes_first_only_when_it_is_asked_for(database: Database) -> None:

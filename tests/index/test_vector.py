@@ -26,7 +26,7 @@ from localmcp.index.vector import (
 )
 from localmcp.models import HashEmbedder, LazyEmbedder, ModelIdentity
 from localmcp.storage import connections
-from localmcp.storage.database import Database, bump_generations, fetch_all, fetch_one, read_generations
+from localmcp.storage.database import Database, bump_generations, fetch_all, fetch_one
 
 
 def clustered(count: int, dimension: int, clusters: int = 40, seed: int = 1) -> Any:
@@ -70,8 +70,7 @@ class Shelf:
 
     def scored(self, query: Any, k: int, **options: Any) -> list[tuple[int, float]]:
         with self.database.read() as connection:
-            generation = read_generations(connection).signs
-            blocks = SignIndex(self.model_id).blocks(connection, generation, (1,))
+            blocks = SignIndex().blocks(connection, self.model_id, (1,))
             return nearest_chunks(connection, self.model_id, blocks, query, k, **options)
 
     def truly_nearest(self, query: Any, k: int = 10) -> list[int]:
@@ -193,10 +192,10 @@ def test_a_cache_serves_each_snapshot_its_own_vectors(database: Database) -> Non
     shelf = Shelf(database, 64)
     vectors = clustered(60, 64)
     shelf.add(vectors[:20])
-    index = SignIndex(shelf.model_id)
+    index = SignIndex()
 
     def seen(connection: Any) -> int:
-        blocks = index.blocks(connection, read_generations(connection).signs, (1,))
+        blocks = index.blocks(connection, shelf.model_id, (1,))
         return sum(len(block.ids) for block in blocks)
 
     with database.read() as old:
@@ -209,12 +208,10 @@ def test_a_cache_serves_each_snapshot_its_own_vectors(database: Database) -> Non
             assert (seen(newest), seen(old)) == (40, 20)
 
 
-def test_codes_of_words_are_kept_of_one_snapshot(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_codes_of_words_are_kept_of_one_snapshot(database: Database) -> None:
     made = Mock(side_effect=(Mock() for _ in range(3)))
-    monkeypatch.setattr("localmcp.index.search.word_codes", made)
     index = Index(database, LazyEmbedder(HashEmbedder))
-    with database.read() as connection:
-        codes = [weakref.ref(index.word_codes(connection, 1, generation)) for generation in (1, 1, 2, 2)]
+    codes = [weakref.ref(index.keep(generation, "codes", made)) for generation in (1, 1, 2, 2)]
     gc.collect()
     assert made.call_count == 2
     assert [code() is None for code in codes] == [True, True, False, False]
@@ -226,11 +223,11 @@ def test_a_refresh_reads_only_what_is_new(database: Database, monkeypatch: pytes
     shelf = Shelf(database, 64)
     vectors = clustered(60, 64)
     shelf.add(vectors[:40])
-    index = SignIndex(shelf.model_id)
+    index = SignIndex()
     with database.read() as connection:
-        before = index.blocks(connection, read_generations(connection).signs, (1,))
+        before = index.blocks(connection, shelf.model_id, (1,))
     shelf.add(vectors[40:])
     with database.read() as connection:
-        after = index.blocks(connection, read_generations(connection).signs, (1,))
+        after = index.blocks(connection, shelf.model_id, (1,))
     assert [block for block in after if any(block is old for old in before)] == before[:2]
     assert sum(len(block.ids) for block in after) == 60
