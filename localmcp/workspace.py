@@ -20,7 +20,7 @@ from localmcp.library.read import KnowledgeBase
 from localmcp.milvus.collection import open_milvus
 from localmcp.models import LazyEmbedder, configured_embedder
 from localmcp.models.language_model import LanguageModel
-from localmcp.own_tools.folder import OwnTools
+from localmcp.own_tools.folder import KINDS, OwnTools
 from localmcp.packs.merge import Call, Merge
 from localmcp.packs.mounts import Mounts
 from localmcp.quickstarts import store
@@ -35,7 +35,7 @@ from localmcp.tables.table_tools import TableTools
 from localmcp.tool_search.ask import Router
 from localmcp.tool_search.discovery import EXECUTE_TOOL, TOOL_SEARCH, Discovery
 from localmcp.tool_search.ranking import ToolFinder
-from localmcp.tools import Provider, Registry
+from localmcp.tools import Registry
 from localmcp.tools.examples import Examples
 
 
@@ -111,17 +111,16 @@ class Workspace:
     def _add_providers(self) -> None:
         """Add the tools that the person and other servers bring; nothing of them is read before the first listing."""
         self.own_tools = OwnTools(config_directory() / "tools", self.settings.database)
-        for provider in self.own_tools.providers:
-            self.registry.add_provider(provider)
+        self.registry.add_provider(self.own_tools)
         self.mcp_servers = McpServers(cache_directory() / "mcp", state_directory() / "logs", self.registry)
         self.discovery.starting = self.mcp_servers.starting
         for name, most in ((TOOL_SEARCH, 200), (EXECUTE_TOOL, 90)):
             self.registry.get(name).addition = partial(self.mcp_servers.introduction, ending=False, characters=most)
 
     @property
-    def providers(self) -> list[Provider]:
-        """What brings tools: a provider a kind of own tools, and each server."""
-        return [*self.own_tools.providers, *self.mcp_servers.servers.values()]
+    def provider_names(self) -> list[str]:
+        """Return the names by which profiles and keys open what brings tools: kinds of own tools, and each server."""
+        return [*KINDS.values(), *(server.name for server in self.mcp_servers.servers.values())]
 
     def merging(self, call: Call) -> Merge:
         """Return what takes other files into this one; `call` runs the tools that import quick starts and rules."""

@@ -23,7 +23,7 @@ def open_workspace(folder: Path) -> Workspace:
 
 def tool_names(workspace: Workspace) -> set[str]:
     """The tools that come from providers."""
-    return {each.name for provider in workspace.providers for each in provider.tools()}
+    return {tool.name for tool in workspace.own_tools.tools()}
 
 
 def problems_of(workspace: Workspace) -> list[str]:

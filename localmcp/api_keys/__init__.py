@@ -2,3 +2,4 @@
 
 from localmcp.api_keys.keyring import ApiKeys as ApiKeys
 from localmcp.api_keys.keyring import KeyInfo as KeyInfo
+from localmcp.api_keys.keyring import unknown_names as unknown_names

@@ -10,7 +10,7 @@ import string
 import threading
 import uuid
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -21,11 +21,11 @@ import apsw
 
 from localmcp.errors import AccessDenied, InvalidInput, NotFound
 from localmcp.index.collections import choose_collections, visible_collections
-from localmcp.schemas import list_of, mapping_of, shorten_value
+from localmcp.schemas import did_you_mean, list_of, mapping_of, shorten_value
 from localmcp.storage.database import Database, fetch_all, insert_row
 from localmcp.storage.schema import utc_moment, utc_now, utc_text
 from localmcp.storage.write_behind import WriteBehind
-from localmcp.tools import Json, Scope, current_scope
+from localmcp.tools import Json, Registry, Scope, current_scope
 from localmcp.tools.base import RIGHTS
 
 PREFIX_LENGTH = 12
@@ -381,3 +381,20 @@ def _checked_names(list_name: str, names: Any) -> list[str]:
             says = "is no scope; use read, write or admin" if is_scope else "cannot be a name"
             raise InvalidInput(f"{list_name}: {shorten_value(name)} {says}.")
     return list(dict.fromkeys(names))
+
+
+def unknown_names(registry: Registry, database: Database, limits: Json) -> Iterator[str]:
+    """Yield a sentence for each tool and collection that a profile names and that is not there.
+
+    Tools of connected servers are not looked for, which could start these.
+    """
+    for name in sorted(limits.get("tools") or ()):
+        if "__" not in name and registry.find(name) is None:
+            names = (tool.name for tool in registry.tools(for_listing=True))
+            yield f"Unknown tool: {name}. {did_you_mean(name, names)}".rstrip()
+    if not limits.get("collections") or not database.path.exists():
+        return
+    with database.read() as connection:
+        existing = [str(name) for (name,) in connection.execute("select name from collections")]
+    for name in sorted(limits["collections"].difference(existing)):
+        yield f"No collection '{name}'. {did_you_mean(name, existing)}".rstrip()

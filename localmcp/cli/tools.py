@@ -273,7 +273,7 @@ def create(session: Session, name: str, scope: str, expires: str | None, **opens
     for tool in opens["tools"]:
         # Refuses a misspelled name, with the nearest one.
         workspace.registry.get(tool)
-    known = [provider.name for provider in workspace.providers]
+    known = workspace.provider_names
     for provider in opens["providers"]:
         if provider not in known:
             # It may be one that is connected later.

@@ -132,32 +132,28 @@ def _read(target: ClientFile) -> tuple[bytes | None, Json]:
 
 
 def _edited(target: ClientFile, before: bytes | None, name: str, entry: Json | None, by_hand: str) -> bytes:
+    import tomlkit
+
     text = (before or b"").decode()
     mark = "\ufeff" if text.startswith("\ufeff") else ""
     bare = text.removeprefix(mark)
-    if target.path.suffix == ".toml":
-        import tomlkit
-
-        toml = cast("dict[str, Any]", tomlkit.parse(bare))
-        _set_entry(toml.setdefault(target.table, tomlkit.table(is_super_table=True)), name, entry)
-        return (mark + tomlkit.dumps(toml)).encode()
+    is_toml = target.path.suffix == ".toml"
     try:
-        document: Json = json.loads(bare) if bare.strip() else {}
+        document: Any = tomlkit.parse(bare) if is_toml else json.loads(bare.strip() or "{}")
     except ValueError:
         # It can be read, so it has what only some clients allow.
         message = f"{target.path} has comments, which writing it would remove; it was left untouched."
         raise ConfigurationError(message, hint=by_hand) from None
-    _set_entry(document.setdefault(target.table, {}), name, entry)
-    indent = re.search(r"\n([ \t]+)\S", bare)
-    written = json.dumps(document, ensure_ascii=False, indent=indent[1] if indent else 2) + "\n"
-    return (mark + (written.replace("\n", "\r\n") if "\r\n" in bare else written)).encode()
-
-
-def _set_entry(table: Any, name: str, entry: Json | None) -> None:
+    table: Any = document.setdefault(target.table, tomlkit.table(is_super_table=True) if is_toml else {})
     if entry is None:
         del table[name]
     else:
         table[name] = entry
+    if is_toml:
+        return (mark + tomlkit.dumps(document)).encode()
+    indent = re.search(r"\n([ \t]+)\S", bare)
+    written = json.dumps(document, ensure_ascii=False, indent=indent[1] if indent else 2) + "\n"
+    return (mark + (written.replace("\n", "\r\n") if "\r\n" in bare else written)).encode()
 
 
 def write_changes(changes: Iterable[Change], *, dry_run: bool) -> list[Json]:

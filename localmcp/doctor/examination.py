@@ -19,9 +19,10 @@ from typing import Literal
 import apsw
 
 from localmcp import __version__, config
+from localmcp.api_keys import unknown_names
 from localmcp.config import Settings
 from localmcp.doctor.backups import LOST_PASSAGES, REMADE_TABLES, count_wrong_counts, damaged_tables
-from localmcp.errors import AlteredSchema, ConfigurationError, FileTooNew, LocalMCPError, UnknownTool
+from localmcp.errors import AlteredSchema, ConfigurationError, FileTooNew, LocalMCPError
 from localmcp.files import abandoned_folders, check_freshness, expand_home, is_filled
 from localmcp.hub.client_configuration import client_files, is_localmcp, read_document, servers_in
 from localmcp.hub.servers import McpServers
@@ -327,7 +328,7 @@ def _check_settings() -> list[Check]:
 
 
 def _check_profiles(workspace: Workspace | None) -> list[Check]:
-    # Their tools are looked at with a workspace only.
+    # Their tools and collections are looked at with a workspace only.
     path, problems = profiles_file(), list[Check]()
     if not path.exists():
         return []
@@ -339,11 +340,12 @@ def _check_profiles(workspace: Workspace | None) -> list[Check]:
     for name in names:
         where = f"{path}:{line_of(text, (name,)) or 1}"
         try:
-            for tool in sorted(read_profile(name).get("tools", ())):
-                _ = workspace and workspace.registry.get(tool)
-        except (ConfigurationError, UnknownTool) as error:
-            status = "warn" if isinstance(error, UnknownTool) else "fail"
-            problems.append(Check("config", status, f"{where}: {error}", f"edit {path}"))
+            limits = read_profile(name)
+        except ConfigurationError as error:
+            problems.append(Check("config", "fail", f"{where}: {error}", f"edit {path}"))
+            continue
+        sentences = unknown_names(workspace.registry, workspace.database, limits) if workspace else ()
+        problems += [Check("config", "warn", f"{where}: {sentence}", f"edit {path}") for sentence in sentences]
     return problems or [Check("config", "ok", f"{len(names)} in {path}")]
 
 

@@ -22,6 +22,7 @@ from mcp.client import stdio
 from mcp.client.session import ClientRequestContext, ClientSession, IncomingMessage
 from mcp.client.streamable_http import streamable_http_client
 from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost, listen
+from mcp.os.posix.utilities import terminate_posix_process_tree
 from mcp.shared.dispatcher import CallOptions
 from mcp.shared.exceptions import MCPError
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
@@ -46,6 +47,17 @@ for name in ("mcp.client.streamable_http", "mcp.client.stdio"):
 
 # Clients give localmcp two seconds to end, and the SDK would wait four for one stubborn server.
 stdio.PROCESS_TERMINATION_TIMEOUT = stdio.FORCE_KILL_TIMEOUT = 0.5
+_stop_server = stdio._stop_server_process  # pyright: ignore[reportPrivateUsage]
+
+
+async def _stop_with_children(process: Any) -> None:
+    # The SDK leaves what a server has started where the server itself ends in time.
+    await _stop_server(process)
+    if sys.platform != "win32":
+        await terminate_posix_process_tree(process, stdio.FORCE_KILL_TIMEOUT)
+
+
+stdio._stop_server_process = _stop_with_children  # pyright: ignore[reportPrivateUsage]
 
 LISTS = {
     "tools": "tools/list",

@@ -244,22 +244,18 @@ class McpServer:
 
     # ------------------------------------------------------------ the connection, in the hub's event loop
 
-    async def start(self) -> None:
-        """Start it unless it runs or failed a moment ago; a failure is only noted."""
-        try:
-            await self._connect()
-        except LocalMCPError as error:
-            log.debug("%s", error)
-
     async def _use(self, request: Callable[[Connection], Awaitable[Any]]) -> Any:
         """Send a request, and again if the server had forgotten the session, or other tokens are to be used."""
         try:
-            return await request(await self._connect())
+            return await request(await self.connect())
         except SessionLost:
-            return await request(await self._connect())
+            return await request(await self.connect())
 
-    async def _connect(self) -> Connection:
-        """Return the live connection; if there is none, one caller opens it for all. Raises as `Connection.open`."""
+    async def connect(self) -> Connection:
+        """Return the live connection; if there is none, one caller opens it for all. Raises as `Connection.open`.
+
+        A server that failed to start a moment ago is left alone.
+        """
         from localmcp.hub.client import Connection
 
         async with self._opening:

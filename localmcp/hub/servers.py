@@ -119,7 +119,7 @@ class McpServers:
         servers = self.reachable()
         missing = [server for server in servers if server.needs_start]
         for server in missing:
-            self._open_portal().start_task_soon(server.start)
+            self._open_portal().start_task_soon(server.connect)
         if missing and not current_scope().lean and not self._has_waited:
             self._has_waited = True
             end = time.monotonic() + FIRST_LISTING_SECONDS

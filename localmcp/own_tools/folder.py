@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from localmcp.files import Signature, signature_of
 from localmcp.schemas import Json, did_you_mean
-from localmcp.tools import Registry, Tool
+from localmcp.tools import Registry, Tool, current_scope
 from localmcp.visible_text import visible
 
 if TYPE_CHECKING:
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-KINDS = {"commands": "command", "queries": "query", "http": "http", "python": "python"}
-"""Provider -> the kind of its manifests."""
+KINDS = {"command": "commands", "query": "queries", "http": "http", "python": "python"}
+"""Kind of a manifest -> the provider as which profiles and keys name its tools."""
 Level = Literal["error", "warning"]
 Place = tuple[str, ...]
 """Keys that lead to a value of a TOML file."""
@@ -110,7 +110,13 @@ class ManifestFile:
 
 
 class OwnTools:
-    """The tools of every manifest, as the files are at this moment; nothing is imported for none. Thread-safe."""
+    """The provider of the tools of every manifest, as the files are at this moment; nothing is imported for none.
+
+    Thread-safe.
+    """
+
+    name = ""
+    only_hidden = True
 
     def __init__(self, folder: Path, database: Path) -> None:
         """`folder` need not exist; `database` is the localmcp file in use, which queries may read."""
@@ -118,7 +124,6 @@ class OwnTools:
         self.database = database
         self.listeners: list[Callable[[], object]] = []
         """Called after tools came, went or changed, by the thread that lists them."""
-        self.providers = tuple(KindProvider(name, self) for name in KINDS)
         self._lock = threading.RLock()
         self._files: dict[str, tuple[Signature, ManifestFile]] | None = None
         """What each file held when it was read; None before the first look."""
@@ -216,26 +221,16 @@ class OwnTools:
         file.kind, file.manifest, file.sources = kind, manifest, manifest.sources(file.path)
         file.tools = manifest.tools(file)
 
+    def tools(self) -> list[Tool]:
+        """Return the tools of the kinds that the caller may use; of two with one name the first."""
+        names = current_scope().provider_names
+        files = [file for file in self.files() if names is None or KINDS.get(file.kind) in names]
+        return [tool for file in files for tool in file.tools if self.owners[tool.name] is file]
+
+    def find(self, name: str) -> Tool | None:
+        return next((tool for tool in self.tools() if tool.name == name), None)
+
     def close(self) -> None:
         """End the programs that still run."""
         if "running" in vars(self):
             self.running.close()
-
-
-class KindProvider:
-    """The tools of one kind of manifest."""
-
-    only_hidden = True
-    """tools/list need not ask it."""
-
-    def __init__(self, name: str, folder: OwnTools) -> None:
-        self.name = name
-        self._folder = folder
-
-    def tools(self) -> list[Tool]:
-        """Return the tools of this kind; of two with one name the first."""
-        files = [file for file in self._folder.files() if file.kind == KINDS[self.name]]
-        return [tool for file in files for tool in file.tools if self._folder.owners[tool.name] is file]
-
-    def find(self, name: str) -> Tool | None:
-        return next((tool for tool in self.tools() if tool.name == name), None)

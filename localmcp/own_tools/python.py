@@ -39,9 +39,7 @@ class FunctionTool(MethodTool):
 
     takes_json = True
 
-    def __init__(
-        self, function: Callable[..., Any], *, description: str | None = None, keywords: Iterable[str] = ()
-    ) -> None:
+    def __init__(self, function: Callable[..., Any], keywords: Iterable[str] = ()) -> None:
         """A mark of `@tool` is kept where there is one; raises InvalidInput for a function that cannot be described."""
         self.method = function
         mark = cast("ToolMark | None", getattr(function, "__tool__", None))
@@ -49,7 +47,7 @@ class FunctionTool(MethodTool):
             self.mark = replace(mark, keywords=(*mark.keywords, *keywords), visible=False)
         else:
             self.mark = hidden_mark(getattr(function, "__name__", "tool"), tuple(keywords))
-        self.description = inspect.getdoc(function) or "" if description is None else description
+        self.description = inspect.getdoc(function) or ""
         if lacking := what_lacks(function):
             raise InvalidInput(f"{self.mark.name} cannot be a tool: {lacking}.")
 

@@ -69,14 +69,21 @@ class Wire:
         while line and not line.strip():
             line = self._read()
         text = line.decode("utf-8", "replace").removeprefix("\ufeff")
-        if "\\ud" in text.lower():
-            # The SDK refuses JSON with lone surrogates.
-            from localmcp.schemas import without_surrogates
+        has_halves = "\\ud" in text.lower()
+        if has_halves or "null" in text:
+            from localmcp.schemas import mapping_of, without_surrogates
 
             try:
-                return json.dumps(without_surrogates(json.loads(text)))
+                message = json.loads(text)
             except (ValueError, RecursionError):
-                pass  # The SDK says what is wrong with it.
+                # The SDK says what is wrong with it.
+                return text
+            if "method" in mapping_of(message) and message.get("id", "") is None:
+                # The SDK would take this request for a notification, and answer nothing.
+                return "null"
+            if has_halves:
+                # The SDK refuses JSON with lone surrogates.
+                return json.dumps(without_surrogates(message))
         return text
 
     def write(self, text: str) -> int:
@@ -183,15 +190,21 @@ class OpenOnce:
         self._open = open_workspace
         self._lock = threading.Lock()
         self.opened: Workspace | None = None
-        self.then: Callable[[Workspace], object] = lambda _: None
-        """Gets it once it is open."""
+        self._listener: Callable[[Workspace], object] = lambda _: None
 
     def __call__(self) -> Workspace:
         with self._lock:
             if self.opened is None:
                 self.opened = self._open()
-                self.then(self.opened)
+                self._listener(self.opened)
             return self.opened
+
+    def on_open(self, listener: Callable[[Workspace], object]) -> None:
+        """Call `listener` with it once it is open, at once if it is; with the first caller waiting."""
+        with self._lock:
+            self._listener = listener
+            if self.opened is not None:
+                listener(self.opened)
 
     def close_within(self, seconds: float) -> None:
         """Close it if it is open, and wait at most that long: abandoned calls may still use it."""

@@ -17,7 +17,9 @@ from mcp.server.lowlevel.server import NotificationOptions
 from mcp.server.stdio import stdio_server
 from mcp.shared.message import SessionMessage
 
+from localmcp.api_keys import unknown_names
 from localmcp.errors import ConfigurationError
+from localmcp.schemas import Json
 from localmcp.server.handshake import OpenOnce, Wire
 from localmcp.server.mcp import ToolServer
 from localmcp.tools import CallRecord, Scope
@@ -39,22 +41,23 @@ class Session:
 
     def __init__(self, wire: Wire, workspace: OpenOnce, profile: str | None) -> None:
         self._wire = wire
-        self._scope = SCOPE
+        self._scope, self._limits = SCOPE, Json()
         self._refusal: ConfigurationError | None = None
         """Why the client may reach nothing, when its profile cannot be used."""
         if profile is not None:
             try:
-                self._scope = replace(SCOPE, **read_profile(profile))
+                self._limits = read_profile(profile)
+                self._scope = replace(SCOPE, **self._limits)
             except ConfigurationError as error:
                 log.error("No tool is served: %s", error)
                 self._scope, self._refusal = replace(SCOPE, tools=frozenset[str]()), error
-        self._source = workspace
-        self._workspace = OpenOnce(self._open_and_observe)
-        self._server = ToolServer(self._workspace, self._scope, instructions=wire.instructions)
+        self._workspace = workspace
+        self._server = ToolServer(workspace, self._scope, instructions=wire.instructions)
         self._repeated = wire.answered
         self._running: set[str | int] = set()
         """Ids of the requests without a reply."""
         self._ending = threading.RLock()
+        workspace.on_open(self._observe)
 
     def run(self) -> NoReturn:
         """Serve until the client closes its end, or a signal comes; ends the process."""
@@ -77,10 +80,8 @@ class Session:
             sys.stderr.flush()
             os._exit(code)
 
-    # ------------------------------------------------------------ the workspace
-
-    def _open_and_observe(self) -> Workspace:
-        workspace, called = self._source(), threading.Event()
+    def _observe(self, workspace: Workspace) -> None:
+        called = threading.Event()
 
         def note_call(_record: CallRecord) -> None:
             # Background work begins with the first call: clients start several copies, and use only one of them.
@@ -91,7 +92,8 @@ class Session:
         workspace.registry.observe(note_call)
         workspace.registry.refusal = self._refusal or workspace.registry.refusal
         self._server.watch(workspace)
-        return workspace
+        for sentence in unknown_names(workspace.registry, workspace.database, self._limits) if self._limits else ():
+            log.warning("The profile of this client names what is not there. %s", sentence)
 
     # ------------------------------------------------------------ messages
 

@@ -133,7 +133,7 @@ class Provider(Protocol):
     """A source of tools."""
 
     name: str
-    """For people and keys: `commands`, `queries`, `mcp:github`."""
+    """For people and keys: `mcp:github`; empty: it looks itself at the names in the scope."""
 
     def tools(self) -> Iterable[Tool]:
         """Return every tool it offers to the current scope; if it raises, searches skip it."""

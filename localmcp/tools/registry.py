@@ -368,8 +368,10 @@ class Registry:
         scope = current_scope()
         names = scope.provider_names
         # The provider `mcp` knows itself which of its servers, `mcp:NAME`, are named.
-        named = None if names is None else {name.partition(":")[0] for name in names}
-        ours = tuple(provider for provider in self._providers if named is None or provider.name in named)
+        named = None if names is None else {"", *(name.partition(":")[0] for name in names)}
+        ours = tuple(
+            provider for provider in self._providers if named is None or provider.name in named or not provider.name
+        )
         # In a scope without the request's own, for a registry among them (S1-4) would ask itself forever.
         with use_scope(replace(scope, providers=())):
             yield (*ours, *scope.providers)

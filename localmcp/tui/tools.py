@@ -411,9 +411,8 @@ class ToolsPane(CommandPane):
 
             def look(workspace: Workspace) -> list[Tool]:
                 """Return every tool that is known, the visible ones first; looking starts no server."""
-                own = [tool for provider in workspace.own_tools.providers for tool in provider.tools()]
                 theirs = [tool for server in workspace.mcp_servers.reachable() for tool in server.tools()]
-                tools = [*workspace.registry.tools(for_listing=True), *own, *theirs]
+                tools = [*workspace.registry.tools(for_listing=True), *workspace.own_tools.tools(), *theirs]
                 return sorted(tools, key=lambda tool: (not tool.mark.visible, tool.name.lower()))
 
             return [*super().find(""), *map(_tool, self.session.look(look))]

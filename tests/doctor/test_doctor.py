@@ -262,7 +262,8 @@ def test_mistakes_in_the_other_files_are_told_with_their_line(
     workspace: Workspace, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = config.config_directory()
-    write(folder / "profiles.toml", '[quiet]\ntools = ["search", "serach"]\n\n[odd]\nrihgts = "read"\n')
+    profiles = '[quiet]\ntools = ["search", "serach"]\ncollections = ["nots"]\n\n[odd]\nrihgts = "read"\n'
+    write(folder / "profiles.toml", profiles)
     write(folder / "mcp.json", '{"mcpServers": {\n "a": {},\n "b": {"command": "no-such-program-xyz"}}}')
     write(folder / "tools" / "bad.toml", 'kind = "command"\nname = "bad"\nprogramm = "ls"\n')
     code, out, _ = run(capsys, "--db", str(workspace.database.path), "--json", "doctor")
@@ -270,8 +271,9 @@ def test_mistakes_in_the_other_files_are_told_with_their_line(
     for each in json.loads(out)["checks"]:
         told[each["name"], each["status"]] = told.get((each["name"], each["status"]), "") + each["says"] + "\n"
     assert code == 1
-    assert "profiles.toml:4" in told["config", "fail"] and "rihgts" in told["config", "fail"]
-    assert "profiles.toml:1" in told["config", "warn"] and "Unknown tool: serach" in told["config", "warn"]
+    assert "profiles.toml:5" in told["config", "fail"] and "rihgts" in told["config", "fail"]
+    for sentence in ("profiles.toml:1", "Unknown tool: serach. Did you mean 'search'?", "No collection 'nots'."):
+        assert sentence in told["config", "warn"]
     assert "mcp.json:2" in told["mcp servers", "fail"]
     assert "no-such-program-xyz" in told["mcp servers", "warn"]
     assert "bad.toml" in told["tools", "fail"]

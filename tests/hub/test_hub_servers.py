@@ -321,7 +321,7 @@ def test_a_file_that_is_broken_costs_its_servers_only_and_says_where(farm: Farm)
 # ---------------------------------------------------------------- the end
 
 
-@pytest.mark.parametrize("options", [(), ("--stubborn",), ("--stubborn", "--parent")])
+@pytest.mark.parametrize("options", [(), ("--parent",), ("--stubborn",), ("--stubborn", "--parent")])
 def test_no_process_is_left_when_the_servers_are_closed(farm: Farm, options: tuple[str, ...]) -> None:
     farm.write(shop=farm.plain("shop", *options))
     registry, opened = farm.open()

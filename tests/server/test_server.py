@@ -571,6 +571,7 @@ BAD_LINES: list[tuple[bytes, int, Any]] = [
     (b"5\n", -32700, None),
     (b'{"jsonrpc":"1.0","id":5,"method":"ping"}\n', -32700, None),
     (b'{"id":"five"}\n', -32700, None),
+    (b'{"jsonrpc":"2.0","id":null,"method":"ping"}\n', -32700, None),
     (b'{"jsonrpc":"2.0","id":5,"method":"ping","params":[1]}\n', -32700, None),
     (b'{"jsonrpc":"2.0","id":5,"method":"no/such"}\n', -32601, 5),
     (b'{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{"name":"echo","arguments":[]}}\n', -32602, 5),

@@ -122,7 +122,7 @@ class HttpApp:
         self._large_bodies: defaultdict[str, asyncio.Semaphore] = defaultdict(partial(asyncio.Semaphore, 1))
         """By key."""
         self.calls = calls = endpoints.Endpoints(open_workspace)
-        open_workspace.then = calls.server.watch
+        open_workspace.on_open(calls.server.watch)
         routes = [
             *(Route(path, calls.post, methods=["POST"]) for path in MCP_PATHS),
             Route("/api/mcp", calls.open_stream, methods=["GET"]),
@@ -203,9 +203,8 @@ class HttpApp:
         """Check the key, at every request: one may have been revoked; `request_scope` is its scope from here on."""
         say("HTTP Transport request received", method=request.method, path=path)
         headers, in_thread = request.headers, anyio.to_thread.run_sync
-        scheme, _, key = (
-            "" if len(headers.getlist("authorization")) > 1 else headers.get("authorization", "")
-        ).partition(" ")
+        words = headers.getlist("authorization")
+        scheme, _, key = words[0].partition(" ") if len(words) == 1 else ("", "", "")
         key = key.strip() if scheme.lower() == "bearer" else ""
         try:
             if not key:
@@ -402,7 +401,10 @@ class HttpServer(uvicorn.Server):
         await super().shutdown(sockets)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """End gracefully at the first signal, at once at a second SIGINT."""
+        """End gracefully at the first signal, at once at a second SIGINT; Ctrl-C waits for no program of a tool."""
+        workspace = self._app.open_workspace.opened
+        if sig == signal.SIGINT and workspace is not None:
+            threading.Thread(target=workspace.own_tools.close, daemon=True).start()
         self.force_exit = self.should_exit and sig == signal.SIGINT
         self.should_exit = True
 
