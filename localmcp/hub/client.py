@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import os
+import re
 import sys
 import threading
 import time
@@ -86,7 +87,7 @@ class ServerLog:
         self.path = path
         self.last_line = ""
         self.ended = threading.Event()
-        self._secrets = secrets
+        self._secret = re.compile("|".join(map(re.escape, secrets)) or "(?!)")
         with suppress(OSError):
             if self.path.stat().st_size > MAX_LOG:
                 self.path.unlink()
@@ -114,7 +115,7 @@ class ServerLog:
 
     def add(self, lines: bytes) -> None:
         """Keep lines of the server, also such as are no UTF-8."""
-        text = self._masked(lines.decode("utf-8", "replace").rstrip())
+        text = self._secret.sub("***", lines.decode("utf-8", "replace").rstrip())
         if not text:
             return
         self.last_line = visible(text.splitlines()[-1].strip())[:300]
@@ -128,12 +129,7 @@ class ServerLog:
 
     def shown(self, text: str) -> str:
         """Return a message of the server for people and models: short, no secrets or control characters."""
-        return visible(self._masked(text[:4_000]), newlines=True)[:2_000]
-
-    def _masked(self, text: str) -> str:
-        for secret in self._secrets:
-            text = text.replace(secret, "***")
-        return text
+        return visible(self._secret.sub("***", text[:4_000]), newlines=True)[:2_000]
 
 
 def child_environment(added: Mapping[str, str]) -> dict[str, str]:

@@ -107,20 +107,18 @@ class CommandManifest(Manifest):
     def run(self, tool: str, arguments: Json, here: ManifestFile) -> Answer:
         process = self._start(self.argument_list(arguments), here, fill(self.stdin, arguments))
         code, output, errors = here.folder.running.wait_for(process, self.timeout, self.max_output)
-        value: Json = {"exitCode": code, "result": output.text(), "truncated": output.truncated}
-        problem = ""
+        text = output.text()
+        value: Json = {"exitCode": code, "result": text, "truncated": output.truncated}
         if code is None:
             problem = f"{tool} took longer than {self.timeout:g} s and was stopped."
         elif code not in (self.ok_codes or [0]):
-            detail = (errors.text().strip() or output.text().strip())[:MOST_ERROR]
+            detail = (errors.text().strip() or text.strip())[:MOST_ERROR]
             problem = f"{tool} failed with exit code {code}" + (f":\n{detail}" if detail else ".")
-        elif output.truncated:
-            return Answer(value, f"{output.text()}\n[cut after {self.max_output} bytes]")
-        elif self.output == "text":
-            return Answer(value, output.text())
+        elif output.truncated or self.output == "text":
+            return Answer(value, f"{text}\n[cut after {self.max_output} bytes]" if output.truncated else text)
         else:
             try:
-                result = read_json(output.text())
+                result = read_json(text)
                 return Answer({**value, "result": result}, compact_json(result))
             except (ValueError, RecursionError) as error:
                 problem = f"{tool} should print JSON, but: {error}."
@@ -425,7 +423,7 @@ class HttpManifest(Manifest):
         return self
 
     def warnings(self, here: ManifestFile) -> Iterator[Problem]:
-        secrets = {name for text in texts_in([self.headers, self.query]) for name in _SECRET.findall(text)}
+        secrets = set(_SECRET.findall(json.dumps([self.headers, self.query], default=str)))
         for name in sorted(secrets):
             if not os.environ.get(name):
                 hint = "Set it where localmcp is started."

@@ -8,7 +8,7 @@ import re
 import secrets
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
@@ -106,10 +106,10 @@ class ToolServer(Server[Any]):
             on_list_tools=self._on_list_tools,
             on_call_tool=self._on_call_tool,
             on_subscriptions_listen=ListenHandler(self._bus),
-            on_list_resources=self._lister("resources", types.ListResourcesResult),
-            on_list_resource_templates=self._lister("resourceTemplates", types.ListResourceTemplatesResult),
+            on_list_resources=partial(self._list, "resources", types.ListResourcesResult),
+            on_list_resource_templates=partial(self._list, "resourceTemplates", types.ListResourceTemplatesResult),
             on_read_resource=self._on_read_resource,
-            on_list_prompts=self._lister("prompts", types.ListPromptsResult),
+            on_list_prompts=partial(self._list, "prompts", types.ListPromptsResult),
             on_get_prompt=self._on_get_prompt,
             on_completion=self._on_complete,
             get_tool_input_schema=lambda name: tool.input_schema if (tool := self._find(name)) else None,
@@ -205,11 +205,8 @@ class ToolServer(Server[Any]):
 
     # ------------------------------------------------------------ resources and prompts
 
-    def _lister(self, kind: str, model: type[Model]) -> Callable[[Context, Paging], Awaitable[Model]]:
-        async def on_list(ctx: Context, params: Paging) -> Model:
-            return model.model_validate(await self._answer(ctx.method, lambda: self._page(kind, params)))
-
-        return on_list
+    async def _list(self, kind: str, model: type[Model], ctx: Context, params: Paging) -> Model:
+        return model.model_validate(await self._answer(ctx.method, lambda: self._page(kind, params)))
 
     async def _on_read_resource(
         self, ctx: Context, params: types.ReadResourceRequestParams

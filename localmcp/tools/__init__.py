@@ -7,7 +7,6 @@ from localmcp.schemas import Json as Json
 from localmcp.schemas import Param as Param
 from localmcp.schemas import compact_json as compact_json
 from localmcp.schemas import without_none as without_none
-from localmcp.tools.base import EVERYTHING as EVERYTHING
 from localmcp.tools.base import MOST_INTEGER as MOST_INTEGER
 from localmcp.tools.base import Answer as Answer
 from localmcp.tools.base import AskPerson as AskPerson

@@ -293,16 +293,16 @@ def read_profile(name: str) -> Json:
         raise ConfigurationError(f"There is no profile '{name}' in {path}.", hint=choices(sorted(table)))
     limits: Json = {}
     for key, value in cast(Json, table[name]).items():
-        if key != "rights" and key not in LISTS:
+        is_right, accepted = key == "rights", "a list of names"
+        if is_right:
+            accepted = f"one of {', '.join(RIGHTS)}, or a list of them"
+        elif key not in LISTS:
             known = f"Known: {', '.join(LISTS)}, rights."
             raise ConfigurationError(f"Unknown key '{key}' in [{name}] of {path}.", hint=known)
-        texts: list[Any] = one_or_more(value) if key == "rights" or isinstance(value, list) else [None]
+        texts: list[Any] = one_or_more(value) if is_right or isinstance(value, list) else [None]
         is_list = all(isinstance(text, str) for text in texts)
-        if not is_list or (key == "rights" and not (texts and RIGHTS.keys() >= set(texts))):
-            accepted = f"one of {', '.join(RIGHTS)}, or a list of them" if key == "rights" else "a list of names"
+        if not is_list or (is_right and not (texts and RIGHTS.keys() >= set(texts))):
             raise ConfigurationError(f"{key} = {value!r} in [{name}] of {path} cannot be used: it must be {accepted}.")
-        if key == "rights":
-            limits[key] = frozenset(right for text in texts for right in RIGHTS[text])
-        else:
-            limits[LISTS[key]] = frozenset(texts)
+        names = [right for text in texts for right in RIGHTS[text]] if is_right else texts
+        limits[LISTS.get(key, key)] = frozenset(names)
     return limits

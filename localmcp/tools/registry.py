@@ -203,22 +203,18 @@ class MethodTool(Tool):
             model = fit(json.dumps(accepted) if self.takes_json else accepted)
         except ValidationError as error:
             problems = cast("list[Json]", error.errors(include_url=False, include_context=True))
-            if contract := next(filter(None, map(self._contract_text, problems)), None):
-                raise InvalidInput(contract) from None
+            for kind, (field, *index) in ((problem["type"], problem["loc"]) for problem in problems):
+                # The contract's own words: for what is missing, for an item, for the field.
+                missing = self.mark.says.get(f"{field} required") if kind == "missing" else None
+                item = self.mark.says.get(f"{field}[]") if index else None
+                if words := missing or item or self.mark.says.get(str(field)):
+                    raise InvalidInput(words.format(index=index[0]) if item and not missing else words) from None
             lines = [f"Invalid arguments for {self.name}:", *(f"- {self._one_problem(p)}" for p in problems[:8])]
             # Whoever knows the names needs no list of them: what is wrong with a value says what is valid.
             if any(problem["type"] in ("missing", "extra_forbidden") for problem in problems):
                 lines.append(f"Parameters: {schemas.describe_parameters(self.input_schema)}")
             raise InvalidInput("\n".join(lines)) from None
         return {name: getattr(model, _ARGUMENT + name) for name in accepted}
-
-    def _contract_text(self, problem: Json) -> str | None:
-        place = problem["loc"]
-        if problem["type"] == "missing" and f"{place[0]} required" in self.mark.says:
-            return self.mark.says[f"{place[0]} required"]
-        if len(place) > 1 and f"{place[0]}[]" in self.mark.says:
-            return self.mark.says[f"{place[0]}[]"].format(index=place[1])
-        return self.mark.says.get(str(place[0])) if place else None
 
     def _one_problem(self, problem: Json) -> str:
         place = ".".join(str(part) for part in problem["loc"])
@@ -367,11 +363,9 @@ class Registry:
     def _asking_providers(self) -> Generator[tuple[Provider, ...]]:
         scope = current_scope()
         names = scope.provider_names
-        # The provider `mcp` knows itself which of its servers, `mcp:NAME`, are named.
+        # The provider `mcp` knows itself which of its servers, `mcp:NAME`, are named; one without a name likewise.
         named = None if names is None else {"", *(name.partition(":")[0] for name in names)}
-        ours = tuple(
-            provider for provider in self._providers if named is None or provider.name in named or not provider.name
-        )
+        ours = tuple(provider for provider in self._providers if named is None or provider.name in named)
         # In a scope without the request's own, for a registry among them (S1-4) would ask itself forever.
         with use_scope(replace(scope, providers=())):
             yield (*ours, *scope.providers)

@@ -279,7 +279,7 @@ def main() -> None:
         door = HttpApp(once, workspace.settings, "127.0.0.1")
 
         def change(name: str) -> Answer:
-            door.server.publish_change("tools" if name == "test_trigger_tool_change" else "prompts")
+            door.calls.server.publish_change("tools" if name == "test_trigger_tool_change" else "prompts")
             return fixed(name)
 
         for name in ("test_trigger_tool_change", "test_trigger_prompt_change"):
