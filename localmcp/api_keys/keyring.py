@@ -116,8 +116,6 @@ class ApiKeys:
         self._lock = threading.Lock()
         self._uses: WriteBehind[tuple[str, str]] = WriteBehind(database, _store_uses, "use of API keys")
 
-    # ------------------------------------------------------------ managing
-
     def create(
         self,
         *,
@@ -220,8 +218,6 @@ class ApiKeys:
                     return (_read_keys(connection, "id = ?", key_id) or before)[0][0]
         raise NotFound(f"No API key '{key_id}'.", hint="List them with: localmcp keys list")
 
-    # ------------------------------------------------------------ using
-
     def verify(self, key: str) -> KeyInfo:
         """Return the key's row, read now, so that a revoke in another process counts at once; notes the use.
 
@@ -287,9 +283,6 @@ class ApiKeys:
         return _hash(secrets.token_hex(16))
 
 
-# ---------------------------------------------------------------- rows and hashes
-
-
 def _read_keys(connection: apsw.Connection, where: str, *bindings: str) -> list[tuple[KeyInfo, str]]:
     # With their hashes, the newest first. A list that cannot be read is empty, and so opens nothing.
     rows = fetch_all(
@@ -340,9 +333,6 @@ def _hash(key: str) -> str:
     import bcrypt
 
     return bcrypt.hashpw(key.encode(), bcrypt.gensalt(BCRYPT_COST)).decode()
-
-
-# ---------------------------------------------------------------- what a key may have
 
 
 def _managing_scope() -> Scope:

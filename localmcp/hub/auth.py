@@ -37,9 +37,6 @@ _ACCEPT = {"accept": "application/json, text/event-stream", "mcp-protocol-versio
 logging.getLogger("mcp.client.auth.oauth2").setLevel(logging.CRITICAL)
 
 
-# ---------------------------------------------------------------- what is kept
-
-
 class TokenFile:
     """The tokens of one server, which only the owner can read. Used as the SDK's `TokenStorage`."""
 
@@ -131,9 +128,6 @@ def forget_login(entry: ServerEntry) -> bool:
     existed = path.exists()
     path.unlink(missing_ok=True)
     return existed
-
-
-# ---------------------------------------------------------------- signing in
 
 
 async def sign_in(entry: ServerEntry, show: Callable[[str], None], seconds: float = LOGIN_SECONDS) -> bool:

@@ -446,35 +446,43 @@ class Connection:
             )
         if isinstance(error, LocalMCPError):
             return error
+        # The code of a closed connection, -32000, is also how most servers refuse a call.
+        ends = ("Connection closed", "SSE stream failed", "SSE stream ended", "server answered a request with 202")
+        hint = ""
         if isinstance(error, TimeoutError):
+            problem = f"did not answer {what} within {round(seconds, 1):g} seconds"
+            is_start = what in ("the handshake", *LISTS.values())
+            hint = f"It may need more: set its `{'startTimeout' if is_start else 'timeout'}`."
             self._timeouts += 1
             if self._timeouts >= MOST_TIMEOUTS:
                 self._log.add(b"localmcp: it does not answer any more and is ended")
                 self._leave.set()
-            is_start = what in ("the handshake", *LISTS.values())
-            hint = f"It may need more: set its `{'startTimeout' if is_start else 'timeout'}`."
-            return await self._unavailable(f"did not answer {what} within {round(seconds, 1):g} seconds", hint)
-        # The code of a closed connection, -32000, is also how most servers refuse a call.
-        ends = ("Connection closed", "SSE stream failed", "SSE stream ended", "server answered a request with 202")
-        if isinstance(error, MCPError) and not (
+        elif isinstance(error, MCPError) and not (
             error.code == types.CONNECTION_CLOSED and error.message.startswith(ends)
         ):
             return self._explain_refusal(what, error)
-        if isinstance(error, httpx2.HTTPError | ImportError):
+        elif isinstance(error, httpx2.HTTPError | ImportError):
             # An ImportError is a proxy of the environment that needs another library.
             reason = self._log.shown(str(error)).rstrip(".") or type(error).__name__
-            return await self._unavailable(f"cannot be reached at {self.entry.where}: {reason}")
-        if isinstance(error, OSError):
+            problem = f"cannot be reached at {self.entry.where}: {reason}"
+        elif isinstance(error, OSError):
             problem = f"cannot be started: {error.strerror or error}: {error.filename or self.entry.where}"
-            return await self._unavailable(problem, "Is it installed? If so, write its whole path as the command.")
-        if isinstance(error, ValueError):
+            hint = "Is it installed? If so, write its whole path as the command."
+        elif isinstance(error, ValueError):
             slip = error.errors()[0] if isinstance(error, ValidationError) else None
-            problem = f"{'.'.join(map(str, slip['loc']))}: {slip['msg']}" if slip else str(error)
-            message = f"answered {what} with something that is no MCP result ({self._log.shown(problem)[:200]})"
-            return Unavailable(f"The MCP server '{self.entry.name}' {message}.")
-        # No later call may use this connection, though it may not have ended yet.
-        self._leave.set()
-        return await self._unavailable(f"ended during {what}", "The next call starts it again.")
+            reason = f"{'.'.join(map(str, slip['loc']))}: {slip['msg']}" if slip else str(error)
+            problem = f"answered {what} with something that is no MCP result ({self._log.shown(reason)[:200]})"
+        else:
+            problem, hint = f"ended during {what}", "The next call starts it again."
+            # No later call may use this connection, though it may not have ended yet.
+            self._leave.set()
+        words = [hint]
+        if not self.entry.url:
+            # A server that has just ended may still be heard.
+            await asyncio.to_thread(self._log.ended.wait, 0.3)
+            last = self._log.last_line
+            words += ["" if last.startswith("---") else f"Its last words: “{last}”.", f"Its log: {self._log.path}"]
+        return Unavailable(f"The MCP server '{self.entry.name}' {problem}.", hint=" ".join(filter(None, words)) or None)
 
     def _explain_refusal(self, what: str, error: MCPError) -> LocalMCPError:
         data = error.data if isinstance(error.data, str) else json.dumps(error.data, ensure_ascii=False, default=str)
@@ -490,12 +498,3 @@ class Connection:
             required = mapping_of(mapping_of(error.data).get("requiredCapabilities"))
             return MissingCapability(message, capability=next(iter(required), "elicitation"))
         return (InvalidInput if error.code in _UNDERSTOOD else Unavailable)(message)
-
-    async def _unavailable(self, problem: str, hint: str = "") -> Unavailable:
-        words = [hint]
-        if not self.entry.url:
-            # A server that has just ended may still be heard.
-            await asyncio.to_thread(self._log.ended.wait, 0.3)
-            last = self._log.last_line
-            words += ["" if last.startswith("---") else f"Its last words: “{last}”.", f"Its log: {self._log.path}"]
-        return Unavailable(f"The MCP server '{self.entry.name}' {problem}.", hint=" ".join(filter(None, words)) or None)

@@ -41,9 +41,6 @@ class LoginNeeded(Unavailable):
         )
 
 
-# ---------------------------------------------------------------- one server
-
-
 class _Part(BaseModel):
     # The values may be secrets, so no message repeats them.
     model_config = ConfigDict(frozen=True, coerce_numbers_to_str=True, hide_input_in_errors=True)
@@ -240,9 +237,6 @@ def prepare(entry: ServerEntry) -> ServerEntry:
             f"The url of the MCP server '{entry.name}' is no address: {error}.", hint=f"Correct it in {servers_file()}."
         ) from error
     return entry.model_copy(update=values)
-
-
-# ---------------------------------------------------------------- the file
 
 
 def read_entries() -> list[ServerEntry]:

@@ -19,7 +19,6 @@ from localmcp.config import servers_file
 from localmcp.errors import AccessDenied, ConfigurationError, LocalMCPError, Unavailable
 from localmcp.files import read_json_object, write_atomically
 from localmcp.hub.entries import LoginNeeded, ServerEntry, SessionLost, prepare, short_digest
-from localmcp.own_tools.folder import Problem
 from localmcp.schemas import Json, check_arguments, list_of, mapping_of, values_from_texts
 from localmcp.tools import Answer, ReportProgress, Tool, ToolMark, client_call
 from localmcp.visible_text import visible
@@ -86,12 +85,10 @@ class RemoteTool(Tool):
         Raises AccessDenied if the person has not approved it, InvalidInput for the arguments, and as `McpServer.ask`.
         """
         self._server.check_approved(self.raw["name"])
-        end = time.monotonic() + self._server.entry.timeout
         arguments = values_from_texts(arguments, self.input_schema)
-        check_arguments(self.name, self.input_schema, arguments, seconds=self._server.entry.timeout)
-        remaining = max(0.1, end - time.monotonic())
+        check_arguments(self.name, self.input_schema, arguments)
         params = {"name": self.raw["name"], "arguments": arguments}
-        result = self._server.ask("tools/call", params, remaining, client_call().progress)
+        result = self._server.ask("tools/call", params, client_call().progress)
         return as_answer(result, self._server.entry.namespace)
 
 
@@ -194,6 +191,7 @@ class McpServer:
 
     @property
     def usable(self) -> bool:
+        """Whether it may be started."""
         return not (self.entry.is_off or self.entry.problem or self.retired)
 
     @property
@@ -215,10 +213,8 @@ class McpServer:
             self.refresh()
         return self._tools.get(name)
 
-    def ask(
-        self, method: str, params: Json, seconds: float | None = None, progress: ReportProgress | None = None
-    ) -> Json:
-        """Return the raw result of a request, within `seconds` (None: the limit of the entry).
+    def ask(self, method: str, params: Json, progress: ReportProgress | None = None) -> Json:
+        """Return the raw result of a request.
 
         One that broke off is not repeated, since it may have done its work. Raises as `check_approved` for a tool, as
         `Connection.ask`, or a LocalMCPError if it does not start.
@@ -228,7 +224,7 @@ class McpServer:
             if method == "tools/call":
                 # The start may have listed other tools.
                 self.check_approved(params["name"])
-            return await connection.ask(method, params, seconds, progress)
+            return await connection.ask(method, params, progress=progress)
 
         return self._hub.run(self._use, ask)
 
@@ -460,19 +456,14 @@ class McpServer:
             return 0
         return len(self._tools) if "tools" in self._load() else None
 
-    def check(self) -> list[Problem]:
-        """Return why it cannot be used (entry, variable, last start), or which definitions have changed."""
+    @property
+    def problem(self) -> LocalMCPError | None:
+        """Why it cannot be used: its entry, a variable, or its last start."""
         if self.entry.is_off:
-            return []
+            return None
         try:
             self._check_usable()
             prepare(self.entry)
-            if self.failure is not None:
-                raise self.failure
         except LocalMCPError as error:
-            return [Problem(str(servers_file()), None, error.message, error.hint)]
-        if changes := self.changes():
-            message = f"'{self.entry.name}' has changed or added since you approved it: {', '.join(changes)}."
-            hint = f"Read the difference and decide: {self.entry.approval}"
-            return [Problem(str(servers_file()), None, message, hint, "warning")]
-        return []
+            return error
+        return self.failure

@@ -108,8 +108,6 @@ class McpServers:
         names = current_scope().provider_names
         return [server for server in self.servers.values() if server.usable and (names is None or server.name in names)]
 
-    # ------------------------------------------------------------ the protocol of providers
-
     def tools(self) -> Iterable[Tool]:
         """Return the tools that the servers are known to have.
 
@@ -262,8 +260,6 @@ class McpServers:
             if "name" in ref and (raw := server.prompts().get(ref["name"])) is not None:
                 return server, raw["name"]
         return None, ""
-
-    # ------------------------------------------------------------ the event loop
 
     def run(self, function: Callable[..., Awaitable[Result]], *arguments: Any) -> Result:
         """Return what an asynchronous function returns; raises CallGivenUp, Unavailable while localmcp is closing."""

@@ -228,6 +228,7 @@ class OwnTools:
         return [tool for file in files for tool in file.tools if self.owners[tool.name] is file]
 
     def find(self, name: str) -> Tool | None:
+        """Return the tool of that name among them."""
         return next((tool for tool in self.tools() if tool.name == name), None)
 
     def close(self) -> None:

@@ -38,9 +38,6 @@ def mistake(message: str, *place: str) -> PydanticCustomError:
     return PydanticCustomError("mistake", "{message}", {"message": message, "place": place})
 
 
-# ---------------------------------------------------------------- parameters
-
-
 class Parameter(Table):
     """One parameter of a manifest."""
 
@@ -84,9 +81,6 @@ class Parameter(Table):
         return {"type": self.type, **schema}
 
 
-# ---------------------------------------------------------------- templates
-
-
 def placeholders(text: str) -> list[str]:
     """Return the parameters that a template names."""
     return [match["name"] for match in _PLACEHOLDER.finditer(text) if match["name"]]
@@ -110,9 +104,6 @@ def fill(template: str, arguments: Json, write: Callable[[Any], str] = as_text) 
     return _PLACEHOLDER.sub(
         lambda match: write(arguments[match["name"]]) if match["name"] else f"{{{match['literal']}}}", template
     )
-
-
-# ---------------------------------------------------------------- the manifest
 
 
 class Manifest(Table):

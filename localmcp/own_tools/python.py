@@ -78,9 +78,6 @@ def what_lacks(function: Callable[..., Any]) -> str | None:
     return None
 
 
-# ---------------------------------------------------------------- what a function returns
-
-
 def as_answer(value: Any) -> Answer:
     """Return what a function returned as an answer: text and objects as they are, anything else as its `result`.
 
@@ -107,9 +104,6 @@ def as_answer(value: Any) -> Answer:
     plain: Any = json.loads(to_json(value, fallback=str, inf_nan_mode="strings"))
     text = plain if isinstance(plain, str) else compact_json(plain)
     return Answer(cast(Json, plain) if isinstance(plain, dict) else {"result": plain}, text)
-
-
-# ---------------------------------------------------------------- files of functions
 
 
 class ForeignFunction(FunctionTool):

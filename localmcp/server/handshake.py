@@ -38,9 +38,6 @@ INSTRUCTIONS = (
 )
 
 
-# ---------------------------------------------------------------- the client's ends of stdin and stdout
-
-
 class Wire:
     """Private duplicates of stdin and stdout, which nothing else reads or writes; a text file for the SDK."""
 
@@ -119,9 +116,6 @@ def claim_wire() -> Wire:
     return Wire(reader, out)
 
 
-# ---------------------------------------------------------------- the first reply
-
-
 def greet(profile: str | None = None) -> Wire | None:
     """Claim the wire, read the first line and answer it if it is a handshake; None if the client has left."""
     wire = claim_wire()
@@ -178,9 +172,6 @@ def first_reply(line: bytes, instructions: str) -> dict[str, Any] | None:
         # The SDK answers anything unusual, later.
         return None
     return {"jsonrpc": "2.0", "id": request_id, "result": result}
-
-
-# ---------------------------------------------------------------- the workspace
 
 
 class OpenOnce:

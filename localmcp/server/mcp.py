@@ -150,8 +150,6 @@ class ToolServer(Server[Any]):
         if self._loop is not None and not self._loop.is_closed():
             asyncio.run_coroutine_threadsafe(publish(), self._loop)
 
-    # ------------------------------------------------------------ tools
-
     async def _on_list_tools(self, ctx: Context, params: Paging) -> types.ListToolsResult:
         tools = await self._answer("tools/list", lambda: self._open_workspace().registry.visible())
         return types.ListToolsResult(tools=[entry for tool in tools if (entry := describe_tool(tool)) is not None])
@@ -202,8 +200,6 @@ class ToolServer(Server[Any]):
     def _find(self, name: str) -> Tool | None:
         with use_scope(self._scope()):
             return self._open_workspace().registry.find(name)
-
-    # ------------------------------------------------------------ resources and prompts
 
     async def _list(self, kind: str, model: type[Model], ctx: Context, params: Paging) -> Model:
         return model.model_validate(await self._answer(ctx.method, lambda: self._page(kind, params)))
@@ -274,8 +270,6 @@ class ToolServer(Server[Any]):
                 return {kind: items, "nextCursor": f"{index}:{next_offset}"}
             offset = 0
         return {kind: items}
-
-    # ------------------------------------------------------------ every request
 
     async def _answer(self, method: str, work: Callable[[], Result]) -> Result:
         """Run a request that is no call in a thread, in the scope of the caller; what it raises becomes words."""
@@ -438,9 +432,6 @@ class Progress:
     async def _send(self, done: float, total: float | None, message: str | None) -> None:
         if not self.is_over:
             await self._session.report_progress(done, total, message)
-
-
-# ---------------------------------------------------------------- tools/list
 
 
 def describe_tool(tool: Tool) -> types.Tool | None:

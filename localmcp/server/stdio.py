@@ -95,8 +95,6 @@ class Session:
         for sentence in unknown_names(workspace.registry, workspace.database, self._limits) if self._limits else ():
             log.warning("The profile of this client names what is not there. %s", sentence)
 
-    # ------------------------------------------------------------ messages
-
     async def _serve(self) -> None:
         for number in (signal.SIGINT, signal.SIGTERM):
             if sys.platform == "win32":

@@ -83,9 +83,11 @@ class AdaptedProvider:
         self.name = type(provider).__name__
 
     def tools(self) -> list[Tool]:
+        """Return every tool it lists."""
         return [self._tool(listed) for listed in self.provider.list_tools()]
 
     def find(self, name: str) -> Tool | None:
+        """Return the tool of that name, if it knows one."""
         definition = self.provider.get_tool(name)
         return None if definition is None else self._tool(definition)
 
@@ -110,9 +112,6 @@ def adapt(provider: Any) -> Provider:
     )
 
 
-# ---------------------------------------------------------------- the registry
-
-
 class ToolRegistry(Registry):
     """Tools that can be searched and called, and the sources they come from. Thread-safe.
 
@@ -132,8 +131,6 @@ class ToolRegistry(Registry):
         self.embedder = LazyEmbedder(lambda: open_embedder(model)) if model else None
         """The model; it is loaded by the first search, or when the registry is attached to a server."""
         self.discovery = Discovery(self, ToolFinder(self.embedder))
-
-    # ------------------------------------------------------------ tools and providers
 
     def register_tool(self, tool: Any, *more: Handler | str) -> None:
         """Add a tool that is not listed, only found; an earlier one of that name is replaced (S1-2).
@@ -168,8 +165,6 @@ class ToolRegistry(Registry):
         """Take a source away; False if it was not there."""
         adapted = (own for own in self._providers if getattr(own, "provider", None) is provider)
         return super().remove_provider(next(adapted, provider))
-
-    # ------------------------------------------------------------ finding and calling
 
     def search(self, query: str = "", max_results: int = 0, *, profile: Profile = "best") -> list[ToolHit]:
         """Return the tools that fit, best first: name, description, score, input_schema.
@@ -208,8 +203,6 @@ class ToolRegistry(Registry):
 
     def unknown(self, name: str) -> UnknownTool:
         return ToolNotFound(name, hint=super().unknown(name).hint)
-
-    # ------------------------------------------------------------ serving
 
     def attach(self, server: MCPServer[Any] | Server[Any]) -> None:
         """Add exactly `tool_search` and `execute_tool` to a server of the `mcp` package; a second time does nothing.

@@ -117,6 +117,7 @@ class Tool(ABC):
 
     @property
     def name(self) -> str:
+        """How it is called on the wire."""
         return self.mark.name
 
     @property

@@ -25,8 +25,6 @@ from localmcp.tools.base import Answer, Provider, Scope, Tool, ToolMark, current
 
 log = logging.getLogger(__name__)
 
-# ---------------------------------------------------------------- marked methods
-
 SAME = (
     ("query", "queries", "q", "question", "task", "taskDescription", "text", "texts", "prompt", "displayName", "quote"),
     ("limit", "topK", "maxResults", "n", "k", "size", "numResults"),
@@ -243,8 +241,6 @@ def tools_of(service: object) -> list[MethodTool]:
     return [MethodTool(getattr(service, name)) for name in names]
 
 
-# ---------------------------------------------------------------- the registry
-
 _WORD = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z]+")
 _running: ContextVar[str | None] = ContextVar("localmcp_running", default=None)
 
@@ -299,10 +295,12 @@ class Registry:
             self._tools = {**self._tools, tool.name: tool}
 
     def add_provider(self, provider: Provider) -> None:
+        """Ask this source of tools, too, after those that are there."""
         with self._lock:
             self._providers = (*self._providers, provider)
 
     def remove_provider(self, provider: Provider) -> bool:
+        """Ask it no more; return whether it was there."""
         with self._lock:
             before = self._providers
             self._providers = tuple(own for own in before if own is not provider)

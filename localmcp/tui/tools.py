@@ -332,7 +332,7 @@ def _server(servers: McpServers, server: McpServer) -> Row:
     title = Content.assemble((f"{mark} ", style), (name, "bold"), f"  {state}, {count}",
                              ("  ✎ changed" if changes else "", "$warning"))  # fmt: skip
     parts = [Content(f"{server.entry.where} {' '.join(server.entry.shown_args)}".strip()), Content(f"{state}, {count}")]
-    parts += [Content.styled(f"✗ {problem.message} {problem.hint or ''}", "$warning") for problem in server.check()]
+    parts += [Content.styled(f"✗ {problem}", "$warning")] if (problem := server.problem) else []
     parts += [lines(*difference)] if changes else []
     parts += [lines(Content.styled("the end of its log", "$muted"), *log)] if log else []
     shell = partial(command_line, "localmcp", "servers")

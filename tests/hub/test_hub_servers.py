@@ -227,7 +227,7 @@ def test_a_server_that_fails_again_and_again_is_left_in_peace_for_a_while_and_sk
     assert "ended during the handshake" in resting.message
     assert len(farm.pids("bad")) == 1
     assert {name.split("__")[0] for name in names(registry)} == {"good"}
-    assert "not for starting" in str(opened.servers["bad"].check()[0])
+    assert "not for starting" in str(opened.servers["bad"].problem)
 
 
 def test_a_program_that_is_not_there_is_named_with_what_to_do(farm: Farm) -> None:
@@ -287,8 +287,6 @@ def test_a_tool_that_joins_later_is_told_refused_until_it_is_approved_and_rememb
     refused = failure(registry, "shop__grown")
     assert isinstance(refused, AccessDenied) and "was added since the user approved the tools of 'shop'" in str(refused)
     assert "servers approve shop" in str(refused)
-    (problem,) = shop.check()
-    assert problem.message == "'shop' has changed or added since you approved it: shop__grown."
     assert list(shop.changes()) == ["shop__grown"]
     shop.approve()
     assert registry.call("shop__grown").text == "grown was called"
@@ -375,7 +373,7 @@ def test_a_variable_that_is_not_set_is_named(farm: Farm) -> None:
     assert isinstance(error, ConfigurationError)
     assert "NOT_SET_ANYWHERE" in error.message and "env.PLAIN_TOKEN" in error.message
     assert farm.pids("shop") == []
-    assert "NOT_SET_ANYWHERE" in opened.servers["shop"].check()[0].message
+    assert "NOT_SET_ANYWHERE" in str(opened.servers["shop"].problem)
 
 
 # ---------------------------------------------------------------- Streamable HTTP, and servers made with the SDK
@@ -608,8 +606,6 @@ def test_a_definition_that_changes_after_its_server_was_connected_is_flagged_unt
     (lines,) = server.changes().values()
     assert "+ " in "\n".join(lines) and any("keys along" in line for line in lines)
     assert any("word for word" in line for line in lines if line.startswith("-"))
-    (problem,) = server.check()
-    assert problem.level == "warning" and "shop__echo" in problem.message
     refused = failure(registry, "shop__echo", {"text": "a"})
     assert isinstance(refused, AccessDenied) and "has changed since the user approved" in refused.message
     assert refused.hint == "Ask the user to run: localmcp servers approve shop"
@@ -621,7 +617,7 @@ def test_a_definition_that_changes_after_its_server_was_connected_is_flagged_unt
     # As the command does, in a process of its own.
     farm.open()[1].servers["shop"].approve()
     assert registry.call("shop__echo", {"text": "approved"}).text == "approved"
-    assert server.changes() == {} and server.check() == []
+    assert server.changes() == {} and server.problem is None
     assert "notice" not in registry.call("tool_search", {"query": "echo"}).value["tools"][0]
 
 

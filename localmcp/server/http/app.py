@@ -291,8 +291,6 @@ def own_names(settings: Settings, host: str) -> TransportSecuritySettings:
     )
 
 
-# ---------------------------------------------------------------- the server
-
 MOST_CONNECTIONS = 4000
 OTHER_FILES = 300
 """That a process has open besides its connections; of those there are fewer where it may not have both."""

@@ -13,7 +13,7 @@ import re
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from concurrent.futures import Future
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -382,8 +382,6 @@ class Endpoints:
             return self._lasting(request, self._json.handle_request)
         return (self._events if wants_events else self._json).handle_request
 
-    # ------------------------------------------------------------ the original's clients
-
     async def _answer_original(self, message: Json, body: bytes) -> Response:
         """Answer a client that reads failures in `error` and in the status, and a tool's answer in `result` itself."""
         if message["method"] != "tools/call":
@@ -405,8 +403,6 @@ class Endpoints:
         result = tool_result(name, await self.run(name, cast(Json, arguments)))
         shown = types.CallToolResult.model_validate(result).model_dump(mode="json", by_alias=True, exclude_none=True)
         return json_reply({"jsonrpc": "2.0", "id": message.get("id"), "result": with_top_level_keys(shown)})
-
-    # ------------------------------------------------------------ streams
 
     async def open_stream(self, request: Request) -> ASGIApp:
         """GET `/api/mcp`: the original's stream; messages POSTed to the address it names are answered on it."""
@@ -452,13 +448,6 @@ class Endpoints:
             return now is not None and now.status == "active" and now.scope() == key.scope()
 
         async def serve(scope: HttpScope, receive: Receive, send: Send) -> None:
-            is_open = False
-
-            async def watched(message: Message) -> None:
-                nonlocal is_open
-                is_open = message["type"] == "http.response.start" or bool(message.get("more_body"))
-                await send(message)
-
             async def wait_for_end() -> None:
                 while not self.closing.is_set() and await anyio.to_thread.run_sync(still_opens):
                     with anyio.move_on_after(KEY_SECONDS):
@@ -476,10 +465,11 @@ class Endpoints:
 
             try:
                 # The end looks as if the client had left: if it is cancelled, the SDK leaves its streams open.
-                await app(scope, receive_until_end, watched)
+                await app(scope, receive_until_end, send)
             finally:
                 ending.cancel()
-            if is_open:
+            # The SDK leaves its stream open; uvicorn refuses what comes after the end of a reply.
+            with suppress(RuntimeError):
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
 
         return serve
