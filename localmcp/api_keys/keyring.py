@@ -149,14 +149,13 @@ class ApiKeys:
             if moment <= datetime.now(UTC):
                 raise InvalidInput(f"expires_at: {expires_at} has passed.")
             expires_at = utc_text(moment)
+        lists = (("scopes", ["read"] if scopes is None else scopes), ("tools", tools), ("providers", providers))
         key = "mcp_" + "".join(secrets.choice(string.ascii_letters + string.digits) for _ in range(32))
         row: Json = {
             "id": str(uuid.uuid4()),
             "prefix": key[:PREFIX_LENGTH],
             "name": name,
-            "scopes": _names_as_json("scopes", ["read"] if scopes is None else scopes),
-            "tools": _names_as_json("tools", tools),
-            "providers": _names_as_json("providers", providers),
+            **{name: None if names is None else json.dumps(_checked_names(name, names)) for name, names in lists},
             # Both are UTC in one form.
             "expires_at": min(filter(None, (expires_at, own.expires_at)), default=None),
             "created_at": utc_now(),
@@ -356,10 +355,6 @@ def _bind(connection: apsw.Connection, names: Any) -> str | None:
         raise NotFound("There are no rules yet that a key could open.", hint="Add one first: localmcp rules add")
     chosen = [*choose_collections(connection, [name for name in names if name not in rules]), *of_rules]
     return json.dumps([{"id": collection.id, "name": collection.name} for collection in chosen], ensure_ascii=False)
-
-
-def _names_as_json(list_name: str, names: Any) -> str | None:
-    return None if names is None else json.dumps(_checked_names(list_name, names))
 
 
 def _checked_names(list_name: str, names: Any) -> list[str]:

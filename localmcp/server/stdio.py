@@ -19,7 +19,7 @@ from mcp.shared.message import SessionMessage
 
 from localmcp.api_keys import unknown_names
 from localmcp.errors import ConfigurationError
-from localmcp.schemas import Json
+from localmcp.schemas import Json, mapping_of
 from localmcp.server.handshake import OpenOnce, Wire
 from localmcp.server.mcp import ToolServer
 from localmcp.tools import CallRecord, Scope
@@ -130,20 +130,18 @@ class Session:
                             # The SDK would leave the client waiting for an answer.
                             error = types.ErrorData(code=types.PARSE_ERROR, message="Parse error: no JSON-RPC message")
                             await failures.send(SessionMessage(types.JSONRPCError(jsonrpc="2.0", id=None, error=error)))
-                        else:
-                            self._note(item.message)
-                            await into.send(item)
+                            continue
+                        message = item.message
+                        if isinstance(message, types.JSONRPCRequest) and message.method != "subscriptions/listen":
+                            # Subscriptions stay open.
+                            self._running.add(message.id)
+                        elif getattr(message, "method", "") == "notifications/cancelled":
+                            cancelled = mapping_of(getattr(message, "params", None)).get("requestId")
+                            self._running -= {request_id for request_id in self._running if request_id == cancelled}
+                        await into.send(item)
                     # After the last message, the client is owed the replies.
                     with anyio.move_on_after(GRACE_SECONDS):
                         while self._running:
                             await anyio.sleep(0.01)
                 # The SDK cancels what still runs. A client that no longer reads must not delay the end.
                 asyncio.get_running_loop().call_later(0.5, self.end, 0)
-
-    def _note(self, message: types.JSONRPCMessage) -> None:
-        if isinstance(message, types.JSONRPCRequest) and message.method != "subscriptions/listen":
-            # Subscriptions stay open.
-            self._running.add(message.id)
-        elif isinstance(message, types.JSONRPCNotification) and message.method == "notifications/cancelled":
-            cancelled = (message.params or {}).get("requestId")
-            self._running -= {request_id for request_id in self._running if request_id == cancelled}
