@@ -402,7 +402,9 @@ class Endpoints:
             raise Refused(400, "Invalid params: arguments must be an object", code=types.INVALID_PARAMS)
         result = tool_result(name, await self.run(name, cast(Json, arguments)))
         shown = types.CallToolResult.model_validate(result).model_dump(mode="json", by_alias=True, exclude_none=True)
-        return json_reply({"jsonrpc": "2.0", "id": message.get("id"), "result": with_top_level_keys(shown)})
+        # The keys of the tool's own answer beside `content` (C3-2).
+        result = {**mapping_of(shown.get("structuredContent")), **shown}
+        return json_reply({"jsonrpc": "2.0", "id": message.get("id"), "result": result})
 
     async def open_stream(self, request: Request) -> ASGIApp:
         """GET `/api/mcp`: the original's stream; messages POSTed to the address it names are answered on it."""
@@ -551,14 +553,9 @@ def check_message(value: Any, request: Request) -> Json:
     return message
 
 
-def with_top_level_keys(result: Json) -> Json:
-    """Return a result of tools/call with the keys of the tool's own answer beside `content` (C3-2)."""
-    return {**mapping_of(result.get("structuredContent")), **result}
-
-
 async def _add_top_level_keys(ctx: Context, call_next: CallNext) -> HandlerResult:
     result = await call_next(ctx)
     request: Request | None = ctx.request
     if ctx.method == "tools/call" and request is not None and request.scope["path"] == ORIGINAL_PATH:
-        return with_top_level_keys(cast(Json, result))
+        return {**mapping_of(mapping_of(result).get("structuredContent")), **mapping_of(result)}
     return result
