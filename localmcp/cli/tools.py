@@ -123,7 +123,7 @@ def search(session: Session, words: tuple[str, ...], limit: int) -> None:
         render.echo(f"        {' '.join(hit['description'].split())}")
         if "notice" in hit:
             render.echo(f"        {render.warned(hit['notice'])}")
-    if not words and (count := len(found.tools)) > limit:
+    if not "".join(words).strip() and (count := len(found.tools)) > limit:
         session.note(f"{limit} of {count} tools; -n shows more.")
 
 
