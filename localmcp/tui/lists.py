@@ -12,7 +12,7 @@ from textual.content import Content
 from localmcp.errors import InvalidInput
 from localmcp.humanize import counted, local_time, size
 from localmcp.index.federation import never_changed
-from localmcp.schemas import Json
+from localmcp.schemas import Json, mapping_of
 from localmcp.tui.dialogs import PATH, TextScreen
 from localmcp.tui.markdown import markdown_content
 from localmcp.tui.session import Failed
@@ -302,8 +302,8 @@ class ActivityPane(Pane):
 
 
 def _call_row(call: Json) -> Row:
-    when, arguments = local_time(call["startedAt"]), call["arguments"] or {}
-    client = call["keyName"] or str((call["origin"] or {}).get("client") or call["caller"])
+    when, arguments = local_time(call["startedAt"]), mapping_of(call["arguments"])
+    client = call["keyName"] or str(mapping_of(call["origin"]).get("client") or call["caller"])
     values = {
         name: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         for name, value in arguments.items()
