@@ -1,18 +1,18 @@
-"""Every path, environment variable and setting, in one place.
+"""Every path, environment variable and setting; an empty variable counts as unset.
 
 A value comes from the command line, else the environment, else `config.toml`, else its default.
-Empty variables count as unset.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import shlex
 import tomllib
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import Field, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,8 @@ import platformdirs
 
 from localmcp.errors import ConfigurationError
 from localmcp.files import expand_home, write_atomically
+
+log = logging.getLogger(__name__)
 
 APP = "localmcp"
 SUFFIX = ".localmcp"
@@ -89,16 +91,10 @@ def read_variable(name: str) -> str | None:
 
 
 def _setting(
-    default: Any,
-    says: str,
-    *,
-    env: str = "",
-    choices: tuple[str, ...] = (),
-    between: tuple[float, float] | None = None,
-    items: tuple[str, str] | None = None,
-    secret: bool = False,
-) -> Any:
-    """Describe a setting: its default, what it decides, what is accepted, and its variable if that has another name."""
+    default: Any, says: str, *, env: str = "", choices: tuple[str, ...] = (), secret: bool = False,
+    between: tuple[float, float] | None = None, items: tuple[str, str] | None = None,
+) -> Any:  # fmt: skip
+    # Its default, what it decides, its variable if that has another name, what is accepted.
     metadata = {"env": env, "says": says, "choices": choices, "between": between, "items": items, "secret": secret}
     if callable(default):
         return field(default_factory=default, metadata=metadata)
@@ -111,12 +107,6 @@ _MILVUS_FIELDS = (r"([^,=]+\.(text|vector|metadata)=\w+)?", "COLLECTION.text=NAM
 """(pattern of one of the items between commas, what is accepted)."""
 
 
-def _variable_of(setting: Field[Any]) -> str:
-    """Return `LOCALMCP_LOG_LEVEL` for log_level; names of Milvus have a prefix already."""
-    name = setting.name.upper()
-    return setting.metadata["env"] or (name if name.startswith("MILVUS_") else f"LOCALMCP_{name}")
-
-
 @dataclass(frozen=True, slots=True)
 class Settings:
     """The settings. Field names are the keys of `config.toml`."""
@@ -125,8 +115,7 @@ class Settings:
     model: str = _setting(
         "default",
         "Embedding model: default, multilingual, bge-small-en-v1.5, two of them as default+NAME, hash,"
-        " fastembed:NAME, folder:PATH, ollama:NAME, openai:NAME,"
-        " URL#NAME.",
+        " fastembed:NAME, folder:PATH, ollama:NAME, openai:NAME, URL#NAME.",
     )
     model_api_key: str = _setting("", "Key for an embedding endpoint; never logged.", secret=True)
     language_model: str = _setting("", "Model that helps `ask`: ollama:MODEL, openai:MODEL or URL#MODEL; empty = none.")
@@ -181,17 +170,23 @@ class Settings:
 
 
 _FIELDS = {f.name: f for f in fields(Settings)}
-
-
+_VARIABLES: dict[str, str] = {
+    name: f.metadata["env"] or (name.upper() if name.startswith("milvus_") else f"LOCALMCP_{name.upper()}")
+    for name, f in _FIELDS.items()
+}
 _CREDENTIALS = re.compile(r"(?<=://)[^/@]+(?=@)")
 """User and password in an address."""
+_REMOTE_MODEL = (
+    "%s=%s names a model of OpenAI and is ignored: nothing leaves this machine unasked. "
+    "To use it: localmcp config set model openai:%s. To end this message, unset the variable."
+)
 
 
 def describe_settings() -> list[dict[str, Any]]:
     """Return each setting: its `name`, `env`, `default`, what it `says`, whether it is `secret`, what is accepted."""
     defaults = Settings()
     return [
-        {**f.metadata, "name": name, "env": _variable_of(f), "default": getattr(defaults, name)}
+        {**f.metadata, "name": name, "env": _VARIABLES[name], "default": getattr(defaults, name)}
         for name, f in _FIELDS.items()
     ]
 
@@ -216,21 +211,15 @@ def origin_of(name: str) -> str:
 
 
 def _from_environment(name: str, *, says: bool = True) -> tuple[str, str]:
-    variable = _variable_of(_FIELDS[name])
+    variable = _VARIABLES[name]
     value = read_variable(variable)
     if value is None and name == "model":
         # S2-9: the original's variable chooses the model too, unless it holds the original's remote default.
         variable = "SIMILARITY_SEARCH_MODEL"
         value = read_variable(variable)
         if value == "text-embedding-3-small":
-            import logging
-
-            logging.getLogger(__name__).log(
-                logging.WARNING if says else logging.DEBUG,
-                "%s=%s names a model of OpenAI and is ignored: nothing leaves this machine unasked. "
-                "To use it: localmcp config set model openai:%s. To end this message, unset the variable.",
-                variable, value, value,
-            )  # fmt: skip
+            if says:
+                log.warning(_REMOTE_MODEL, variable, value, value)
             value = None
     return ("", "") if value is None else (variable, value)
 
@@ -302,10 +291,7 @@ def check_name(name: str, where: str = "") -> None:
 
 
 def parse_setting(name: str, raw: Any, where: str) -> Any:
-    """Return `raw` (text, or a TOML value) as the type of the setting `name`.
-
-    Raises ConfigurationError, which names the setting or the nearest, the value, the place and what would be accepted.
-    """
+    """Return `raw` (text, or a TOML value) as the type of a setting; ConfigurationError says what is accepted."""
     check_name(name, where)
     spec = _FIELDS[name]
     choices, between, items = spec.metadata["choices"], spec.metadata["between"], spec.metadata["items"]
@@ -326,27 +312,22 @@ def parse_setting(name: str, raw: Any, where: str) -> Any:
 _BOOLEANS = {**dict.fromkeys(("true", "1", "yes", "on"), True), **dict.fromkeys(("false", "0", "no", "off"), False)}
 
 
+_NOUNS = {"str": "text", "Path": "a path", "bool": "true or false", "int": "a whole number"}
+
+
 def _parsed(kind: str, raw: Any) -> Any:
-    match kind:
-        case "Path":
-            if isinstance(raw, str | Path) and str(raw):
-                return expand_home(raw).absolute()
-            noun = "a path"
-        case "tuple[Path, ...]":
-            parts = [part for part in raw.split(os.pathsep) if part] if isinstance(raw, str) else raw
-            return tuple(_parsed("Path", part) for part in parts)
-        case "bool":
-            if str(raw).lower() in _BOOLEANS:
-                return _BOOLEANS[str(raw).lower()]
-            noun = "true or false"
-        case "str":
-            if isinstance(raw, str):
-                return raw
-            noun = "text"
-        case _:
-            number_of, noun = (int, "a whole number") if kind == "int" else (float, "a number")
-            with suppress(ValueError, OverflowError):
-                number = number_of(raw)
-                if not isinstance(raw, bool) and (isinstance(raw, str) or number == raw):
-                    return number
-    raise ValueError(f"it must be {noun}")
+    if kind == "tuple[Path, ...]":
+        parts = [part for part in raw.split(os.pathsep) if part] if isinstance(raw, str) else raw
+        return tuple(_parsed("Path", part) for part in parts)
+    if kind.startswith(("int", "float")):
+        with suppress(ValueError, OverflowError):
+            number = int(raw) if kind == "int" else float(raw)
+            if not isinstance(raw, bool) and (isinstance(raw, str) or number == raw):
+                return number
+    if kind == "Path" and isinstance(raw, str | Path) and str(raw):
+        return expand_home(raw).absolute()
+    if kind == "bool" and str(raw).lower() in _BOOLEANS:
+        return _BOOLEANS[str(raw).lower()]
+    if kind == "str" and isinstance(raw, str):
+        return raw
+    raise ValueError(f"it must be {_NOUNS.get(kind, 'a number')}")

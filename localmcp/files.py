@@ -36,27 +36,20 @@ def is_filled(path: Path) -> bool:
 
 def reason_of(error: OSError | ValueError) -> str:
     """Return why a file cannot be read, in words for a person."""
-    if isinstance(error, PermissionError):
-        return "permission denied"
-    if isinstance(error, FileNotFoundError):
-        return "no such file"
     if isinstance(error, UnicodeDecodeError):
         return f"not text in UTF-8 (byte {error.start + 1:,})"
+    if isinstance(error, FileNotFoundError):
+        return "no such file"
     return ((error.strerror if isinstance(error, OSError) else None) or str(error)).lower()
-
-
-_LARGEST = 2**63 - 1
 
 
 def modified_ns(status: os.stat_result) -> int:
     """Return when a file was changed, in ns since 1970; later than the year 2262 counts as 2262, SQLite's limit."""
-    return max(-_LARGEST, min(status.st_mtime_ns, _LARGEST))
+    return max(1 - 2**63, min(status.st_mtime_ns, 2**63 - 1))
 
 
 HASH_AT_MOST = 20_000_000
 """Larger files are not read to see whether they have changed."""
-
-
 Freshness = Literal["fresh", "changed", "missing", "unverifiable"]
 
 
@@ -186,7 +179,7 @@ def scratch_folder(parent: Path) -> Generator[Path]:
         shutil.rmtree(abandoned, ignore_errors=True)
     folder = Path(tempfile.mkdtemp(prefix=SCRATCH, dir=parent))
     try:
-        with open(folder / "lock", "wb") as lock:
+        with (folder / "lock").open("wb") as lock:
             _try_lock(lock.fileno())
             yield folder
     finally:
@@ -208,7 +201,7 @@ def abandoned_folders(parent: Path) -> list[Path]:
 
 
 def _try_lock(descriptor: int) -> bool:
-    """Lock the file until it is closed; False where another process has it, or the disk knows no locks."""
+    # Until the file is closed; false where another process has it, or the disk knows no locks.
     try:
         if sys.platform == "win32":
             import msvcrt

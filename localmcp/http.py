@@ -8,7 +8,7 @@ import logging
 import ssl
 import time
 from collections.abc import Callable, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import SplitResult, urljoin, urlsplit
@@ -21,7 +21,8 @@ logging.getLogger("httpx2").setLevel(logging.WARNING)
 logging.getLogger("httpcore2").setLevel(logging.WARNING)
 
 _MOST_BYTES = 64 << 20
-_LONGEST_PAUSE = 30.0
+RETRY_SECONDS = 1.0
+"""Before the second attempt; twice as long before each further one."""
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 """Names of this machine."""
 
@@ -62,7 +63,7 @@ class Response:
 def send(request: Request, is_read: Callable[[Response], bool] = lambda _: True) -> Response:
     """Return the answer, without its body where `is_read` refuses that; redirects are not followed.
 
-    Raises TimeoutError if there is none in time, OSError, whose words may hold the URL, for another failure.
+    TimeoutError if there is none in time; OSError, whose words may hold the URL, for another failure.
     """
     import httpx2
     from anyio.from_thread import start_blocking_portal
@@ -122,10 +123,7 @@ def _find_cause(error: BaseException) -> OSError:
 
 
 def split_model_url(url: str, owner: str, key_setting: str, accepted: str) -> SplitResult:
-    """Return the parts of `http(s)://HOST/…#MODEL`, the URL of `owner` (`The model`).
-
-    Raises ConfigurationError if it cannot be read, holds a secret, or lacks the host or the model.
-    """
+    """Return the parts of `http(s)://HOST/…#MODEL`; ConfigurationError if it holds a secret, or lacks one."""
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
@@ -140,44 +138,28 @@ def split_model_url(url: str, owner: str, key_setting: str, accepted: str) -> Sp
 
 
 class JsonEndpoint:
-    """One URL that takes JSON by POST.
+    """One URL that takes JSON by POST; the key appears in no message and no log line.
 
-    After status 429 and 5xx it tries again in 1, 2, 4, … seconds, or when the answer's Retry-After says, but in 30 at
-    most. Redirects are refused, since they would carry the key and the text to a host that nobody configured. The key
-    appears in no message and no log line.
+    After status 429 and 5xx it tries again in 1, 2, 4, … seconds, or when Retry-After says, but in 30 at most.
+    Redirects are refused: they would carry the key and the text to a host that nobody configured.
     """
 
     def __init__(
-        self,
-        url: str,
-        name: str,
-        key_setting: str,
-        if_missing: str,
-        api_key: str | None,
-        *,
-        timeout: float,
-        retry_delay: float = 1.0,
+        self, url: str, name: str, key_setting: str, if_missing: str, api_key: str | None, *, timeout: float
     ) -> None:
-        """`name`, as `The model nomic`, is that of messages; `if_missing` says what to do after status 404.
+        """`name`: `The model nomic`. `key_setting`: where the key is set. `if_missing`: what to do after a 404.
 
-        `key_setting`: where the key is set, as `LOCALMCP_MODEL_API_KEY`. `timeout` and `retry_delay` in seconds.
-
-        Raises ConfigurationError if the URL is not http(s), or the key cannot be sent in a header.
+        ConfigurationError if the key cannot be sent in a header.
         """
-        if urlsplit(url).scheme not in ("http", "https"):
-            raise ConfigurationError(f"The model's URL is '{url}', but must begin with http:// or https://.")
-        self.url = url
-        self.where = f"{name} at {url}"
-        """`The model nomic at http://127.0.0.1:11434/v1/embeddings`."""
-        self._key_setting, self._if_missing = key_setting, if_missing
+        self.url, self.where = url, f"{name} at {url}"
+        self._key_setting, self._if_missing, self._timeout = key_setting, if_missing, timeout
         self._key = (api_key or "").strip()
         if not self._key.isascii() or not self._key.isprintable() or " " in self._key:
             # The key is not repeated in the message.
             raise ConfigurationError("The API key holds characters that no key has.", hint="Copy it again.")
-        self._timeout = timeout
-        self._retry_delay = retry_delay
-        if self._key and urlsplit(url).scheme == "http" and urlsplit(url).hostname not in LOOPBACK:
-            _log.warning("the API key goes to %s unencrypted; use https", urlsplit(url).hostname)
+        parts = urlsplit(url)
+        if self._key and parts.scheme == "http" and parts.hostname not in LOOPBACK:
+            _log.warning("the API key goes to %s unencrypted; use https", parts.hostname)
 
     def post(self, payload: Mapping[str, Any], retries: int = 0) -> bytes:
         """Return the body of the answer, at most 64 MB; raises ModelUnavailable, which says the next step."""
@@ -201,38 +183,30 @@ class JsonEndpoint:
             if attempt == retries or not (response.status == 429 or response.status >= 500):
                 break
             after = response.headers.get("Retry-After", "")
-            pause = float(after) if after.isascii() and after.isdigit() else self._retry_delay * 2**attempt
+            pause = float(after) if after.isascii() and after.isdigit() else RETRY_SECONDS * 2**attempt
             _log.info("%s: status %d, trying again in %.1f s", self.where, response.status, pause)
-            time.sleep(min(pause, _LONGEST_PAUSE))
+            time.sleep(min(pause, 30.0))
             attempt += 1
         if len(response.body) > _MOST_BYTES:
             raise ModelUnavailable(f"{self.where} answered with more than {_MOST_BYTES >> 20} MB.")
-        if not 200 <= response.status < 300:
-            raise self._explain_status(response)
-        return response.body
-
-    def _explain_status(self, response: Response) -> ModelUnavailable:
-        status = response.status
+        if 200 <= (status := response.status) < 300:
+            return response.body
+        hints = {404: self._if_missing, 429: "The service limits requests; try again later."}
+        hint = hints.get(status, "Try again later." if status >= 500 else "Check the URL and the model's name.")
+        message = f"{self.where} failed with HTTP {status}"
         if status in (401, 403):
             # The body is not shown: some servers repeat part of the key in it.
-            key_state = "the API key was refused" if self._key else "an API key is needed"
             hint = f"Set {self._key_setting} to a valid key."
-            return ModelUnavailable(f"{self.where}: {key_state} (HTTP {status}).", hint=hint)
-        if 300 <= status < 400:
-            message = f"{self.where} redirects elsewhere (HTTP {status})."
-            return ModelUnavailable(message, hint="Configure the final URL.")
-        # The server's own explanation, on one line.
-        text = response.body[:10_000].decode("utf-8", "replace")
-        try:
-            reply: Any = json.loads(text)
-            text = str(reply["error"]["message"] if isinstance(reply["error"], dict) else reply["error"])
-        except (ValueError, TypeError, KeyError, RecursionError):
-            pass  # Not in OpenAI's form: the text itself is the explanation.
-        if self._key:
-            text = text.replace(self._key, "***")
-        detail = " ".join(text.split())[:200].rstrip(".")
-        hint = self._if_missing if status == 404 else "Check the URL and the model's name."
-        if status == 429 or status >= 500:
-            hint = "The service limits requests; try again later." if status == 429 else "Try again later."
-        message = f"{self.where} failed with HTTP {status}{f': {detail}' if detail else ''}."
-        return ModelUnavailable(message, hint=hint)
+            state = "the API key was refused" if self._key else "an API key is needed"
+            message = f"{self.where}: {state} (HTTP {status})"
+        elif 300 <= status < 400:
+            message, hint = f"{self.where} redirects elsewhere (HTTP {status})", "Configure the final URL."
+        else:
+            # The server's own explanation, on one line; without OpenAI's form the text itself.
+            text = response.body[:10_000].decode("utf-8", "replace")
+            with suppress(ValueError, TypeError, KeyError, RecursionError):
+                reply: Any = json.loads(text)["error"]
+                text = reply if isinstance(reply, str) else str(reply["message"])
+            text = " ".join((text.replace(self._key, "***") if self._key else text).split())[:200].rstrip(".")
+            message += f": {text}" if text else ""
+        raise ModelUnavailable(f"{message}.", hint=hint)

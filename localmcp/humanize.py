@@ -104,9 +104,9 @@ def headings_of(hit: dict[str, Any]) -> str:
 
 
 def explanation(result: dict[str, Any], hit: dict[str, Any]) -> dict[str, str]:
-    """Return the scores of a hit, the words that were searched for, and why others were not, each in a line.
+    """Return the scores of a hit, the words that were searched for, and why others were not, each in a line or empty.
 
-    `result`: the answer of a search with `explain`, `hit` one of its passages. What has nothing to say is empty.
+    `result`: the answer of a search with `explain`, `hit` one of its passages.
     """
     arms, query, score = hit["explain"], result["explain"], hit["combinedScore"]
     meaning, words = arms["semantic"], arms["keyword"]

@@ -10,32 +10,23 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Callable
-from typing import Any
 
 RETURNING_SECONDS = 5.0
 """Between two returns; one takes about a millisecond, and Python goes on meanwhile."""
 
 
 def limit_heaps() -> bool:
-    """Let threads share two heaps, unless MALLOC_ARENA_MAX asks for another number; call it before they start.
+    """Let threads share two heaps, unless MALLOC_ARENA_MAX asks for another number; False where it cannot be told.
 
-    They mostly wait for Python's one lock, so that more heaps make nothing faster. Returns whether this C library could
-    be told.
+    Call it before they start. They mostly wait for Python's one lock, so that more heaps make nothing faster.
     """
-    if "MALLOC_ARENA_MAX" in os.environ:
-        return False
-    limit = _glibc("mallopt")
     # -8 is M_ARENA_MAX of glibc's `malloc.h`.
-    return limit is not None and limit(-8, 2) == 1
+    return "MALLOC_ARENA_MAX" not in os.environ and _call_glibc("mallopt", -8, 2)
 
 
 def return_freed_memory() -> bool:
     """Give pages that hold nothing back to the system; False where there is nothing to give, or no way to."""
-    import ctypes
-
-    trim = _glibc("malloc_trim")
-    return trim is not None and trim(ctypes.c_size_t(0)) == 1
+    return _call_glibc("malloc_trim", 0)
 
 
 def keep_returning(stopped: threading.Event) -> None:
@@ -45,15 +36,15 @@ def keep_returning(stopped: threading.Event) -> None:
         while not stopped.wait(RETURNING_SECONDS):
             return_freed_memory()
 
-    if _glibc("malloc_trim") is not None:
+    if sys.platform == "linux":
         threading.Thread(target=run, name="localmcp-freed-memory", daemon=True).start()
 
 
-def _glibc(function: str) -> Callable[..., Any] | None:
-    """That function of the C library; None where it has none."""
+def _call_glibc(function: str, *numbers: int) -> bool:
     if sys.platform != "linux":
-        return None
+        return False
     # 3 ms that nobody waits for who only starts the program.
     import ctypes
 
-    return getattr(ctypes.CDLL(None), function, None)
+    called = getattr(ctypes.CDLL(None), function, None)
+    return called is not None and called(*map(ctypes.c_long, numbers)) == 1

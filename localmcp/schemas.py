@@ -29,7 +29,6 @@ MOST_ALTERNATIVES, MOST_REFERENCES = 8, 5
 MOST_PROBLEMS = 20
 """Problems in one message; more are counted."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_COMBINING = ("anyOf", "oneOf", "allOf")
 _JSON_KINDS = {"dict": "an object", "list": "a list", "str": "text", "bool": "true or false", "NoneType": "null"}
 _PYTHON_TYPES: dict[str, tuple[type, ...]] = {
     "integer": (int,), "number": (int, float), "boolean": (bool,), "object": (dict,), "array": (list,),
@@ -139,27 +138,23 @@ def bare_type(hint: Any) -> Any:
 
 
 def param_of(hint: Any) -> Param | None:
+    """Return what the schema says of a parameter with this hint; None if nothing."""
     return next((m for m in getattr(hint, "__metadata__", ()) if isinstance(m, Param)), None)
 
 
 def is_plain_value(value: Any, hint: Any) -> bool:
-    """Return whether a text, whole number or truth value certainly fits the hint and its limits.
-
-    False means that pydantic has to decide. A text with control characters or lone surrogates is not plain.
-    """
-    param = param_of(hint)
-    kind = get_args(hint)[0] if param else hint
+    """Return whether a text, whole number or truth value certainly fits the hint; else pydantic decides."""
+    param, kind = param_of(hint) or Param(""), bare_type(hint)
     if get_origin(kind) is Literal:
         return type(value) is str and value in get_args(kind)
     if type(value) not in (get_args(kind) if isinstance(kind, UnionType) else (kind,)):
         return False
+    size, least, most = value, param.minimum, param.maximum
     if isinstance(value, str):
-        least, most = (param.min_length, param.max_length) if param else (None, None)
-        return value.isprintable() and (least or 0) <= len(value) <= (1e15 if most is None else most)
-    if not isinstance(value, int):
-        return False
-    least, most = (param.minimum, param.maximum) if param else (None, None)
-    return (-1e15 if least is None else least) <= value <= (1e15 if most is None else most)
+        size, least, most = len(value), param.min_length, param.max_length
+        if not value.isprintable():
+            return False
+    return isinstance(size, int) and (least is None or least <= size) and (most is None or size <= most)
 
 
 def shorten_schema(schema: Any, *, names: bool = False) -> Any:
@@ -198,7 +193,7 @@ def describe_parameters(schema: Json) -> str:
 
 def properties_of(schema: Json) -> Json:
     """Return the parameters by name, with those that only an alternative of the schema names."""
-    alternatives = [part for key in _COMBINING for part in list_of(schema.get(key))]
+    alternatives = [part for key in ("anyOf", "oneOf", "allOf") for part in list_of(schema.get(key))]
     properties: Json = {}
     for part in (schema, *alternatives):
         properties = {**properties, **mapping_of(followed(part, schema).get("properties")), **properties}
@@ -294,10 +289,8 @@ def values_from_texts(arguments: Json, schema: Json) -> Json:
 def check_arguments(name: str, schema: Json, arguments: Json, *, seconds: float = 10.0) -> None:
     """Check the arguments of the tool `name` against the JSON Schema that somebody else wrote for it.
 
-    References to other documents are never followed. Where the schema itself is no valid one, nothing is checked: the
-    tool then has to answer for itself. The same holds for a pattern that `matches` does not support.
-
-    Raises InvalidInput, which lists every problem and the parameters; Unavailable if the check takes longer.
+    References to other documents are never followed. A schema that is none, and a pattern that `matches` does not
+    support, check nothing. InvalidInput lists every problem and the parameters; Unavailable if it takes too long.
     """
     try:
         errors = _schema_errors(name, schema, arguments, time.monotonic() + seconds)
@@ -314,10 +307,8 @@ def check_arguments(name: str, schema: Json, arguments: Json, *, seconds: float 
 
 
 def _schema_errors(name: str, schema: Json, arguments: Json, deadline: float) -> list[ValidationError]:
-    """Return what does not fit, by place; patterns cannot backtrack, and each reference looks at the deadline.
-
-    Without references the work is bounded by the size of the schema.
-    """
+    # By place. Patterns cannot backtrack, and each reference looks at the deadline; without references the work is
+    # bounded by the size of the schema.
     from jsonschema import validators
     from jsonschema.exceptions import SchemaError, ValidationError
     from referencing import Registry
@@ -402,10 +393,7 @@ def matches(pattern: str, text: str) -> bool | None:
 
 
 def path_matcher(pattern: re.Pattern[str]) -> Callable[[str], Any]:
-    """Return what tells whether a pattern is in a path.
-
-    One that may take too long and that this engine does not support is in none.
-    """
+    """Return what tells whether a pattern is in a path; a slow one that this engine does not support is in none."""
     if pattern.pattern.count("*") + pattern.pattern.count("+") <= MOST_REPEATS:
         return pattern.search
     compiled = _compile(pattern.pattern)

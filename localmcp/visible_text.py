@@ -28,11 +28,10 @@ _SHOWN = re.compile("[\u2400-\u241f\u2421]|⟨U\\+([0-9A-F]{4,6})⟩")
 
 
 def visible(text: str, *, newlines: bool = False) -> str:
-    """Return `text` with every control and reordering character replaced by a visible sign.
+    """Return `text` with every control and reordering character replaced by a visible sign, which a second time stays.
 
-    ESC becomes `␛`, U+202E becomes `⟨U+202E⟩`. Letters of all scripts and emoji sequences stay as they are.
-    With `newlines`, line feeds and tabs stay and CRLF becomes a line feed; without, the result is one line.
-    The result is safe to pass again: `visible(visible(text)) == visible(text)`.
+    ESC becomes `␛`, U+202E becomes `⟨U+202E⟩`; letters of all scripts and emoji stay. With `newlines`, line feeds and
+    tabs stay and CRLF becomes a line feed; without, the result is one line.
     """
     # Unsafe characters are never printable, and most texts are printable, which is quick to check.
     if (text.replace("\n", "") if newlines else text).isprintable():

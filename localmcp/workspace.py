@@ -58,14 +58,6 @@ class Workspace:
         self.milvus = open_milvus(self.settings)
         self.mounts = Mounts(self.index, self.milvus)
         self.federation = Federation(self.index, self.mounts.files)
-        self._add_features()
-        self._add_tools()
-        self._add_providers()
-        self.upkeep = Upkeep(self.library, self.registry, self.settings.refresh_seconds)
-        self.api_keys = ApiKeys(self.database)
-        self.registry.observe(self.activity.note_call)
-
-    def _add_features(self) -> None:
         self.knowledge = KnowledgeBase(self.federation)
         self.library = Library(self.database, self.embedder, self.settings)
         self.library_tools = LibraryTools(self.library)
@@ -81,6 +73,10 @@ class Workspace:
         self.library.restorers |= {"rule": restore_version, "quick start": store.restore_version}
         self.library.after_restoring = {"rule": self.rules.embed_missing_or_say}
         self.records = Records(self.index, self.milvus, self.library.remove)
+        self._add_tools()
+        self.upkeep = Upkeep(self.library, self.registry, self.settings.refresh_seconds)
+        self.api_keys = ApiKeys(self.database)
+        self.registry.observe(self.activity.note_call)
 
     def _add_tools(self) -> None:
         self.registry = Registry()
@@ -92,24 +88,12 @@ class Workspace:
         spec, key = self.settings.language_model, self.settings.language_model_key or None
         self.router = Router(self.registry, self.discovery, lambda: LanguageModel(spec, key) if spec else None)
         for service in (
-            self.knowledge,
-            self.library_tools,
-            self.tables,
-            self.quickstarts,
-            self.rule_finder,
-            self.rules,
-            self.rule_exchange,
-            self.records,
-            self.milvus_copies,
-            Examples(),
-            self.discovery,
-            self.router,
-        ):
+            self.knowledge, self.library_tools, self.tables, self.quickstarts, self.rule_finder, self.rules,
+            self.rule_exchange, self.records, self.milvus_copies, Examples(), self.discovery, self.router,
+        ):  # fmt: skip
             self.registry.add_service(service)
         self.registry.show_all = self.settings.show_all_tools
-
-    def _add_providers(self) -> None:
-        """Add the tools that the person and other servers bring; nothing of them is read before the first listing."""
+        # The tools that the person and other servers bring; nothing of them is read before the first listing.
         self.own_tools = OwnTools(config_directory() / "tools", self.settings.database)
         self.registry.add_provider(self.own_tools)
         self.mcp_servers = McpServers(cache_directory() / "mcp", state_directory() / "logs", self.registry)
@@ -144,15 +128,13 @@ class Workspace:
 
     def close(self) -> None:
         """Close the file, and end the MCP servers that were started."""
-        self.mcp_servers.close()
-        self.own_tools.close()
-        self.tables.close()
+        for feature in (self.mcp_servers, self.own_tools, self.tables):
+            feature.close()
         self.upkeep.stop()
         if self.milvus is not None:
             self.milvus.close()
-        self.activity.close()
-        self.api_keys.close()
-        self.mounts.close()
+        for feature in (self.activity, self.api_keys, self.mounts):
+            feature.close()
         self.embedder.reset()
         self.database.close()
 

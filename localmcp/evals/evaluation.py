@@ -156,7 +156,7 @@ def evaluate(
     for number, question in enumerate(questions, 1):
         for mode, run in runs.items():
             # Another mode's answer of the same question must not find the embedding ready.
-            index.embedder.forget_queries()
+            index.embedder.queries.clear()
             run.ask(index, question, mode, collections)
         progress(number, len(questions))
     rows = [[text, kind, sorted(grades.items())] for text, kind, grades in questions]

@@ -26,7 +26,7 @@ from localmcp.wording.normalize import (
     stop_words,
     words,
 )
-from localmcp.wording.spelling import Correction, WordList, correct
+from localmcp.wording.spelling import Correction, correct
 
 MOST_UNITS = 512
 """Words of a query that are looked at: questions as long as a paragraph often end with what they are about (64 words
@@ -259,9 +259,9 @@ class _Words:
                 return Term(term.word, meant.alternatives, meant.chunks, meant.idf, correction)
         return term
 
-    def _read_lists(self) -> list[WordList]:
+    def _read_lists(self) -> list[dict[str, int]]:
         sql = "select word, chunks from words where collection_id = ?"
-        return [WordList(dict(fetch_all(self.connection, sql, (row,)))) for row in self.collection_ids]
+        return [dict(fetch_all(self.connection, sql, (row,))) for row in self.collection_ids]
 
 
 def _alternatives(unit: Stems, languages: Sequence[str], umlauts: Mapping[str, str] | None) -> tuple[Stems, ...]:

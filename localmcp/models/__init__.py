@@ -1,7 +1,4 @@
-"""Embedding models: the one that ships with localmcp, and those a person may choose instead.
-
-Modules of single models are imported when a model is opened.
-"""
+"""Embedding models: the one that ships with localmcp, and those that are imported when a person chooses them."""
 
 from localmcp.models.choice import configured_embedder as configured_embedder
 from localmcp.models.choice import open_embedder as open_embedder

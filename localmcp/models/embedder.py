@@ -9,7 +9,6 @@ import logging
 import re
 import threading
 import time
-import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -51,8 +50,8 @@ class ModelIdentity:
     def fingerprint(self) -> str:
         """16 hex digits that are equal when, and only when, two models make comparable vectors.
 
-        Weights, pooling, prefixes and dimension decide. The name does not: the same weights may be
-        called differently, and a longer window changes which text is read, not the space.
+        The name does not decide: the same weights may be called differently. Nor does the window, which changes what is
+        read, not the space.
         """
         decisive = [self.sha256, self.pooling, self.query_prefix, self.passage_prefix, self.dimension]
         return hashlib.sha256(json.dumps(decisive).encode()).hexdigest()[:16]
@@ -71,10 +70,7 @@ class Embedder(Protocol):
         ...
 
     def embed_query(self, text: str) -> Vector:
-        """Return the unit vector of shape (dimension,) to compare passages with.
-
-        InvalidInput if the text is empty or only white space.
-        """
+        """Return the unit vector of shape (dimension,) to compare passages with; InvalidInput if the text is blank."""
         ...
 
     @property
@@ -122,8 +118,7 @@ _WORD = re.compile(r"\w+")
 class HashEmbedder:
     """Random projection of a bag of words: each word is a fixed vector of +1 and -1 made from its SHAKE-256 digest.
 
-    The cosine of two texts is close to the cosine of their word counts, give or take
-    1/sqrt(dimension). It knows no synonyms; it is for tests and for trying localmcp without weights.
+    Its cosines are those of word counts, give or take 1/sqrt(dimension): for tests, and for trying without weights.
     """
 
     def __init__(self, dimension: int = 384) -> None:
@@ -160,11 +155,10 @@ _log = logging.getLogger(__name__)
 
 
 class LazyEmbedder:
-    """Holds the way to open a model, opens it at most once at a time, and keeps it.
+    """Opens a model when it is first needed, once for all, and keeps it, or the failure for `retry_after` seconds.
 
-    A failure is kept as well, so that every call says the same thing; after `retry_after` seconds,
-    or `reset`, the next call tries again. A model that nobody used for `idle_seconds` is dropped: several copies of
-    the server run on one laptop, and loading it again takes a quarter of a second.
+    A model that nobody used for `idle_seconds` is dropped: several copies of the server run on one laptop, and loading
+    it again takes a quarter of a second.
     """
 
     def __init__(
@@ -174,8 +168,8 @@ class LazyEmbedder:
         self._used = self._failed = time.monotonic()
         self._changed = threading.Condition()
         self._opening: Future[Embedder] | None = None
-        self._queries: dict[str, Vector] = {}
-        """Those used last come last."""
+        self.queries: dict[str, Vector] = {}
+        """Kept vectors; those used last come last."""
         self.patience = 0.0
         """Seconds that a wait for the model lasts at least: a program that ends after one call cannot try again."""
         self.misses = 0
@@ -190,26 +184,20 @@ class LazyEmbedder:
         """Begin loading in a daemon thread, unless that is under way or done; return where the model will be."""
         with self._changed:
             opening = self._opening
-            has_failed = opening is not None and opening.done() and opening.exception() is not None
-            if opening is None or (has_failed and self._failed <= time.monotonic() - self._retry_after):
+            may_retry = self._failed <= time.monotonic() - self._retry_after
+            if opening is None or (may_retry and opening.done() and opening.exception()):
                 opening = self._opening = Future[Embedder]()
-                threading.Thread(target=self._load, args=(opening,), name="localmcp-model", daemon=True).start()
+                threading.Thread(target=self._load, args=([opening],), name="localmcp-model", daemon=True).start()
             return opening
 
     def reset(self) -> None:
         """Forget the model, a kept failure, and the cached queries; the next call loads again."""
         with self._changed:
-            self._opening, self._queries = None, {}
+            self._opening, self.queries = None, {}
             self._changed.notify_all()
 
-    def forget_queries(self) -> None:
-        """Forget the cached queries; for measuring what an embedding costs."""
-        with self._changed:
-            self._queries = {}
-
     def get(self, wait: float | None = None) -> Embedder:
-        """Return the model, waiting up to `wait` seconds for it, or `patience` if that is longer; None waits as long as
-        it takes.
+        """Return the model, waiting up to `wait` seconds for it, or `patience` if that is longer; None has no limit.
 
         ModelUnavailable if it is still loading then, or cannot be loaded; ConfigurationError if the setting names none.
         """
@@ -225,19 +213,15 @@ class LazyEmbedder:
         return opening.result()
 
     def embed_query(self, text: str, wait: float | None = 5.0) -> Vector:
-        """Return the unit vector of `text`, from the cache of the last 1024 queries when it is there.
-
-        `wait` is the longest time in seconds to wait for the model to load. Raises what `embed_queries` raises.
-        """
+        """Return the unit vector of `text`, waiting up to `wait` seconds for the model; as `embed_queries`."""
         return self.embed_queries([text], wait)[0]
 
     def embed_queries(self, texts: Sequence[str], wait: float | None = 5.0) -> Vectors:
-        """Return the unit vectors of several queries, shape (n, dimension); those that are not in the cache go to the
-        model together.
+        """Return the unit vectors of several queries, shape (n, dimension); the last 1024 are kept.
 
-        InvalidInput if a text is empty or only white space; ModelUnavailable as `get`.
+        InvalidInput if a text is blank; ModelUnavailable as `get`.
         """
-        embedder, cache = self.get(wait), self._queries
+        embedder, cache = self.get(wait), self.queries
         for text in texts:
             require_query(text)
         with self._changed:
@@ -256,11 +240,11 @@ class LazyEmbedder:
                 del cache[text]
         return np.stack([vectors[text] for text in texts])
 
-    def _load(self, opening: Future[Embedder]) -> None:
+    def _load(self, begun: list[Future[Embedder]]) -> None:
+        # The list is the thread's own until it ends: what stayed in it would keep an idle model in memory (90 MB).
+        opening = begun.pop()
         try:
-            embedder = self._opener()
-            # What the model's file was unpacked in: 50 MB of the default one.
-            return_freed_memory()
+            opening.set_result(self._opener())
         except BaseException as error:
             self._failed = time.monotonic()
             if not isinstance(error, LocalMCPError):
@@ -268,16 +252,14 @@ class LazyEmbedder:
                 error = ModelUnavailable(f"The embedding model cannot be loaded: {error}.")
             opening.set_exception(error)
             return
-        opening.set_result(embedder)
-        reference = weakref.ref(opening)
-        del embedder, opening
+        # What the model's file was unpacked in: 50 MB of the default one.
+        return_freed_memory()
         with self._changed:
-            while (idle := time.monotonic() - self._used) < self._idle_seconds:
-                if self._opening is not reference():
-                    return
+            while self._opening is opening and (idle := time.monotonic() - self._used) < self._idle_seconds:
                 self._changed.wait(self._idle_seconds - idle)
-            if self._opening is reference():
+            if self._opening is opening:
                 self._opening = None
+        del opening
         gc.collect()
         return_freed_memory()
 
@@ -286,9 +268,9 @@ class LazyEmbedder:
 
 
 class TextVectors:
-    """Vectors of short texts that seldom change, kept by digest in memory and in a file of the cache directory.
+    """Vectors of short texts that seldom change, kept by digest in memory and in a folder that processes may share.
 
-    A text is embedded once for each model, or twice where two threads meet. Processes may share the folder.
+    A text is embedded once for each model, or twice where two threads meet.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -376,8 +358,7 @@ class Calibration:
     """How the cosines of a model are read: every model has a range of its own.
 
     Questions with their answers, and with those of other questions, say where it is. What is stored with the model's
-    row brings its cosines to the scale of the default model, for which scores, floors and relevance were fitted. So any
-    model works at once, and nothing has to be known of it. Of two models at once, each counts by its own range.
+    row brings its cosines to the scale of the default model, for which scores, floors and relevance were fitted.
     """
 
     offset: float = 0.0

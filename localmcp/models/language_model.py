@@ -31,15 +31,11 @@ class LanguageModel:
     """One chat model behind HTTP; every question is a separate conversation."""
 
     def __init__(self, spec: str, api_key: str | None = None) -> None:
-        """`spec` by the grammar above. Contacts nobody.
-
-        ConfigurationError if the spec does not follow the grammar, or the key is missing or cannot be sent.
-        """
+        """`spec` by the grammar above; ConfigurationError if it is none, or the key is missing or cannot be sent."""
         self._dialect, url, self._model = parse_address(spec)
         if url.startswith(_SERVICES["openai"]) and not api_key:
-            raise ConfigurationError(
-                f"{spec} needs an API key.", hint="Set LOCALMCP_LANGUAGE_MODEL_KEY, or use a model on this machine."
-            )
+            hint = "Set LOCALMCP_LANGUAGE_MODEL_KEY, or use a model on this machine."
+            raise ConfigurationError(f"{spec} needs an API key.", hint=hint)
         if_missing = f"Check the URL and the model's name; with Ollama: ollama pull {self._model}"
         name, key_setting = f"The language model {self._model}", "LOCALMCP_LANGUAGE_MODEL_KEY"
         self._endpoint = JsonEndpoint(url, name, key_setting, if_missing, api_key, timeout=60.0)
@@ -47,8 +43,7 @@ class LanguageModel:
         """`ollama:llama3.1`."""
 
     def choose(self, sentence: str, tools: Sequence[Tool]) -> tuple[str, tuple[str, Json] | None]:
-        """Return the model's words, and the name and arguments of the first call that it makes, both unchecked; None
-        where it calls none of `tools` (S0-24).
+        """Return the model's words, and name and arguments of its first call, unchecked; None without one (S0-24).
 
         ModelUnavailable if the endpoint fails or is too slow, the model is missing, or the answer is malformed.
         """
@@ -72,16 +67,13 @@ class LanguageModel:
             name, arguments = function["name"], function.get("arguments")
             # An object (Ollama) or JSON text (OpenAI).
             arguments = json.loads(arguments or "{}") if isinstance(arguments, str) else arguments
-            if not isinstance(name, str):
-                raise TypeError("the function's name is not text")
-            if not isinstance(arguments, dict | None):
-                raise TypeError(f"the arguments of {name} are not an object")
+            if not (isinstance(name, str) and isinstance(arguments, dict | None)):
+                raise TypeError("a function's name is not text, or its arguments are not an object")
             return words, (name, cast("Json | None", arguments) or {})
         except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
-            raise ModelUnavailable(
-                f"{self._endpoint.where} answered with something that is not a chat message: {error}.",
-                hint="Check that the URL speaks Ollama's /api or OpenAI's /v1, and that the model can call tools.",
-            ) from error
+            message = f"{self._endpoint.where} answered with something that is not a chat message: {error}."
+            hint = "Check that the URL speaks Ollama's /api or OpenAI's /v1, and that the model can call tools."
+            raise ModelUnavailable(message, hint=hint) from error
 
 
 def describe_function(tool: Tool) -> Json:
@@ -91,10 +83,7 @@ def describe_function(tool: Tool) -> Json:
 
 
 def parse_address(spec: str) -> tuple[Literal["ollama", "openai"], str, str]:
-    """Return the dialect, the URL of the chat endpoint and the model of a setting; nobody is contacted.
-
-    ConfigurationError, which says what is accepted, if it does not follow the grammar.
-    """
+    """Return dialect, URL of the chat endpoint and model of a setting; ConfigurationError says what is accepted."""
     text = spec.strip()
     service, _, model = text.partition(":")
     if service == "ollama":

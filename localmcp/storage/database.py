@@ -33,6 +33,7 @@ A passage of 3 MB costs a search 5 s."""
 UNREADABLE_ROWS = (ValueError, TypeError, AttributeError, LookupError, ArithmeticError, RecursionError)
 """What reading raises for rows that break the promises of the schema; only a foreign file can have them."""
 _NOT_ADOPTED = "it comes from somewhere else and has not been adopted"
+_WRITING_FAILED = (apsw.SQLITE_IOERR_WRITE, apsw.SQLITE_IOERR_TRUNCATE, apsw.SQLITE_IOERR_FSYNC)
 
 
 class Generations(NamedTuple):
@@ -166,9 +167,8 @@ class Database:
                 raise self._gone()
             if identity != self._identity:
                 self.close()
-                raise FileUnavailable(
-                    f"{self.path} was replaced by another file; nothing was changed.", hint="Try again."
-                )
+                message = f"{self.path} was replaced by another file; nothing was changed."
+                raise FileUnavailable(message, hint="Try again.")
             connection = self._writer = self._writer or self._connect(READ_WRITE)
             connection.set_busy_timeout(patience or connections.BUSY_MILLISECONDS)
             connection.execute("begin immediate")
@@ -225,19 +225,17 @@ class Database:
         """Whether `write` may change the file; opens it."""
         with self._translated():
             self._ensure_open()
+            if self._why_read_only and self._identity != _identity_of(self.path):
+                self.close()  # It has been adopted meanwhile.
+                self._ensure_open()
         return not self._why_read_only
 
     def ensure_writable(self) -> None:
         """Raise now the FileUnavailable that `write` would raise because the file is read-only: why, and what to do."""
-        with self._translated():
-            self._ensure_open()
-            if self._why_read_only and self._identity != _identity_of(self.path):
-                self.close()  # It has been adopted meanwhile.
-                self._ensure_open()
-        if self._why_read_only:
-            adopting = command_line("localmcp", "adopt", self.path)
-            is_given = self._why_read_only == _NOT_ADOPTED
-            how = f"To change it, run: {adopting}" if is_given else "Copy the file to a folder you may write."
+        if not self.is_writable:
+            how = "Copy the file to a folder you may write."
+            if self._why_read_only == _NOT_ADOPTED:
+                how = f"To change it, run: {command_line('localmcp', 'adopt', self.path)}"
             message = f"{self.path} cannot be changed: {self._why_read_only}."
             raise FileUnavailable(message, hint=f"Searching works. {how}")
 
@@ -248,7 +246,7 @@ class Database:
             connection = connect(f"{self.path.as_uri()}?immutable=1", flags | apsw.SQLITE_OPEN_URI)
         else:
             connection = connect(self.path, flags)
-        if self._foreign or self._is_suspect:
+        if self._foreign or (self._open and not self.adopted):
             connection.limit(apsw.SQLITE_LIMIT_LENGTH, MAX_FOREIGN_VALUE_BYTES)
         return connection
 
@@ -256,39 +254,37 @@ class Database:
         with self._lock:
             if self._open:
                 return
-            if self.path.exists() and not self.path.is_file():
+            exists = self.path.exists()
+            if exists and not self.path.is_file():
                 kind = "a folder" if self.path.is_dir() else "a pipe or a device"
                 raise FileUnavailable(f"{self.path} is {kind}.", hint="Name a file.")
-            if not self.path.exists() or not self._inspect():
-                self._create()
+            if not exists or not self._inspect():
+                if self.read_only or not self.may_create:
+                    state = "is empty" if self.path.exists() else "does not exist yet"
+                    raise FileUnavailable(f"{self.path} {state}.", hint=None if self._foreign else HOW_TO_BEGIN)
+                # Before there is a file: where this fails, no blank one may stay behind.
+                adopted = schema.adopt_file(file_id := uuid.uuid4().hex)
+                try:
+                    make_private_folder(self.path.parent)
+                    make_private_file(self.path)
+                except OSError as error:
+                    adopted.unlink(missing_ok=True)
+                    message = f"{self.path} cannot be made: {error.strerror}."
+                    raise FileUnavailable(message, hint="Name a file elsewhere with --db.") from error
+                with closing(self._connect(READ_WRITE)) as connection:
+                    connection.pragma("page_size", PAGE_SIZE)
+                    switch_to_wal(connection, self.path)
+                    connection.execute("begin exclusive")
+                    # Another process may have created the file while this one waited.
+                    if schema.is_blank(connection):
+                        schema.create_schema(connection, file_id)
+                    connection.execute("commit")
                 self._inspect()
             self._identity = _identity_of(self.path)
             self._open = True
 
-    def _create(self) -> None:
-        if self.read_only or not self.may_create:
-            state = "is empty" if self.path.exists() else "does not exist yet"
-            raise FileUnavailable(f"{self.path} {state}.", hint=None if self._foreign else HOW_TO_BEGIN)
-        # Before there is a file: where this fails, no blank one may stay behind.
-        adopted = schema.adopt_file(file_id := uuid.uuid4().hex)
-        try:
-            make_private_folder(self.path.parent)
-            make_private_file(self.path)
-        except OSError as error:
-            adopted.unlink(missing_ok=True)
-            message = f"{self.path} cannot be made: {error.strerror}."
-            raise FileUnavailable(message, hint="Name a file elsewhere with --db.") from error
-        with closing(self._connect(READ_WRITE)) as connection:
-            connection.pragma("page_size", PAGE_SIZE)
-            switch_to_wal(connection, self.path)
-            connection.execute("begin exclusive")
-            # Another process may have created the file while this one waited.
-            if schema.is_blank(connection):
-                schema.create_schema(connection, file_id)
-            connection.execute("commit")
-
     def _inspect(self) -> bool:
-        """Refuse what is not ours, and find out whether we may write; False for a file without any content yet."""
+        # Refuses what is not ours; false for a file without any content yet.
         with closing(self._first_connection()) as connection:
             if schema.is_blank(connection):
                 return False
@@ -312,7 +308,7 @@ class Database:
         return True
 
     def _first_connection(self) -> apsw.Connection:
-        """Return a connection that has read of the file; a journal that a kill left is played back."""
+        # One that has read of the file; a journal that a kill left is played back.
         try:
             connection = self._connect(READ)
             connection.pragma("application_id")
@@ -337,58 +333,48 @@ class Database:
             yield
         except (apsw.Error, *UNREADABLE_ROWS) as error:
             translated = translate_error(error, self.path) if isinstance(error, apsw.Error) else None
-            if translated is None and (self._is_suspect or not self._open):
-                translated = self._unreadable(error)
-            if translated is None:
+            if translated is None and self._open and self.adopted:
                 raise
-            raise translated from error
+            raise translated or self._unreadable(error) from error
 
     def explain(self, error: Exception) -> LocalMCPError | None:
         """Return what an unexpected error means: the rows of a foreign file need not be what the schema promises."""
-        return self._unreadable(error) if self._is_suspect and isinstance(error, UNREADABLE_ROWS) else None
-
-    @property
-    def _is_suspect(self) -> bool:
-        return self._open and not self.adopted
+        is_suspect = self._open and not self.adopted
+        return self._unreadable(error) if is_suspect and isinstance(error, UNREADABLE_ROWS) else None
 
     def _unreadable(self, error: Exception) -> FileUnavailable:
-        return FileUnavailable(
-            f"{self.path} holds rows that localmcp did not write: {type(error).__name__}: {str(error)[:200]}.",
-            hint=f"See what is wrong with: {command_line('localmcp', 'verify', self.path)}",
-        )
+        message = f"{self.path} holds rows that localmcp did not write: {type(error).__name__}: {str(error)[:200]}."
+        hint = f"See what is wrong with: {command_line('localmcp', 'verify', self.path)}"
+        return FileUnavailable(message, hint=hint)
 
 
 def translate_error(error: apsw.Error, path: Path) -> LocalMCPError | None:
     """Return what happened, for the person; None for what only a mistake in our SQL can cause."""
+    hint = None
     match error:
         case apsw.BusyError() | apsw.LockedError():
-            return FileUnavailable(f"{path} is locked by another program.", hint="Try again when it has finished.")
+            message, hint = f"{path} is locked by another program.", "Try again when it has finished."
         case apsw.FullError():
-            hint = "Free some space and run it again."
-            return FileUnavailable("The disk is full; what was done before is kept.", hint=hint)
+            message, hint = "The disk is full; what was done before is kept.", "Free some space and run it again."
         case apsw.ReadOnlyError():
-            return FileUnavailable(f"{path} is write-protected.", hint="Copy it to a folder you may write.")
+            message, hint = f"{path} is write-protected.", "Copy it to a folder you may write."
         case apsw.CantOpenError() | apsw.AuthError() | apsw.PermissionsError():
-            return FileUnavailable(f"{path} cannot be opened: {error}.", hint="Check that it exists and may be read.")
-        case apsw.NotADBError():
-            return NotOurFile(f"{path} is not a SQLite database.", hint="Name a file that localmcp made.")
-        case apsw.IOError() if getattr(error, "extendedresult", 0) in (
-            apsw.SQLITE_IOERR_WRITE,
-            apsw.SQLITE_IOERR_TRUNCATE,
-            apsw.SQLITE_IOERR_FSYNC,
-        ):
+            message, hint = f"{path} cannot be opened: {error}.", "Check that it exists and may be read."
+        case apsw.IOError() if getattr(error, "extendedresult", 0) in _WRITING_FAILED:
             message = f"{path} cannot be written any further; nothing of this change was kept."
             hint = "Is there a limit on the size of files (ulimit -f), a quota, or a fault of the disk?"
-            return FileUnavailable(message, hint=hint)
         case apsw.CorruptError() | apsw.IOError():
+            message = f"{path} is damaged or unreadable: {error}."
             hint = "See what helps: localmcp doctor   (if the file was given to you: ask for it again)"
-            return FileUnavailable(f"{path} is damaged or unreadable: {error}.", hint=hint)
         case apsw.TooBigError() | apsw.NoMemError():
-            return FileUnavailable(f"{path} holds, or would get, a value that is too large.")
+            message = f"{path} holds, or would get, a value that is too large."
+        case apsw.NotADBError():
+            return NotOurFile(f"{path} is not a SQLite database.", hint="Name a file that localmcp made.")
         case apsw.InterruptError():
             return Interrupted("The search was interrupted.")
         case _:
             return None
+    return FileUnavailable(message, hint=hint)
 
 
 def _identity_of(path: Path) -> tuple[int, int] | None:

@@ -404,38 +404,32 @@ def check_version(connection: apsw.Connection, path: Path) -> None:
     """Refuse another program's file (NotOurFile), or one of another version (FileTooOld, FileTooNew)."""
     application_id, version = connection.pragma("application_id"), int(connection.pragma("user_version"))
     if application_id == 0x6C6D6370:
-        raise FileTooOld(
-            f"{path} was made before the first release, and its tables differ.",
-            hint="It was left untouched. Add its folders to a new file with: localmcp --db NEW add FOLDER",
-        )
+        hint = "It was left untouched. Add its folders to a new file with: localmcp --db NEW add FOLDER"
+        raise FileTooOld(f"{path} was made before the first release, and its tables differ.", hint=hint)
     if application_id != APPLICATION_ID:
         raise NotOurFile(f"{path} is not a localmcp file.", hint="Name a file that localmcp made.")
     if version > SCHEMA_VERSION:
-        raise FileTooNew(
-            f"{path} was written by a newer localmcp (version {version}; this one knows {SCHEMA_VERSION}).",
-            hint="Update localmcp; the file was left untouched.",
-        )
+        message = f"{path} was written by a newer localmcp (version {version}; this one knows {SCHEMA_VERSION})."
+        raise FileTooNew(message, hint="Update localmcp; the file was left untouched.")
 
 
 def check_schema(connection: apsw.Connection, path: Path, *, adopted: bool) -> None:
     """Refuse a file with another schema (AlteredSchema): SQLite would run the code in it."""
     actual, expected = schema_of(connection), expected_schema()
-    problem = next((f"'{key[1]}' differs" for key, sql in expected.items() if actual.get(key) != sql), "")
+    problems = [f"'{key[1]}' differs" for key, sql in expected.items() if actual.get(key) != sql]
     for (kind, name), sql in actual.items():
         # A hand-made schema may hold comments where SQLite itself writes one space.
         bare = re.sub(r"/\*.*?\*/|--[^\n]*", " ", sql, flags=re.DOTALL)
         is_plain = kind in ("table", "index") and not re.match(r"\s*create\s+virtual\b", bare, re.IGNORECASE)
-        if not problem and (kind, name) not in expected and not is_plain:
-            problem = f"it holds a {kind} that is not ours: '{name}'"
+        if (kind, name) not in expected and not is_plain:
+            problems.append(f"it holds a {kind} that is not ours: '{name}'")
     # One that is adopted may have tables and indexes that a person added.
-    if not problem and not adopted and (foreign := foreign_objects(connection)):
-        problem = f"it holds what is not ours: {foreign[0]}"
-    if problem:
-        command = command_line("localmcp", "adopt", path)
-        raise AlteredSchema(
-            f"{path} does not have the schema of a localmcp file: {problem}.",
-            hint=f"It was left untouched. Put a file with its rows alone in its place: {command}",
-        )
+    if not adopted:
+        problems += [f"it holds what is not ours: {foreign}" for foreign in foreign_objects(connection)]
+    if problems:
+        message = f"{path} does not have the schema of a localmcp file: {problems[0]}."
+        hint = "It was left untouched. Put a file with its rows alone in its place: "
+        raise AlteredSchema(message, hint=hint + command_line("localmcp", "adopt", path))
 
 
 def foreign_objects(connection: apsw.Connection) -> list[str]:

@@ -38,8 +38,7 @@ def fold(text: str) -> str:
 
 
 class _Unmarked(dict[int, int | None]):
-    """A table for str.translate that fills itself: combining marks map to None, all else to itself."""
-
+    # A table for str.translate that fills itself: combining marks map to None, all else to itself.
     def __missing__(self, code: int) -> int | None:
         is_mark = unicodedata.category(chr(code)).startswith("M") and code not in (0x3099, 0x309A)
         # Tatweel stretches an Arabic word and is no letter.
@@ -51,7 +50,7 @@ _UNMARKED = _Unmarked()
 
 
 def _strip_marks(text: str) -> str:
-    """Return `text` in NFKC without combining marks, its case kept; ASCII needs none of it."""
+    # In NFKC without combining marks, its case kept; ASCII needs none of it.
     apart = unicodedata.normalize("NFKD", text).replace("и\u0306", "й").replace("И\u0306", "Й")
     return unicodedata.normalize("NFC", apart.translate(_UNMARKED))
 
@@ -144,8 +143,7 @@ def _take_apart(run: str) -> list[str]:
 
 
 class _Memory(dict[str, Value]):
-    """A cache of a function of words; reading it is quicker than a call of `lru_cache`."""
-
+    # A cache of a function of words; reading it is quicker than a call of `lru_cache`.
     def __init__(self, make: Callable[[str], Value]) -> None:
         self._make = make
 
@@ -304,6 +302,7 @@ def _plain(written: str) -> str:
 
 
 def _number(written: str) -> str:
+    # "1,250.00" and "1.250,00" are `1250`, "3.50" is `3c50`.
     whole, _, cents = written.replace(",", ".").rpartition(".")
     if len(cents) > 2 or not whole:
         whole, cents = written, "0"
@@ -378,20 +377,15 @@ def indexed_text(text: str, language: str | None) -> str:
 
 CHARACTERS_READ = 200
 """More makes it slower (0.03 ms now) and hardly surer."""
-_NAMES = {
-    label: name
-    for label, _, name in (
-        pair.partition("=")
-        for pair in """
+_LABELS = """
     ar=arabic bg=bulgarian bn=bengali bs=croatian ca=catalan cs=czech da=danish de=german el=greek en=english
     es=spanish et=estonian eu=basque fa=persian fi=finnish fr=french gl=galician he=hebrew hi=hindi hr=croatian
     hu=hungarian hy=armenian id=indonesian is=icelandic it=italian ja=japanese ka=georgian ko=korean lt=lithuanian
     lv=latvian mk=macedonian ms=malay nl=dutch nn=norwegian no=norwegian pl=polish pt=portuguese ro=romanian ru=russian
     sh=croatian sk=slovak sl=slovenian sq=albanian sr=serbian sv=swedish ta=tamil te=telugu th=thai tr=turkish
     uk=ukrainian ur=urdu vi=vietnamese wuu=chinese yue=chinese zh=chinese
-    """.split()
-    )
-}
+"""
+_NAMES: dict[str, str] = dict(re.findall(r"(\w+)=(\w+)", _LABELS))
 """Language by label; texts in any other one are undecided."""
 
 LANGUAGES = frozenset(_NAMES.values())

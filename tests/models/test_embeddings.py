@@ -264,14 +264,17 @@ class TestEndpoint:
         assert embedder.identity.max_tokens == 2048
 
     def test_asks_for_shorter_vectors_only_where_that_is_known_to_work(self, endpoint: ChatServer) -> None:
-        EndpointEmbedder(f"{endpoint.url}/v1", "text-embedding-3-small", dimension=64)
-        EndpointEmbedder(f"{endpoint.url}/v1", "text-embedding-ada-002", dimension=64)
+        open_embedder(f"{endpoint.url}/v1#text-embedding-3-small?dimension=64")
+        open_embedder(f"{endpoint.url}/v1#text-embedding-ada-002?dimension=64")
         assert [r.get("dimensions") for _, r, _ in endpoint.requests] == [64, None]
 
     @pytest.mark.parametrize("code", [429, 500, 503])
-    def test_tries_again_when_the_server_is_busy(self, endpoint: ChatServer, code: int) -> None:
+    def test_tries_again_when_the_server_is_busy(
+        self, endpoint: ChatServer, code: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("localmcp.http.RETRY_SECONDS", 0)
         endpoint.replies = [(code, b""), (code, b"", {"Retry-After": "0"})]
-        assert EndpointEmbedder(f"{endpoint.url}/v1", "m", retry_delay=0).identity.dimension == 64
+        assert open_embedder(f"{endpoint.url}/v1#m").identity.dimension == 64
         assert len(endpoint.requests) == 3
 
     @pytest.mark.parametrize("code", [401, 403])
@@ -298,7 +301,7 @@ class TestEndpoint:
     def test_that_does_not_answer_in_time_is_unavailable(self, endpoint: ChatServer) -> None:
         endpoint.release = threading.Event()
         with pytest.raises(ModelUnavailable, match=r"did not answer within 0\.2 seconds"):
-            EndpointEmbedder(f"{endpoint.url}/v1", "m", timeout=0.2)
+            EndpointEmbedder(parse_spec(f"{endpoint.url}/v1#m"), timeout=0.2)
 
     def test_of_another_dimension_is_a_mismatch(self, endpoint: ChatServer) -> None:
         with pytest.raises(ModelMismatch, match="64 dimensions, not 1536"):
