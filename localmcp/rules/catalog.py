@@ -405,8 +405,7 @@ class RuleCatalog:
             is_foreign = rulebook.is_foreign(connection, embedder.identity)
         if is_foreign:
             with self.database.write() as connection:
-                rulebook.forget_vectors(connection, fetch_column(connection, "select id from rules"))
-                connection.execute("update collections set model_id = null where kind = ?", (KIND,))
+                rulebook.switch_model(connection, embedder.identity)
         done = 0
         while True:
             with self.database.read() as connection:

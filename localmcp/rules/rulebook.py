@@ -273,6 +273,15 @@ def store_vectors(connection: apsw.Connection, identity: ModelIdentity, embeddin
     bump_generations(connection, "signs")
 
 
+def switch_model(connection: apsw.Connection, identity: ModelIdentity) -> None:
+    """Let this model's vectors answer, of the rules that it has read before; those of others stay for the way back."""
+    model_id = ensure_model(connection, identity)
+    connection.execute("update collections set model_id = ? where kind = ?", (model_id, KIND))
+    sql = "update rules set embedding = (select id from vectors where id = ? + rules.id)"
+    connection.execute(sql, (vector.vector_id(model_id, VECTOR_IDS),))
+    bump_generations(connection, "content", "signs")
+
+
 def rules_without_vector(connection: apsw.Connection, limit: int) -> list[Rule]:
     """Return rules in force that no model has read yet."""
     # The plus keeps SQLite from sorting all rules in force instead of reading the index of those without a vector.

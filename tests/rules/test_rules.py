@@ -434,6 +434,9 @@ def test_rules_of_another_model_are_named_and_read_again_on_demand(ruled: Worksp
         assert "reembed" in result["notices"][0]
         assert other.rules.embed_missing() == len(RULES)
         assert ids(ask(other, "write unit tests", similarityThreshold=0.1))[0] == 1
+        other.rules.edit_rule(2, "Write unit tests.")
+    assert ruled.rules.embed_missing() == 1  # the others have their old vectors
+    assert ids(ask(ruled, "write unit tests"))[:2] == [1, 2]
 
 
 def test_a_rule_added_without_a_model_waits_for_one(tmp_path: Path, workspace: Workspace) -> None:
