@@ -9,10 +9,6 @@ from typing import Any
 
 from localmcp.masking import mask_text
 
-_DELETE = 0x7F
-_PICTURES = 0x2400
-"""Unicode has a picture of each C0 control from here on: ␀ to ␟."""
-
 _UNSAFE = re.compile(
     r"(\U0001F3F4[\U000E0030-\U000E0039\U000E0061-\U000E007A]+\U000E007F)"  # the flag of a region, such as Wales
     r"|[\x00-\x1F\x7F-\x9F]"  # C0 and C1 controls
@@ -21,10 +17,6 @@ _UNSAFE = re.compile(
     r"|[\uFFF9-\uFFFB\uD800-\uDFFF]"  # annotations, lone surrogates
     r"|[\U000E0000-\U000E007F]"  # invisible tags
 )
-
-
-_SHOWN = re.compile("[\u2400-\u241f\u2421]|⟨U\\+([0-9A-F]{4,6})⟩")
-"""A sign that stands for a character."""
 
 
 def visible(text: str, *, newlines: bool = False) -> str:
@@ -42,15 +34,6 @@ def visible(text: str, *, newlines: bool = False) -> str:
     return _UNSAFE.sub(lambda match: match[0] if match[0] in "\n\t" else _sign(match), kept)
 
 
-def invisible(text: str) -> str:
-    """Return what `visible` made of one line, or of several, as it was; a text that held such signs itself differs."""
-
-    def hidden(sign: re.Match[str]) -> str:
-        return chr(int(sign[1], 16) if sign[1] else _DELETE if sign[0] == "␡" else ord(sign[0]) - _PICTURES)
-
-    return _SHOWN.sub(hidden, text)
-
-
 def visible_json(text: str) -> str:
     """Return JSON text with those characters as `\\u` escapes: the same value, safe on a terminal and in one line."""
     if text.replace("\n", "").isprintable():
@@ -62,9 +45,8 @@ def _sign(match: re.Match[str]) -> str:
     if match[1]:
         return match[1]
     code = ord(match[0])
-    if code < ord(" "):
-        return chr(_PICTURES + code)
-    return "␡" if code == _DELETE else f"⟨U+{code:04X}⟩"
+    # Unicode has a picture of each C0 control: ␀ to ␟.
+    return chr(0x2400 + code) if code < 32 else "␡" if code == 127 else f"⟨U+{code:04X}⟩"
 
 
 class VisibleFormatter(logging.Formatter):

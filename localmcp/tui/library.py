@@ -31,7 +31,6 @@ from localmcp.tui.widgets import (
     inventory_of,
     lines,
     look_around,
-    real_path,
     short,
 )
 
@@ -218,7 +217,7 @@ class LibraryPane(Pane, DocumentKeys):
             self._confirm_removal(f"“{place.name}”", [place.item.id])
         elif place.kind == "folder":
             what = f"{counted(place.documents, 'document')} of {place.name}"
-            self._confirm_removal(what, [real_path(place.path)], name)
+            self._confirm_removal(what, [place.path], name)
         elif place.kind == "collection":
             words = self.text
             held = f" that hold “{words}”" if words else ""

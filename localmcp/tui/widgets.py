@@ -33,7 +33,7 @@ from textual.widgets.option_list import Option
 from localmcp.errors import Interrupted, LocalMCPError, NotFound, Unavailable
 from localmcp.schemas import Json
 from localmcp.tui.session import Failed, Session
-from localmcp.visible_text import invisible, visible
+from localmcp.visible_text import visible
 
 if TYPE_CHECKING:
     from localmcp.library.lists import Inventory
@@ -413,18 +413,12 @@ def viewer_command(path: str, page: int | None) -> list[str]:
     return ["xdg-open", path]
 
 
-def real_path(shown: str) -> str:
-    """Return the path of a file or folder that an answer shows, with signs for the control characters in its name."""
-    return shown if os.path.exists(shown) else invisible(shown)
-
-
 def _existing(citation: Json, freshness: str) -> str:
     path = citation.get("path")
     if path is None:
         raise NotFound("This text came from no file.")
     if freshness == "unverifiable":
         raise NotFound(f"{path} is a path of another machine, or the file was not adopted.")
-    path = real_path(path)
     if freshness == "missing" or not os.path.isfile(path):
         raise NotFound(f"{path} is no longer there.", hint="Refresh the Library.")
     return path

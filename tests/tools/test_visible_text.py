@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localmcp.visible_text import VisibleFormatter, invisible, visible, visible_json
+from localmcp.visible_text import VisibleFormatter, visible, visible_json
 
 ANY_TEXT = st.text(st.characters(exclude_categories=()))  # surrogates too
 HOSTILE = st.text(st.sampled_from("\x1b]2;c[0mJH\x07\x00\r\n\t\x9b\x9d\x85\u202e\u2066\u2069\u2028\ud800\U000e0041 a"))
@@ -85,8 +85,3 @@ def test_a_log_record_is_one_line_and_a_traceback_keeps_its_lines() -> None:
     lines = formatter.format(record).splitlines()
     assert lines[-1] == "ValueError: ␛]2;owned␇"
     assert len(lines) > 3
-
-
-@given(HOSTILE)
-def test_signs_are_turned_back_into_what_they_stand_for(text: str) -> None:
-    assert invisible(visible(text)) == text
