@@ -15,13 +15,13 @@ import threading
 import timeit
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from string import ascii_letters, digits, punctuation
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
 from localmcp import config
 from localmcp.arrays import Ids, NDArray, Vector, Vectors, np
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from fastembed import TextEmbedding
     from tokenizers import Tokenizer
 
-Item = TypeVar("Item")
 Run = Callable[[Ids], Vector]
 """From the token ids of a text, special ones included, to its unit vector."""
 
@@ -78,9 +77,8 @@ class LocalModel:
         def embed(row: int) -> None:
             vectors[row] = self._passage_vector(texts[row])
 
-        threads = 1 if len(texts) <= FEW_PASSAGES else THREADS
         # The longest first, so that no thread begins a long one at the end.
-        run_beside(embed, sorted(range(len(texts)), key=lambda row: -len(texts[row])), threads)
+        run_beside(embed, sorted(range(len(texts)), key=lambda row: -len(texts[row])))
         return vectors
 
     def embed_query(self, text: str) -> Vector:
@@ -103,21 +101,22 @@ class LocalModel:
             return self._run_question(self.count_tokens.model_ids(text, self._window))
 
 
-def run_beside(work: Callable[[Item], None], items: Iterable[Item], threads: int) -> None:
-    """Work on all items in this thread and `threads` - 1 others; raise the first failure, the rest is left undone."""
-    # Threads may share the iterator of a list: each item goes to one of them.
-    waiting, failures = iter([*items]), list[BaseException]()
+def run_beside(work: Callable[[int], None], rows: Sequence[int]) -> None:
+    """Work on all rows, many in several threads; raise the first failure, the rest is left undone."""
+    # Threads may share the iterator: each row goes to one of them.
+    waiting, failures = iter(rows), list[BaseException]()
 
     def attempt() -> None:
         try:
-            for item in waiting:
+            for row in waiting:
                 if not failures:
-                    work(item)
+                    work(row)
         except BaseException as error:
             failures.append(error)
 
     # Daemons: a program that ends does not wait for the rest.
-    helpers = [threading.Thread(target=attempt, name="localmcp-passages", daemon=True) for _ in range(threads - 1)]
+    others = THREADS - 1 if len(rows) > FEW_PASSAGES else 0
+    helpers = [threading.Thread(target=attempt, name="localmcp-passages", daemon=True) for _ in range(others)]
     with suppress(RuntimeError):  # The system may give fewer.
         for helper in helpers:
             helper.start()

