@@ -87,7 +87,7 @@ class Library:
             said.collection_id, said.include_hidden, said.patterns = destination.id, include_hidden, tuple(patterns)
             plans = plan_walks(self.database, destination.id, self.settings, run.report, said, targets)
             questions = self._ask(destination, plans)
-            self._carry_out(destination, plans, run, remember=remember)
+            self._carry_out(destination, plans, run, remember)
         return self._finish(run, [destination], questions, wait)
 
     def refresh(
@@ -112,7 +112,7 @@ class Library:
             for current, plans in zip(collections, planned, strict=True):
                 questions |= {} if confirm_removals else self._ask(current, plans)
                 try:
-                    self._carry_out(current, plans, run)
+                    self._carry_out(current, plans, run, True)
                 except ModelMismatch as error:
                     mismatches.append(error)  # The other collections are not concerned.
             trash.purge_expired(self.database, self.settings.trash_days)
@@ -121,9 +121,7 @@ class Library:
             raise mismatches[0]
         return report
 
-    def _carry_out(
-        self, collection: Collection, plans: Sequence[Plan], run: Progress, *, remember: bool = True
-    ) -> None:
+    def _carry_out(self, collection: Collection, plans: Sequence[Plan], run: Progress, remember: bool) -> None:
         tasks = [task for plan in plans for task in plan.tasks]
         embedder, job_id = self._model(collection, run) if tasks else None, ""
         with self.database.write() as connection:
@@ -171,9 +169,7 @@ class Library:
         option = [] if collection.name == self.settings.collection else ["--collection", collection.name]
         return dict.fromkeys(set_aside(plans), command_line("localmcp", "add", "FOLDER", *option))
 
-    def _finish(
-        self, run: Progress, collections: Sequence[Collection], questions: Mapping[str, str], wait: bool
-    ) -> Report:
+    def _finish(self, run: Progress, collections: list[Collection], questions: dict[str, str], wait: bool) -> Report:
         if wait:
             self._make_vectors(run, collections)
             if self.read_scans(run=run, collections=collections):
@@ -186,10 +182,9 @@ class Library:
                 hint="If they were deleted on purpose: localmcp refresh --yes (as a tool: confirmRemovals: true). "
                 f"If they were moved, add the new place: {', or: '.join(dict.fromkeys(questions.values()))}",
             )
-        with self.database.read() as connection:
-            unread = places.unread_languages(connection) if run.report.chunks_added else None
-        if unread is not None:
-            run.report.add_notice(" This helps: ".join(unread))
+        if run.report.chunks_added:
+            with self.database.read() as connection:
+                run.report.add_notice(" This helps: ".join(places.unread_languages(connection) or ()))
         return run.end()
 
     def make_vectors(
@@ -270,12 +265,10 @@ class Library:
         collections: Sequence[Collection] | None = None,
     ) -> int:  # fmt: skip
         """Read scans that wait, one by one, until `pause` says true; returns how many pages they have."""
-        run, collections = run or Progress(), collections or self._collections()
-        if not installed_engine():
-            return 0
+        run, lease, read = run or Progress(), Lease(SCANS, SCAN_SECONDS), 0
+        owners = collections or self._collections() if installed_engine() else ()
         with self.database.read() as connection:
-            scans = [(owner, entry) for owner in collections for entry in ledger.waiting_scans(connection, owner.id)]
-        lease, read = Lease(SCANS, SCAN_SECONDS), 0
+            scans = [(owner, entry) for owner in owners for entry in ledger.waiting_scans(connection, owner.id)]
         try:
             for collection, entry in scans:
                 if pause():  # It may wait for seconds, so not in the transaction.
@@ -365,13 +358,11 @@ class Library:
 
     def remove(self, targets: Iterable[str], *, collection: str | None = None) -> Report:
         """Put sources into the trash by id, title or path (a folder with all in it); errors as of `removable`."""
-        report, collections = Report(), self._collections(collection)
+        collections = self._collections(collection)
         reason = f"removed by you; in the trash for {self.settings.trash_days} days"
         with self.database.read() as connection:
             removals = [trash.find_removal(connection, collections, target) for target in targets]
-        for removal in removals:
-            report.removed += trash.remove(self.database, collections, removal, reason)
-        return report
+        return Report(removed=sum(trash.remove(self.database, collections, removal, reason) for removal in removals))
 
     def removable(self, target: str, *, collection: str | None = None) -> list[SourceRow]:
         """Return what `remove` would put into the trash; errors as of `find_removal`, with nothing removed."""

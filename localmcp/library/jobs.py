@@ -78,14 +78,14 @@ class Report:
 
     def add_notice(self, text: str) -> None:
         """Keep a sentence that the person should read, once."""
-        if text not in self.notices:
+        if text and text not in self.notices:
             self.notices.append(text)
 
     def to_json(self) -> Json:
         """Return it as tools answer it."""
-        counts = {camel_case(name): value for name, value in asdict(self).items()}
+        fields = {camel_case(name): value for name, value in asdict(self).items()}
         problems = [{"path": path, "reason": reason} for path, reason in self.problems]
-        return {"status": "done", **counts, "seconds": round(self.seconds, 3), "problems": problems}
+        return {"status": "done", **fields, "seconds": round(self.seconds, 3), "problems": problems}
 
 
 @dataclass(slots=True)

@@ -314,11 +314,26 @@ def explain(connection: apsw.Connection, collections: Sequence[Collection], path
     names = {collection.id: collection.name for collection in collections}
     for end in (len(path), *(mark.start() for mark in re.finditer("#", path))):
         rows = fetch_all(connection, _ENTRIES, {"path": path[:end], "word_only": WORD_ONLY})
-        entries = [_path_entry(path[:end], names[row[0]], row[1:]) for row in rows if row[0] in names]
+        entries, sentences, file = list[Json](), list[str](), path[:end]
+        for owner, status, reason, title, uuid, chunks, size, mtime_ns, sha256, word_only, documents in rows:
+            if (collection := names.get(owner)) is None:
+                continue
+            # By its bytes: an edit may keep size and time.
+            known_time = 0 if sha256 and size <= HASH_AT_MOST else mtime_ns
+            freshness = check_freshness(file, size, known_time, sha256) if os.path.exists(file) else "missing"
+            on_disk = freshness if freshness in ("changed", "missing") else "unchanged"
+            entry = {"collection": collection, "status": status, "reason": reason, "chunks": chunks, "onDisk": on_disk}
+            about = {"documents": documents} if documents else {"title": title, "sourceId": uuid}
+            entries.append(without_none({**entry, "wordOnly": word_only or None, **about}))
+            sentence = f"{status} as {counted(documents, 'document')}" if documents else status
+            if status == "indexed":
+                sentence += f" in {counted(chunks, 'passage')}"
+                rule = "lock files, minified code, tables of numbers and encoded data are found by word only"
+                sentence += f", {word_only:,} of them by word only ({rule})" if word_only else ""
+            sentences.append(sentence + (f": {reason}" if reason else "") + f" (collection {collection})")
         if entries:
-            explanation = {"path": path[:end], "exists": os.path.lexists(path[:end])}
-            sentences = "; ".join(sentence for _, sentence in entries)
-            return {**explanation, "entries": [entry for entry, _ in entries], "explanation": sentences, "nearest": []}
+            explanation = {"path": file, "exists": os.path.lexists(file), "entries": entries}
+            return {**explanation, "explanation": "; ".join(sentences), "nearest": []}
     exists, is_folder, root = os.path.lexists(path), os.path.isdir(path), owner_of(path, roots_of(connection, names))
     if root is None:
         why = "never offered: not below any added folder"
@@ -348,20 +363,3 @@ def explain(connection: apsw.Connection, collections: Sequence[Collection], path
     sql = "select path, collection_id from ledger where status = 'indexed' or source_id is not null"
     near = nearest(path, {row[0] for row in fetch_all(connection, sql) if row[1] in names})
     return {**explanation, "nearest": [near] if near else []}
-
-
-def _path_entry(path: str, collection: str, row: tuple[Any, ...]) -> tuple[Json, str]:
-    status, reason, title, uuid, chunks, size, mtime_ns, sha256, word_only, documents = row
-    # By its bytes: an edit may keep size and time.
-    known_time = 0 if sha256 and size <= HASH_AT_MOST else mtime_ns
-    freshness = check_freshness(path, size, known_time, sha256) if os.path.exists(path) else "missing"
-    on_disk = freshness if freshness in ("changed", "missing") else "unchanged"
-    entry = {"collection": collection, "status": status, "reason": reason, "chunks": chunks, "onDisk": on_disk}
-    about = {"documents": documents} if documents else {"title": title, "sourceId": uuid}
-    sentence = f"{status} as {counted(documents, 'document')}" if documents else status
-    sentence += f" in {counted(chunks, 'passage')}" if status == "indexed" else ""
-    if status == "indexed" and word_only:
-        rule = "lock files, minified code, tables of numbers and encoded data are found by word only"
-        sentence += f", {word_only:,} of them by word only ({rule})"
-    sentence += (f": {reason}" if reason else "") + f" (collection {collection})"
-    return without_none({**entry, "wordOnly": word_only or None, **about}), sentence

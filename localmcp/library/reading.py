@@ -305,7 +305,26 @@ def fetch_page(url: str, *, max_bytes: int, allow_private: bool = False) -> tupl
     """
     end, headers = time.monotonic() + DEADLINE_SECONDS, {"Accept": "text/html, text/*, application/pdf"}
     for _ in range(6):
-        address, left = _address_of(url, allow_private), end - time.monotonic()
+        parts = urlsplit(url)
+        try:
+            host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
+        except ValueError as error:
+            raise InvalidInput(f"{url} is no web address: {error}.") from error
+        if parts.scheme not in ("http", "https") or not host:
+            raise InvalidInput(f"{url} is no web address; it must begin with http:// or https://.")
+        if parts.username is not None:
+            raise InvalidInput(f"The address of {host} holds a user name or a password; pages are fetched without.")
+        try:
+            resolved = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        except (OSError, UnicodeError) as error:
+            raise Unavailable(f"The host {host} is not known: {error}.") from error
+        addresses = [str(entry[4][0]) for entry in resolved]
+        private = next((address for address in addresses if not is_public(address)), None)
+        if private and not allow_private:
+            address = private if host == private else f"{host} ({private})"
+            message = f"{address} is an address of this machine or its network."
+            raise AccessDenied(message, hint="Add --allow-private if you trust it.")
+        address, left = addresses[0], end - time.monotonic()
         request = Request("GET", url, headers, None, max_bytes, 20.0, left, address)
         try:
             response = send(request, lambda response: response.status == 200 and _text_kind(response) is not None)
@@ -326,7 +345,6 @@ def fetch_page(url: str, *, max_bytes: int, allow_private: bool = False) -> tupl
         raise UnreadableDocument(f"{url} is {response.headers['Content-Type']}, not text.")
     if len(response.body) > max_bytes:
         raise UnreadableDocument(f"{url} is larger than {max_bytes // 1_000_000} MB (setting max_file_mb).")
-    parts = urlsplit(url)
     stem = parts.path.rstrip("/").rpartition("/")[2].rpartition(".")[0] or parts.hostname or "page"
     return url, response.body, stem.replace(".", " ") + _SUFFIXES.get(kind, ".txt")
 
@@ -341,29 +359,6 @@ def _read_in_worker(page: tuple[bytes, str]) -> Iterator[Document]:
     from localmcp.readers.readers import read_bytes  # 60 ms: every reader
 
     yield read_bytes(*page)
-
-
-def _address_of(url: str, allow_private: bool) -> str:
-    parts = urlsplit(url)
-    try:
-        host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
-    except ValueError as error:
-        raise InvalidInput(f"{url} is no web address: {error}.") from error
-    if parts.scheme not in ("http", "https") or not host:
-        raise InvalidInput(f"{url} is no web address; it must begin with http:// or https://.")
-    if parts.username is not None:
-        raise InvalidInput(f"The address of {host} holds a user name or a password; pages are fetched without.")
-    try:
-        resolved = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError) as error:
-        raise Unavailable(f"The host {host} is not known: {error}.") from error
-    addresses = [str(entry[4][0]) for entry in resolved]
-    private = next((address for address in addresses if not is_public(address)), None)
-    if private and not allow_private:
-        address = private if host == private else f"{host} ({private})"
-        message = f"{address} is an address of this machine or its network."
-        raise AccessDenied(message, hint="Add --allow-private if you trust it.")
-    return addresses[0]
 
 
 def is_public(address: str) -> bool:

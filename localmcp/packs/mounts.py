@@ -9,6 +9,7 @@ import os
 import re
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -67,8 +68,14 @@ class OpenMount:
     def search(self, request: SearchRequest) -> SearchOutcome:
         """Search it with the model that made its vectors, if that is here: the one in use, or another."""
         if request.mode != "keyword" and not self._model_chosen:
-            with self._lock:
-                self._choose_model()
+            # While the model in use is still loading, its own notice says so and the next search asks again.
+            with self._lock, suppress(LocalMCPError):
+                theirs = self._models()
+                own = self._own.embedder.get(MODEL_WAIT_SECONDS).identity.fingerprint if theirs else ""
+                self._model_chosen = True
+                if theirs and own not in theirs:
+                    fingerprint, (name, dimension) = next(iter(theirs.items()))
+                    self._index.embedder = LazyEmbedder(partial(open_local_model, name, fingerprint, dimension))
         return self._index.search(request)
 
     def index(self, wanted: Wanted | None = None) -> Index:
@@ -94,18 +101,6 @@ class OpenMount:
     def close(self) -> None:
         """Close the file."""
         self.database.close()
-
-    def _choose_model(self) -> None:
-        # Asked once; while the model in use is still loading, its own notice says so and the next search asks again.
-        theirs = self._models()
-        try:
-            own = self._own.embedder.get(MODEL_WAIT_SECONDS).identity.fingerprint if theirs else ""
-        except LocalMCPError:
-            return
-        self._model_chosen = True
-        if theirs and own not in theirs:
-            fingerprint, (name, dimension) = next(iter(theirs.items()))
-            self._index.embedder = LazyEmbedder(partial(open_local_model, name, fingerprint, dimension))
 
     def _models(self) -> dict[str, tuple[str, int]]:
         # Fingerprint -> (name, dimension) of the models of its collections, the one of most documents first.

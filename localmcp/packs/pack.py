@@ -213,9 +213,12 @@ def _copy_rows(connection: apsw.Connection, chosen: str | None) -> None:
     taken = {(collection_id, uri) for _, collection_id, uri, _ in rows if uri is not None and not _is_absolute(uri)}
     for source_id, collection_id, uri, metadata in rows:
         if uri is not None and _is_absolute(uri):
-            below = _below(uri, roots)
+            # `notes/a/b.md` for a file of the added folder `…/notes`; its bare name for one that was added by itself.
+            path, below = PurePath(uri), PureWindowsPath(uri).name or "document"
+            if root := next((root for root in roots if path != root and path.is_relative_to(root)), None):
+                below = PurePath(root.name, path.relative_to(root)).as_posix()
             candidates = chain([below], (f"{number}/{below}" for number in count(2)))
-            uri = next(path for path in candidates if (collection_id, path) not in taken)
+            uri = next(place for place in candidates if (collection_id, place) not in taken)
             taken.add((collection_id, uri))
         for folder, name in hidden:
             metadata = folder.sub(lambda _, name=name: name, metadata)
@@ -244,15 +247,6 @@ def _copy_rows(connection: apsw.Connection, chosen: str | None) -> None:
 def _is_absolute(place: str) -> bool:
     # Whichever system the machine has.
     return place.startswith("file:") or PurePosixPath(place).is_absolute() or PureWindowsPath(place).is_absolute()
-
-
-def _below(place: str, roots: Sequence[PurePath]) -> str:
-    # `notes/a/b.md` for a file of the added folder `…/notes`; its bare name for a file that was added by itself.
-    path = PurePath(place)
-    for root in roots:
-        if path != root and path.is_relative_to(root):
-            return PurePath(root.name, path.relative_to(root)).as_posix()
-    return PureWindowsPath(place).name or "document"
 
 
 # ---------------------------------------------------------------- verifying
