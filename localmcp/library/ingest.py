@@ -80,12 +80,13 @@ class Library:
         Raises what `check_options` and `find_targets` do; ModelMismatch, with nothing changed; NeedsConfirmation if
         many files of a folder are gone, and were left as they are (`refresh` confirms).
         """
-        said = check_options(title, source_type, metadata)
-        run, targets = Progress(progress), find_targets(paths, said.title)
+        options = check_options(title, source_type, metadata)
+        run, targets = Progress(progress), find_targets(paths, options.title)
         with self._running:
-            destination, said.partition_id = self._open_collection(collection, partition)
-            said.collection_id, said.include_hidden, said.patterns = destination.id, include_hidden, tuple(patterns)
-            plans = plan_walks(self.database, destination.id, self.settings, run.report, said, targets)
+            destination, options.partition_id = self._open_collection(collection, partition)
+            options.collection_id = destination.id
+            options.include_hidden, options.patterns = include_hidden, tuple(patterns)
+            plans = plan_walks(self.database, destination.id, self.settings, run.report, options, targets)
             questions = self._ask(destination, plans)
             self._carry_out(destination, plans, run, remember)
         return self._finish(run, [destination], questions, wait)
@@ -316,13 +317,13 @@ class Library:
         """
         from localmcp.readers.readers import read_text  # 60 ms: every reader
 
-        said = check_options(None, source_type, metadata)
+        options = check_options(None, source_type, metadata)
         document = read_text(text, title)
         data = document.text.encode()
-        owner, said.partition_id = self._open_collection(collection, partition)
-        said.collection_id = owner.id
+        owner, options.partition_id = self._open_collection(collection, partition)
+        options.collection_id = owner.id
         window = window_for(self._model(owner, Progress()))
-        draft = draft_source(document, window, said, uri, hashlib.sha256(data).hexdigest(), len(data))
+        draft = draft_source(document, window, options, uri, hashlib.sha256(data).hexdigest(), len(data))
         test = "uri = :uri" if uri else "uri is null and title = :title"
         sql = f"""
             select id, uuid, chunk_count, sha256 from sources

@@ -6,8 +6,7 @@ import os
 import re
 import uuid
 from array import array
-from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections import Counter
 from dataclasses import dataclass
 from functools import partial
 from pathlib import PurePath
@@ -83,13 +82,16 @@ class Inventory:
             """
             files = fetch_all(connection, sql, inside)
             sql = "select path from ledger where status = 'failed' and collection_id = ? and path >= ? and path < ?"
-            failed = _folders_in(above, fetch_column(connection, sql, inside))
-        documents = _folders_in(above, [file[0] for file in files])
-        states: dict[str, list[str]] = defaultdict(list)
-        # Every file is looked at on the disk.
-        for uri, size, mtime_ns, sha256 in files[:50_000] if documents else ():
-            states[check_freshness(uri, size, mtime_ns, sha256, self._database.adopted)].append(uri)
-        changed, missing = _folders_in(above, states["changed"]), _folders_in(above, states["missing"])
+            failed = Counter(path[len(above) :].partition(os.sep)[0] for path in fetch_column(connection, sql, inside))
+        documents, changed, missing = Counter[str](), Counter[str](), Counter[str]()
+        for uri, size, mtime_ns, sha256 in files:
+            name, separator, _ = uri[len(above) :].partition(os.sep)
+            if separator:
+                documents[name] += 1
+                # Every file is looked at on the disk.
+                state = check_freshness(uri, size, mtime_ns, sha256, self._database.adopted and len(files) <= 50_000)
+                changed[name] += state == "changed"
+                missing[name] += state == "missing"
         return [
             Folder(name, f"{above}{name}{os.sep}", documents[name], failed[name], changed[name], missing[name])
             for name in sorted(documents)
@@ -180,8 +182,8 @@ class Inventory:
         name = unquote(target).partition("#")[0]
         full = os.path.normpath(os.path.join(os.path.dirname(path or ""), name))
         # One after the other: where the first is found, looking for the second would scan the file.
-        found = ((place, self.find(place)) for place in (full, f"{full}.md"))
-        return next((item for place, item in found if item is not None and item.path == place), None)
+        documents = ((place, self.find(place)) for place in (full, f"{full}.md"))
+        return next((item for place, item in documents if item is not None and item.path == place), None)
 
     def linking_to(self, source_id: str) -> list[Item]:
         """Return at most 100 documents with a link to this one, by title; none if it is gone."""
@@ -211,11 +213,6 @@ class Inventory:
                 if any(document and document.id == item.id for document in documents):
                     linking[linking_id] = self.find(linking_id)
         return sorted(filter(None, linking.values()), key=lambda document: document.title.casefold())
-
-
-def _folders_in(above: str, paths: Iterable[str]) -> Counter[str]:
-    inside = (path[len(above) :].partition(os.sep) for path in paths)
-    return Counter(name for name, separator, _ in inside if separator)
 
 
 def _root_folder(connection: apsw.Connection, collection_id: int) -> str:

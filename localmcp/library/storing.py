@@ -130,18 +130,18 @@ class Plan:
 
 def plan_walks(
     database: Database, collection_id: int, settings: Settings, report: Report,
-    said: Root | None = None, targets: Mapping[str, Kind | None] | None = None,
+    options: Root | None = None, targets: Mapping[str, Kind | None] | None = None,
 ) -> list[Plan]:  # fmt: skip
-    """Walk all roots of a collection, or each path that is added and exists; `said` has what is said of these."""
+    """Walk all roots of a collection, or each path that is added and exists; `options` has what is said of these."""
     with database.read() as connection:
         roots = ledger.roots_of(connection, [collection_id])
-        plans = [Plan(root, report) for root in roots] if said is None else []
+        plans = [Plan(root, report) for root in roots] if options is None else []
         for path, kind in (targets or {}).items():
-            if kind is None or said is None:
+            if kind is None or options is None:
                 report.add_problem(path, "no such file or folder")
                 continue
             owner = ledger.owner_of(path, roots)
-            root = replace(said, path=path, kind=kind).within(owner)
+            root = replace(options, path=path, kind=kind).within(owner)
             forced = owner is not None and root.values != owner.values
             is_root = owner is not None and owner.path == path
             if owner and not is_root and not forced and kind == "file":
@@ -404,8 +404,8 @@ class Store:
                 for old in chunks
             ]
         metadata, source_type = ledger.with_said(draft.metadata, own.metadata), own.source_type or draft.source_type
-        said = {"partition_id": own.partition_id, "title": title, "source_type": source_type, "metadata": metadata}
-        return replace(draft, chunks=chunks, **said)
+        values = {"partition_id": own.partition_id, "title": title, "source_type": source_type, "metadata": metadata}
+        return replace(draft, chunks=chunks, **values)
 
     def _finish(self, connection: apsw.Connection, task: Task, parts: Sequence[Reading]) -> None:
         # Records the status of the file, and takes out the documents that are no longer in it.

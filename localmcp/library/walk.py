@@ -156,7 +156,7 @@ def _look(entry: os.DirEntry[str], layers: tuple[_Layer, ...], rules: WalkRules)
     if entry.is_symlink() or bool(getattr(entry, "is_junction", bool)()):
         return Passed(path, "symbolic link, not followed")
     is_folder, status = entry.is_dir(follow_symlinks=False), entry.stat(follow_symlinks=False)
-    taken = None if is_folder else stat_file(path, status)
+    file = None if is_folder else stat_file(path, status)
     if path in rules.removed:
         return Passed(path, "removed by you; add it by its own path to have it back")
     for layer in layers:
@@ -165,7 +165,7 @@ def _look(entry: os.DirEntry[str], layers: tuple[_Layer, ...], rules: WalkRules)
                 return Passed(path, f"ignored by {layer[1]}: {pattern}")
             if pattern.strip("!/").rpartition("/")[2] == name:
                 # Named exactly, it comes in though it is hidden or ignored by default; `!*` alone brings no .git.
-                return taken
+                return file
             break
     if is_folder:
         signs = (sign for sign in SIGNS if os.path.exists(os.path.join(path, sign)))
@@ -181,7 +181,7 @@ def _look(entry: os.DirEntry[str], layers: tuple[_Layer, ...], rules: WalkRules)
     is_hidden = name.startswith(".") or bool(getattr(status, "st_file_attributes", 0) & 2)
     if is_hidden and not rules.include_hidden:
         return Passed(path, f"hidden {'folder' if is_folder else 'file'}")
-    return taken
+    return file
 
 
 _Layer = tuple[str, str, tuple[tuple[str, Callable[[str], Any]], ...]]

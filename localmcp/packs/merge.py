@@ -210,10 +210,10 @@ class Merge:
             for draft, partition, vectors in group:
                 uri = draft.uri
                 if uri is not None:
-                    taken = "select 1 from sources where collection_id = ? and uri = ? and trashed_at is null"
+                    is_used = "select 1 from sources where collection_id = ? and uri = ? and trashed_at is null"
                     # With a number before it where another document of the collection has the place.
                     uris = chain([uri], (f"{number}/{uri}" for number in count(2)))
-                    uri = next(uri for uri in uris if not fetch_one(connection, taken, (collection.id, uri)))
+                    uri = next(uri for uri in uris if not fetch_one(connection, is_used, (collection.id, uri)))
                 partition_id = ensure_partition(connection, collection, partition)
                 draft = replace(draft, collection_id=collection.id, partition_id=partition_id, uri=uri)
                 put_source(connection, draft, vectors, model_id if vectors else None)

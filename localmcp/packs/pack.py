@@ -210,7 +210,7 @@ def _copy_rows(connection: apsw.Connection, chosen: str | None) -> None:
         if folder.name
     ]
     rows = fetch_all(connection, "select id, collection_id, uri, metadata from sources order by id")
-    taken = {(collection_id, uri) for _, collection_id, uri, _ in rows if uri is not None and not _is_absolute(uri)}
+    used_uris = {(collection_id, uri) for _, collection_id, uri, _ in rows if uri is not None and not _is_absolute(uri)}
     for source_id, collection_id, uri, metadata in rows:
         if uri is not None and _is_absolute(uri):
             # `notes/a/b.md` for a file of the added folder `…/notes`; its bare name for one that was added by itself.
@@ -218,8 +218,8 @@ def _copy_rows(connection: apsw.Connection, chosen: str | None) -> None:
             if root := next((root for root in roots if path != root and path.is_relative_to(root)), None):
                 below = PurePath(root.name, path.relative_to(root)).as_posix()
             candidates = chain([below], (f"{number}/{below}" for number in count(2)))
-            uri = next(place for place in candidates if (collection_id, place) not in taken)
-            taken.add((collection_id, uri))
+            uri = next(place for place in candidates if (collection_id, place) not in used_uris)
+            used_uris.add((collection_id, uri))
         for folder, name in hidden:
             metadata = folder.sub(lambda _, name=name: name, metadata)
         sql = "update sources set uri = ?, mtime_ns = null, metadata = ? where id = ?"
