@@ -84,26 +84,7 @@ def _find_tables(name: str, text: str, read: Callable[[], bytes]) -> dict[str, T
     tables, taken = dict[str, Table](), set[str]()
     try:
         for title, rows, is_headed, mark in _read_grids(name, text, read):
-            # What follows an empty row and is a header begins the next table.
-            parts, is_new = [list[Row]()], False
-            for place, (line, cells) in enumerate(rows):
-                if all(map(_is_empty, cells)):
-                    is_new = True
-                    continue
-                below, last = rows[place + 1 : place + 6], parts[-1]
-                head = cells
-                if is_new and below and sum(map(bool, _names(cells))) == 1:
-                    # A title, perhaps: of what follows.
-                    head, below = below[0][1], below[1:]
-                if is_new and len(last) > LEAST_ROWS and (names := _header(head, below)):
-                    # In a table of words each row looks like a header.
-                    is_row = _header(last[-1][1], [(line, head)]) and _header(below[0][1], below[1:])
-                    widest = max(sum(map(bool, _names(row))) for _, row in below)
-                    if not is_row and (_above_values(names, below) or sum(map(bool, names)) >= widest):
-                        parts.append([])
-                is_new = False
-                parts[-1].append((line, cells[:MOST_COLUMNS]))
-            for part in parts:
+            for part in _divided(rows):
                 if len(tables) < 50 and (table := _make_table(part, is_headed, mark)):
                     tables[free_name(title, taken)] = table
     except (CalamineError, csv.Error, ValueError, RecursionError):
@@ -112,13 +93,31 @@ def _find_tables(name: str, text: str, read: Callable[[], bytes]) -> dict[str, T
     return tables
 
 
+def _divided(rows: list[Row]) -> list[list[Row]]:
+    # What follows an empty row and is a header begins the next table.
+    parts, is_new = [list[Row]()], False
+    for place, (line, cells) in enumerate(rows):
+        if all(map(_is_empty, cells)):
+            is_new = True
+            continue
+        last, head, below = parts[-1], cells, rows[place + 1 : place + 6]
+        if is_new and len(last) > LEAST_ROWS and below:
+            if sum(map(bool, _names(cells))) == 1:
+                # A title, perhaps: of what follows.
+                head, below = below[0][1], below[1:]
+            names = _header(head, below)
+            # In a table of words each row looks like a header.
+            if names and not (_header(last[-1][1], [(line, head)]) and _header(below[0][1], below[1:])):
+                widest = max(sum(map(bool, _names(row))) for _, row in below)
+                if _above_values(names, below) or sum(map(bool, names)) >= widest:
+                    parts.append([])
+        is_new = False
+        parts[-1].append((line, cells[:MOST_COLUMNS]))
+    return parts
+
+
 def _is_empty(cell: Any) -> bool:
     return cell is None or (isinstance(cell, str) and not cell.strip())
-
-
-def _is_one_text(cells: Sequence[Any]) -> bool:
-    filled = [cell for cell in cells if not _is_empty(cell)]
-    return len(filled) == 1 and isinstance(filled[0], str)
 
 
 def _names(cells: Sequence[Any]) -> list[str]:
@@ -135,34 +134,30 @@ def _kind(cell: Any) -> str:
 
 
 def _header(cells: Sequence[Any], below: Sequence[Row]) -> list[str] | None:
-    # Names of columns are words, or beside a word or an empty corner years or dates in order, or whole numbers one by
-    # one; below there are at most a few more columns. A label with a colon and its value are none.
+    """Return the names of columns in a row; None if it is none of a header.
+
+    They are words, and beside a word or an empty corner also years or dates in order, or whole numbers one by one.
+    """
     names, kinds = _names(cells), list(map(_kind, cells))
-    widest = max((sum(not _is_empty(cell) for cell in row) for _, row in below), default=0)
     filled = [name for name in names if name]
-    is_label = len(filled) == 2 and filled[0].endswith(":")
-    if is_label or not {*kinds} <= {"", "word", "number", "date"} or widest < LEAST_COLUMNS:
+    widest = max((sum(not _is_empty(cell) for cell in row) for _, row in below), default=0)
+    # A label with its value, and what is much shorter than the rows below it, are remarks.
+    is_remark = (len(filled) == 2 and filled[0].endswith(":")) or len(filled) < max(LEAST_COLUMNS, 0.6 * widest)
+    if is_remark or widest < LEAST_COLUMNS or kinds[0] in ("number", "date"):
         return None
-    if len(filled) < max(LEAST_COLUMNS, 0.6 * widest) or kinds[0] in ("number", "date"):
+    if not {*kinds} <= {"", "word", "number", "date"}:
         return None
     # Cells that stand above several columns were filled.
     numbers = [int(name) for name, _ in groupby(names) if name.isdecimal()]
-    dates = read_column([cell for cell, kind in zip(cells, kinds, strict=True) if kind == "date"], ".")[1]
-    dates = [day for day, _ in groupby(dates)]
-    steps = {two - one for one, two in pairwise(numbers)}
-    are_years = all(1900 <= number <= 2100 for number in numbers) and _in_order(numbers)
-    if not (are_years or (len(numbers) > 2 and steps in ({1}, {-1}))) or (dates and not _in_order(dates)):
-        return None
+    ascending = sorted(set(numbers))
+    are_years = all(1900 <= number <= 2100 for number in numbers) and numbers in (ascending, ascending[::-1])
+    are_counted = len(numbers) > 2 and {two - one for one, two in pairwise(numbers)} in ({1}, {-1})
     # A year or a date in each row is data, and so is one date.
     under = [cell for kind, cell in zip(kinds, below[0][1], strict=False) if kind in ("number", "date")]
-    if dates and (len(dates) == 1 or read_column(under, ".")[0].startswith("date")):
-        return None
-    is_data = numbers and are_years and all(re.fullmatch(r"(19|20)\d\d(\.0)?", str(cell).strip()) for cell in under)
-    return None if is_data else names
-
-
-def _in_order(values: Sequence[Any]) -> bool:
-    return len(set(values)) == len(values) and sorted(values) in (list(values), list(values)[::-1])
+    is_year_below = all(re.fullmatch(r"(19|20)\d\d(\.0)?", str(cell).strip()) for cell in under)
+    is_date_below = kinds.count("date") == 1 or read_column(under, ".")[0].startswith("date")
+    is_data = is_date_below if "date" in kinds else is_year_below and bool(numbers)
+    return names if (are_years or are_counted) and not is_data else None
 
 
 def _above_values(names: Sequence[str], below: Sequence[Row]) -> int:
@@ -175,57 +170,59 @@ def _above_values(names: Sequence[str], below: Sequence[Row]) -> int:
 
 
 def _read_header(rows: list[Row], is_headed: bool) -> tuple[list[str], int]:
-    """Return the names of columns and the place of the first row of data; a header of several rows is joined."""
-    found = {0: [str(cell) for cell in rows[0][1]]} if is_headed and rows else dict[int, list[str]]()
-    for place, (_, cells) in enumerate(rows[: 0 if is_headed else 25]):
-        if header := _header(cells, rows[place + 1 : place + 6]):
-            found[place] = header
-    if not found:
+    """Return the names of columns and the place of the first row of data.
+
+    From the top a table has remarks, the names of groups of columns, those of columns, their units, and data.
+    """
+    if is_headed:
+        headers = {0: [str(cell) for cell in rows[0][1]]} if rows else {}
+    else:
+        possible = ((place, _header(cells, rows[place + 1 : place + 6])) for place, (_, cells) in enumerate(rows[:25]))
+        headers = {place: names for place, names in possible if names}
+    if not headers:
         return [], 0
-    first = start = next(iter(found))
-    names = found[first]
-    for place, header in found.items():
-        if not _above_values(header, rows[place + 1 : place + 2]):
-            continue
-        # The header ends where values begin. What tells groups of columns apart is above, where no other label stands.
-        top, joined = place, header
-        while top - 1 in found and _are_one_header(
-            found[top - 1], joined, rows[place + 1 : place + 6] if _has_groups(found[top - 1]) else []
-        ):
-            top, joined = top - 1, _joined(found[top - 1], joined)
-        # Other words above are remarks, if several different columns of values follow, and only short rows are between.
-        filled = [name for name in header if name]
-        between = [sum(map(bool, _names(rows[other][1]))) for other in range(first, place) if other not in found]
-        is_sure = _above_values(header, rows[place + 1 : place + 6]) > 1 and len(set(filled)) == len(filled)
-        if top == first or (is_sure and 2 * max(between, default=0) < len(filled)):
-            start, names = place, joined
+    first = next(iter(headers))
+
+    def is_sure(place: int) -> bool:
+        # Values begin right below it. Words above it are remarks if it names several columns and they are few.
+        filled = [name for name in headers[place] if name]
+        values = _above_values(headers[place], rows[place + 1 : place + 2])
+        remarks = [sum(map(bool, _names(rows[above][1]))) for above in range(first, place) if above not in headers]
+        is_wider = 2 * max(remarks, default=0) < len(filled) == len(set(filled))
+        return values > 0 if place == first else values > 1 and is_wider
+
+    top = next(filter(is_sure, headers), first)
+    names, start = headers[top], top + 1
+    while upper := headers.get(top - 1):
+        if _is_label(upper, names, rows[start : start + 5] if _has_groups(upper) else []):
             break
-    start += 1
+        top, names = top - 1, _joined(upper, names)
     while start < len(rows):
         cells, below = rows[start][1], rows[start + 1 : start + 6]
         lower = _names(cells)
-        joined = _joined(names, lower)
-        # Cells that stand above several columns were filled: what they are above tells those apart.
-        is_told = len(set(joined)) > len(set(names)) and all(two for one, two in zip(names, lower, strict=False) if one)
-        is_grouped = is_told and not is_headed and _has_groups(names)
+        joined, above = _joined(names, lower), _above_values(lower, below)
         # Units, and second lines of long names, are words above values.
-        is_lower = {*map(_kind, cells)} <= {"", "word"} and 2 * _above_values(lower, below) >= sum(map(bool, lower)) > 0
-        is_lower = is_lower and _are_one_header(names, lower, below)
-        if not is_lower and not (is_grouped and _header(cells, below)):
+        is_unit = {*map(_kind, cells)} <= {"", "word"} and 2 * above >= sum(map(bool, lower)) > 0
+        is_unit = is_unit and not _is_label(names, lower, below)
+        # Cells that stand above several columns were filled: what they are above tells those apart.
+        is_group = _has_groups(names) and all(two for one, two in zip(names, lower, strict=False) if one)
+        if not is_unit and not (
+            is_group and not is_headed and len({*joined}) > len({*names}) and _header(cells, below)
+        ):
             break
         names, start = joined, start + 1
     return names, start
 
 
-def _are_one_header(upper: Sequence[str], lower: Sequence[str], below: Sequence[Row]) -> bool:
-    # The first name of the lower row is no label of a row: it stands above values, or below nothing else.
-    label = next((place for place, pair in enumerate(zip(upper, lower, strict=False)) if any(pair)), 0)
-    one, two = "".join(upper[label : label + 1]), "".join(lower[label : label + 1])
-    return not (one and two) or one == two or bool(_above_values(lower[: label + 1], below))
-
-
 def _has_groups(names: Sequence[str]) -> bool:
     return any(one and one == two for one, two in pairwise(names))
+
+
+def _is_label(upper: Sequence[str], lower: Sequence[str], below: Sequence[Row]) -> bool:
+    # The first name of the lower row is that of a row: its column has a name, and no values below.
+    first = next((place for place, pair in enumerate(zip(upper, lower, strict=False)) if any(pair)), 0)
+    one, two = "".join(upper[first : first + 1]), "".join(lower[first : first + 1])
+    return bool(one and two) and one != two and not _above_values(lower[: first + 1], below)
 
 
 def _joined(upper: Sequence[str], lower: Sequence[str]) -> list[str]:
@@ -237,12 +234,14 @@ def _make_table(rows: list[Row], is_headed: bool, mark: str) -> Table | None:
     """Return rows as a table with typed columns; None if they are none."""
     names, start = _read_header(rows, is_headed)
     body, notes = rows[start:], list[str]()
-    # Notes may follow the total: words in one cell, which is looked at closely only where there is a total above them.
+    # Notes may follow the total: a text in one cell each.
     last = len(body) - 1
-    while last > 0 and _is_one_text(body[last][1]) and not _is_total(body[last : last + 1]):
+    while last > 0 and not _is_total(body[last : last + 1]):
+        filled = [cell for cell in body[last][1] if not _is_empty(cell)]
+        if len(filled) != 1 or not isinstance(filled[0], str):
+            break
         last -= 1
-    are_notes = ("".join(map(_kind, cells)) == "word" for _, cells in body[last + 1 :])
-    if last >= LEAST_ROWS and _is_total(body[: last + 1]) and all(are_notes):
+    if last >= LEAST_ROWS and _is_total(body[: last + 1]):
         below = " with what is below it" if last < len(body) - 1 else ""
         notes.append(f"the total in line {body[last][0]} is left out{below}")
         body = body[:last]
@@ -425,7 +424,7 @@ def read_column(values: Sequence[Any], mark: str) -> tuple[str, list[Any], int]:
 
     # By 400 values, from all over a column, a type is ruled out.
     sample = list(filter(_is_present, distinct[:: len(distinct) // 400 + 1]))
-    for read in (partial(_read_numbers, mark=mark), _read_dates, _read_answers):
+    for read in (partial(_read_numbers, mark=mark), _read_dates, _read_flags_and_times):
         if not sample or fitting(read(sample)[1]) < LEAST_SHARE * fitting(sample):
             continue
         present = list(filter(_is_present, distinct))
@@ -490,7 +489,7 @@ def _read_numbers(values: Sequence[Any], mark: str) -> tuple[str, dict[Any, int 
     return ("", {}) if len(units) > 1 else (next(iter(units), whole), numbers)
 
 
-def _read_answers(values: Sequence[Any]) -> tuple[str, dict[Any, Any]]:
+def _read_flags_and_times(values: Sequence[Any]) -> tuple[str, dict[Any, Any]]:
     answers = {value: int(value) for value in values if isinstance(value, bool)}
     times: dict[Any, str] = {value: str(value) for value in values if isinstance(value, time | timedelta)}
     for value in values:
