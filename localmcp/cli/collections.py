@@ -20,7 +20,7 @@ from localmcp.errors import InvalidInput
 from localmcp.files import write_atomically
 from localmcp.humanize import counted
 from localmcp.quickstarts.catalog import Quickstarts
-from localmcp.records.records import GivenRecord, Records, parse_record
+from localmcp.records.records import Records
 from localmcp.rules.catalog import RuleCatalog
 from localmcp.rules.files import RuleFiles
 from localmcp.rules.finder import RuleFinder
@@ -138,16 +138,12 @@ def insert(
         raise InvalidInput("Give either texts or --file.")
     hint = 'Write an object such as {"year": 2024}.'
     common = parse_object(metadata, f"--metadata: {metadata!r} is", hint) if metadata else {}
-    records = [parse_record(value, place) for place, value in read_lines(file)] if file else []
-    records += [GivenRecord(text, place=f"text {number}") for number, text in enumerate(texts, 1)]
+    records = [*read_lines(file)] if file else [(f"text {n}", {"text": text}) for n, text in enumerate(texts, 1)]
     session.workspace.records.check(name, records, split=split)
     shared = {"collection_name": name, "partition_name": partition, "metadata": common or None, "split": split or None}
     ids: list[int] = []
     for start in range(0, len(records), AT_ONCE):
-        part = [
-            {"text": record.text, "metadata": record.metadata, "partition_name": record.partition, "id": record.id}
-            for record in records[start : start + AT_ONCE]
-        ]
+        part = [record for _, record in records[start : start + AT_ONCE]]
         ids += session.call_in(session.workspace, "insert_records", {**shared, "records": part}).value["ids"]
     session.answer({"ids": ids, "count": len(records), "collection_name": name})
     session.note(f"{counted(len(records), 'text')} stored in '{name}' as {counted(len(ids), 'passage')}.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, cast
 
 import apsw
@@ -65,7 +65,6 @@ from localmcp.tools import Json, Param, current_scope, hidden_change, hidden_too
 
 MOST_RECORDS = 200
 """A call with more would take longer than a client waits; the command line has no such bound."""
-EMBEDDED_AT_ONCE = 96
 MOST_RESULTS, MOST_TEXTS = 100, 100
 MODEL_WAIT_SECONDS = 30.0
 NO_COLLECTION_NAME = "collection_name field is required and must be a string"
@@ -79,11 +78,11 @@ class GivenRecord:
     """A text that is to be stored."""
 
     text: str
-    metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    partition: str | None = None
-    id: int | None = None
+    metadata: Mapping[str, Any]
+    partition: str | None
+    id: int | None
     """Of the record that it replaces."""
-    place: str = "text"
+    place: str
     """How messages call it: `texts[2]`, `line 7`."""
 
 
@@ -292,18 +291,15 @@ class Records:
         """
         if (texts is None) == (records is None):
             raise InvalidInput("Give either texts or records.")
-        given = [GivenRecord(text, place=f"texts[{number}]") for number, text in enumerate(texts or ())]
+        given = [parse_record({"text": text}, f"texts[{number}]") for number, text in enumerate(texts or ())]
         given += [parse_record(record, f"records[{number}]") for number, record in enumerate(records or ())]
         common = check_metadata(metadata or {})
         given = [replace(record, metadata=common | {**record.metadata}) for record in given]
         embedder = self._model_for(collection_name)
         drafts = [_draft(record, embedder, split) for record in given]
-        to_embed = [*{digest: text for _, parts in drafts for digest, text in parts.items()}.items()]
-        embeddings: dict[bytes, Made] = {}
-        for start in range(0, len(to_embed), EMBEDDED_AT_ONCE):
-            part = to_embed[start : start + EMBEDDED_AT_ONCE]
-            vectors = embedder.embed_passages([text for _, text in part]).astype("<f4", copy=False)
-            embeddings |= {digest: Made(row.tobytes()) for (digest, _), row in zip(part, vectors, strict=True)}
+        to_embed = {digest: text for _, parts in drafts for digest, text in parts.items()}
+        vectors = embedder.embed_passages([*to_embed.values()]).astype("<f4", copy=False)
+        embeddings = {digest: Made(row.tobytes()) for digest, row in zip(to_embed, vectors, strict=True)}
         chunk_ids: list[int] = []
         with self.database.write() as connection:
             target = ensure_collection(connection, collection_name)
@@ -320,11 +316,11 @@ class Records:
                 chunk_ids += fetch_column(connection, sql, (source_id,))
         return {"ids": chunk_ids, "count": len(given), "collection_name": collection_name}
 
-    def check(self, collection: str, records: Iterable[GivenRecord], *, split: bool = False) -> None:
-        """Raise now what inserting the records would raise because of their texts."""
+    def check(self, collection: str, records: Iterable[tuple[str, Any]], *, split: bool = False) -> None:
+        """Raise now what inserting records, as JSON with their places, would raise because of what they are."""
         embedder = self._model_for(collection)
-        for record in records:
-            _draft(record, embedder, split)
+        for place, record in records:
+            _draft(parse_record(record, place), embedder, split)
 
     def _model_for(self, collection: str) -> Embedder:
         # If the collection is in the file or can be made there, without vectors of another model.
@@ -595,13 +591,12 @@ def _find_record(connection: apsw.Connection, target: Collection, record: GivenR
 def _draft(record: GivenRecord, embedder: Embedder, split: bool) -> tuple[SourceDraft, dict[bytes, str]]:
     # The source to be, in no collection yet, and digest -> text to embed.
     window = Window(embedder.count_tokens, min(embedder.identity.max_tokens, LONGEST_RECORD))
-    text, metadata = clean_text(record.text, record.place), check_metadata(record.metadata, record.place)
-    draft, texts = draft_record(text, metadata)
+    draft, texts = draft_record(record.text, record.metadata)
     tokens = window.count_tokens(*texts.values())
     if tokens <= window.limit:
         return draft, texts
     if split and record.id is None:
-        return draft_record(text, metadata, window)
+        return draft_record(record.text, record.metadata, window)
     raise InvalidInput(
         f"{record.place} has {tokens} tokens, and one vector stands for {window.limit} at most.",
         hint="Shorten it, or let it be split (split: true, --split).",

@@ -95,6 +95,7 @@ NOT_TYPED = {
     "localmcp config set milvus_address": "needs a Milvus server: tests/milvus/",
     "localmcp push default": "needs that server",
     "localmcp mount milvus:default": "needs that server",
+    "localmcp add --to milvus://corpus": "needs that server",
     "localmcp pull default": "needs that server",
 }
 """How a command begins that the test below does not type, and why."""

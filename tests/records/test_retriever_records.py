@@ -129,7 +129,7 @@ class TestInserting:
         [
             ({}, "Give either texts or records."),
             ({"texts": ["x"], "records": []}, "Give either texts or records."),
-            ({"texts": ["x", " "]}, "texts[1] is ' ', but must contain at least one visible character."),
+            ({"texts": ["x", " "]}, "texts[1]: text is ' ', but must contain at least one visible character."),
             ({"records": [{"text": "x"}, {"metadata": {}}]}, "records[1]: text: required"),
             ({"records": [{"text": 3}]}, "records[0]: text: must be text"),
             ({"records": [{"text": "x", "metadta": {}}]}, "records[0]: metadta: not a field. Did you mean 'metadata'?"),
