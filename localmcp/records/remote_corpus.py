@@ -8,21 +8,24 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
+import apsw
+
 from localmcp.config import Settings, state_directory
-from localmcp.errors import InvalidInput, ModelUnavailable, NeedsConfirmation, NotFound
+from localmcp.errors import InvalidInput, ModelUnavailable, NeedsConfirmation, NotFound, Unavailable
 from localmcp.files import make_private_folder
-from localmcp.humanize import command_line
-from localmcp.index.collections import visible_collections
+from localmcp.humanize import command_line, counted
+from localmcp.index.vector_queue import Lease
 from localmcp.library.ingest import Library
 from localmcp.library.jobs import Progress, ProgressCallback
 from localmcp.milvus.collection import Milvus, MilvusCollection
 from localmcp.models import LazyEmbedder
 from localmcp.records.copies import BATCH, NOT_INDEXED, about_copy, live_chunks, load_rows, open_copy, send
+from localmcp.records.records import find_named
 from localmcp.schemas import Json
 from localmcp.storage.database import Database, fetch_column, fetch_one
 
 HELD = 10_000
-"""Passages that wait in the ledger's file at most, but for those of one group of files: 40 MB."""
+"""Passages that wait in the ledger's file, and a group of files more at most: 40 MB."""
 
 _FORGET = """
     insert into chunks_fts (chunks_fts) values ('delete-all');
@@ -38,7 +41,8 @@ class RemoteCorpus:
 
     def __init__(self, settings: Settings, milvus: Milvus, embedder: LazyEmbedder, name: str) -> None:
         """`name`: of the collection in Milvus, which is made if it is not there."""
-        self._milvus, self._name, self._sent = milvus, name, 0
+        self._milvus, self._name, self._lease = milvus, name, Lease("milvus", 3600)
+        self._sent = self._unsent = 0
         place = hashlib.sha256(f"{milvus.uri} {settings.milvus_database}".encode()).hexdigest()[:8]
         self.ledger = state_directory() / "milvus" / f"{name}-{place}.localmcp"
         make_private_folder(self.ledger.parent)
@@ -53,8 +57,6 @@ class RemoteCorpus:
         `options` and errors are those of `Library.add_paths`; InvalidInput if Milvus has a collection of that name that
         comes from elsewhere, Unavailable if it does not answer: what was not stored waits for the next call.
         """
-        self._check()
-        self._store(progress)
         stored = 0
 
         def tell(run: Progress) -> None:
@@ -66,21 +68,30 @@ class RemoteCorpus:
                 self._store(progress)
 
         try:
+            self._check()
+            self._store(progress)
             report = self._library.add_paths(paths, progress=tell, **options)
+            target = self._store(progress)
         except NeedsConfirmation as error:
             confirm = command_line("localmcp", "--db", self.ledger, "refresh", "--yes")
             hint = f"If they were deleted on purpose: {confirm}   and then this command again."
             raise NeedsConfirmation(error.message, hint=hint) from error
-        target = self._store(progress)
+        finally:
+            self._lease.release(self._database)
         if target and self._sent and not target.make_index(600):
             report.add_notice(NOT_INDEXED)
+        if self._unsent:
+            report.add_notice(
+                f"{counted(self._unsent, 'passage')} of rows of data, which have no vectors, were not stored."
+            )
         counts = {"sent": self._sent, "vectors": target.count() if target else 0}
         return {**report.to_json(), "name": self._name, **counts, "ledger": str(self.ledger)}
 
     def _check(self) -> None:
         # Before anything is read.
         is_there, sql = self._name in self._milvus.names(), "select 1 from sources where chunk_count > 0 and not exists"
-        with self._database.read() as connection:
+        with self._database.write() as connection:
+            self._hold(connection)
             was_stored = fetch_one(connection, f"{sql} (select 1 from chunks where source_id = sources.id)")
         if is_there and self._milvus.open(self._name).about.get("file") != self._database.file_id:
             raise InvalidInput(f"Milvus has a collection '{self._name}' already.", hint="Choose another name.")
@@ -90,20 +101,26 @@ class RemoteCorpus:
                 hint=f"To store them again, first delete {self.ledger}",
             )
 
+    def _hold(self, connection: apsw.Connection) -> None:
+        # Another run would forget what this one has not stored yet.
+        if not self._lease.take(connection):
+            raise Unavailable(f"Another process adds to '{self._name}' at the moment.")
+
     def _store(self, progress: ProgressCallback | None) -> MilvusCollection | None:
         # Everything that waits goes to Milvus. Done twice, it has the same result.
         made = self._library.make_vectors(progress=progress)
         if made.waiting:
             raise ModelUnavailable(" ".join(made.notices))
         with self._database.read() as connection:
-            collections = visible_collections(connection)
-            if not collections or collections[0].model_id is None:
+            own = find_named(connection, self._name)
+            if own is None or own.model_id is None:
                 return None
-            [own] = collections
             ids, about = live_chunks(connection, own), about_copy(connection, own)
             waiting = "id in (select source_id from chunks) and updated_at <> created_at"
             replaced = fetch_column(connection, f"select uuid from sources where {waiting}")
             gone = fetch_column(connection, "select uuid from sources where trashed_at is not null or chunk_count = 0")
+            sql = "select count(*) from chunks join sources on sources.id = source_id where trashed_at is null"
+            self._unsent += fetch_one(connection, sql) - len(ids)
         target = open_copy(self._milvus, self._name, about)
         for start in range(0, len(ids), BATCH):
             with self._database.read() as connection:
@@ -114,6 +131,7 @@ class RemoteCorpus:
         target.delete_documents(replaced, before=ids[0] if ids else None)
         target.delete_documents(gone)
         with self._database.write() as connection:
+            self._hold(connection)
             connection.execute(_FORGET)
         self._library.empty_trash()
         return target

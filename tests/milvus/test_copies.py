@@ -16,7 +16,7 @@ from localmcp.cli.program import execute
 from localmcp.cli.session import Session
 from localmcp.errors import ConfigurationError, InvalidInput, ModelMismatch, NotFound, Unavailable
 from localmcp.index.collections import choose_collections
-from localmcp.index.vector_queue import reembed
+from localmcp.index.vector_queue import Lease, reembed
 from localmcp.milvus.collection import Milvus, MilvusCollection
 from localmcp.models import HashEmbedder
 from localmcp.records import copies, remote_corpus
@@ -253,6 +253,11 @@ def test_files_are_added_to_milvus_alone_and_a_second_run_stores_only_what_chang
     assert (added["vectors"], len(texts())) == (12, 12) and calls[0] < 12
     again = add()
     assert (again["sent"], again["unchanged"]) == (0, 12)
+    with open_workspace(added["ledger"], model="hash") as ledger, ledger.database.write() as connection:
+        Lease("milvus").take(connection)
+    assert "Another process adds to 'corpus'" in add(code=3)["error"]["message"]
+    with open_workspace(added["ledger"], model="hash") as ledger, ledger.database.write() as connection:
+        connection.execute("delete from leases")
     with open_workspace(added["ledger"], model="hash") as ledger:
         assert query(ledger, "select (select count(*) from chunks) + (select count(*) from vectors)") == [(0,)]
         assert len(query(ledger, "select path from ledger where status = 'indexed'")) == 12
