@@ -286,9 +286,6 @@ def repair(database: Database, say: Callable[[str], None] = lambda _: None) -> t
     for scrap in abandoned_folders(database.path.parent):
         shutil.rmtree(scrap, ignore_errors=True)
         done.append(f"deleted {scrap.name}, which was left behind")
-    log = database.path.with_name(f"{database.path.name}-wal")
-    if log.exists() and log.stat().st_size and truncate_log(database.path):
-        done.append("brought the write-ahead log into the file")
     return copy, done
 
 

@@ -133,10 +133,6 @@ def _check_place(path: Path) -> Iterator[Check]:
         yield Check("disk", "fail", f"only {size(free)} left: writing may fail, though nothing is lost then")
     else:
         yield Check("disk", "ok", f"{size(free)} left")
-    log_file = path.with_name(f"{path.name}-wal")
-    if log_file.exists() and (bytes_ := log_file.stat().st_size) > 64_000_000:
-        says = f"{size(bytes_)} of changes are not yet in the file itself: somebody has been reading for long"
-        yield Check("left behind", "warn", says, FIX)
     if scraps := abandoned_folders(path.parent):
         names = ", ".join(scrap.name for scrap in scraps[:3])
         yield Check("left behind", "warn", f"unfinished copies of a program that was killed: {names}", FIX)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import ipaddress
 import json
-import logging
 import os
 import pickle
 import re
@@ -23,7 +22,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 from urllib.parse import urlsplit
 
 from localmcp.config import Settings
-from localmcp.errors import AccessDenied, InvalidInput, LocalMCPError, ScannedDocument, Unavailable, UnreadableDocument
+from localmcp.errors import AccessDenied, InvalidInput, ScannedDocument, Unavailable, UnreadableDocument
 from localmcp.files import modified_ns
 from localmcp.http import Request, Response, send
 from localmcp.index.drafts import DEFAULT_LANGUAGE, WORD_ONLY, ChunkDraft, SourceDraft, Window, draft_chunk
@@ -40,8 +39,6 @@ from localmcp.wording.normalize import detect_language
 
 if TYPE_CHECKING:
     from localmcp.library.ingest import Library
-
-log = logging.getLogger(__name__)
 
 LONGEST_CHUNK = 254
 """Tokens of an embedded text, also for models that read more: shorter passages answer more exactly."""
@@ -146,7 +143,7 @@ def read_groups(tasks: Sequence[Task], window: Window, settings: Settings) -> It
 
 
 def read_file(window: Window, max_bytes: int, task: Task) -> Iterator[Reading]:
-    """Yield the results of reading a file, one for each document in it; a failure is a result too."""
+    """Yield the results of reading a file, one for each document in it; the worker tells of other errors."""
     from localmcp.readers.readers import choose_reader, read_documents  # 60 ms: every reader
 
     path, root, entry = Path(task.file.path), task.root, task.entry
@@ -180,16 +177,8 @@ def read_file(window: Window, max_bytes: int, task: Task) -> Iterator[Reading]:
         reading.reason = f"{CANNOT_BE_READ}: {(error.strerror or str(error)).lower()}"
     except ScannedDocument as error:
         reading.outcome, reading.reason, reading.pages = "skipped", str(error), error.pages
-    except LocalMCPError as error:
-        reading.reason = str(error)
-    except MemoryError:
-        raise
     except RecursionError:
         reading.reason = "it is nested too deeply"
-    except Exception as error:
-        # A hostile file must not fill the terminal; `localmcp why` tells the reason, `-v` where it was raised.
-        log.debug("%s cannot be indexed", task.file.path, exc_info=True)
-        reading.reason = f"unexpected {type(error).__name__}: {error}"[:300]
     yield reading
 
 
