@@ -19,7 +19,7 @@ from localmcp.humanize import counted
 from localmcp.index.multilingual import UNUSED_WORDS
 from localmcp.index.sources import add_to_index, disagreements
 from localmcp.index.vector_queue import forget_unused_models, rebuild_signs, requeue_collection
-from localmcp.packs.pack import Verification, verify
+from localmcp.packs.pack import Verification, count_contents, verify
 from localmcp.quickstarts.store import rebuild_index
 from localmcp.schemas import Json
 from localmcp.storage.adoption import Dropped, KeptPowers, copy_rows, free_name, keep_bytes, replace_file
@@ -57,7 +57,11 @@ def back_up(database: Database, target: Path | None = None) -> Verification:
     with _scratch(target.parent) as scratch:
         copy = scratch / "copy"
         database.copy_to(copy)
-        verification = _read_to_its_end(copy, "The file is damaged, so no backup was made", "localmcp doctor")
+        verification = verify(copy)
+        # Indexes that do not agree are no reason to be without a copy.
+        if not verification.sound and not verification.counts:
+            message = f"The file is damaged, so no backup was made: {verification.problems[0].rstrip('.')}."
+            raise FileUnavailable(message, hint="localmcp doctor")
         # It holds keys: no more people may read it than the file itself.
         shutil.copymode(database.path, copy)
         os.replace(copy, target)
@@ -68,9 +72,9 @@ def back_up(database: Database, target: Path | None = None) -> Verification:
 def restore(path: Path, backup: Path, *, other: bool = False, powers: KeptPowers | None = None) -> Restored:
     """Bring the content of a backup into the file at `path`, all of it or nothing.
 
-    The rows of the backup are copied into a new file, and that is checked; what is in the file is kept beside it. The
-    content is replaced in one transaction; a file that cannot be read any more is replaced as a whole. `other`: the
-    backup may be of another file, else InvalidInput. `powers`: those that stay of a backup from another machine.
+    The rows of the backup are copied into a new file; what is in the file is kept beside it. The content is replaced in
+    one transaction, a file that cannot be read any more as a whole. `other`: the backup may be of another file, else
+    InvalidInput. `powers`: those that stay of a backup from another machine.
     FileUnavailable if there is no sound backup, or the file is locked; NotOurFile if it is not a localmcp file.
     """
     path, backup = expand_home(path).absolute(), expand_home(backup).absolute()
@@ -79,9 +83,8 @@ def restore(path: Path, backup: Path, *, other: bool = False, powers: KeptPowers
     with _scratch(path.parent) as scratch:
         prepared = scratch / "prepared"
         dropped = copy_rows(backup, prepared, powers or KeptPowers()) or Dropped()
-        counts = _read_to_its_end(prepared, f"{backup} cannot be used", "Nothing was changed.").counts
         with closing(connect(prepared)) as connection:
-            file_id = str(fetch_one(connection, "select id from file"))
+            counts, file_id = count_contents(connection), str(fetch_one(connection, "select id from file"))
         previous = free_name(path, "before-restore")
         current = _open_current(path) if path.exists() else None
         if current is None:
@@ -109,14 +112,6 @@ def restore(path: Path, backup: Path, *, other: bool = False, powers: KeptPowers
             adopt_file(file_id)
             _replace_content(prepared, current, previous)
     return Restored(previous, counts, dropped)
-
-
-def _read_to_its_end(path: Path, otherwise: str, hint: str) -> Verification:
-    # Indexes that do not agree are no reason to be without a copy.
-    verification = verify(path)
-    if not verification.sound and not verification.counts:
-        raise FileUnavailable(f"{otherwise}: {verification.problems[0].rstrip('.')}.", hint=hint)
-    return verification
 
 
 def _open_current(path: Path) -> Database | None:
