@@ -13,8 +13,7 @@ import stat
 import time
 from codecs import BOM_UTF8, BOM_UTF16_LE
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -148,9 +147,15 @@ def read_file(window: Window, max_bytes: int, task: Task) -> Iterator[Reading]:
 
     path, root, entry = Path(task.file.path), task.root, task.entry
     reading = Reading(task.file.size, task.file.mtime_ns)
+    no_links = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     try:
-        with open_regular(path) as file:
+        with os.fdopen(os.open(path, os.O_RDONLY | no_links), "rb") as file:
             status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise UnreadableDocument(f"{path} is not a regular file.")
+            # Compared after opening: what the path leads to now is what was opened.
+            if os.path.realpath(path) != str(path) or not os.path.samestat(os.lstat(path), status):
+                raise UnreadableDocument(REACHED_BY_LINK)
             reading.size, reading.mtime_ns = status.st_size, modified_ns(status)
             choice = choose_reader(file.read(8192), path.name, archive=root.kind == "file")
             why_not = choice.why_skipped(status.st_size, max_bytes)
@@ -180,20 +185,6 @@ def read_file(window: Window, max_bytes: int, task: Task) -> Iterator[Reading]:
     except RecursionError:
         reading.reason = "it is nested too deeply"
     yield reading
-
-
-@contextmanager
-def open_regular(path: Path) -> Generator[BinaryIO]:
-    """Open a regular file that its path reaches without any link; UnreadableDocument if it is none, or one is in it."""
-    no_links = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-    with os.fdopen(os.open(path, os.O_RDONLY | no_links), "rb") as file:
-        opened = os.fstat(file.fileno())
-        if not stat.S_ISREG(opened.st_mode):
-            raise UnreadableDocument(f"{path} is not a regular file.")
-        # Compared after opening: what the path leads to now is what was opened.
-        if os.path.realpath(path) != str(path) or not os.path.samestat(os.lstat(path), opened):
-            raise UnreadableDocument(REACHED_BY_LINK)
-        yield file
 
 
 def _drafted(reading: Reading, document: Document, window: Window, root: Root, path: str, file: BinaryIO) -> Reading:
