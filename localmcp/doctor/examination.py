@@ -75,7 +75,6 @@ def run_checks(target: Workspace | Settings | None) -> list[Check]:
             # Only whether the model opens: what it is compared with needs a file.
             checks += _looked("model", lambda: islice(_check_model(target), 1))
         elif all(check.status != "fail" for check in file):
-            checks += _looked("writing", lambda: [_check_writable(target.database)])
             checks += _looked("contents", lambda: _check_contents(target))
     checks += _looked("config", _check_settings)
     checks += _looked("profiles", lambda: _check_profiles(target))
@@ -195,17 +194,6 @@ def _look_at_pages(path: Path) -> list[Check]:
     return [*checks, Check("integrity", "ok", "every page is whole")]
 
 
-def _check_writable(database: Database) -> Check:
-    path = database.path
-    if not is_adopted(database.file_id):
-        says = "the file comes from somewhere else and is read-only here"
-        return Check("writing", "warn", says, command_line("localmcp", "adopt", path))
-    if not os.access(path, os.W_OK) or not os.access(path.parent, os.W_OK):
-        says = "the file or its folder is write-protected: searching works, changing does not"
-        return Check("writing", "warn", says)
-    return Check("writing", "ok", "the file can be changed")
-
-
 # ---------------------------------------------------------------- the content
 
 
@@ -215,6 +203,14 @@ _PRESENT = f"trashed_at is null and sources.{_KEPT}"
 
 
 def _check_contents(workspace: Workspace) -> Iterator[Check]:
+    path = workspace.database.path
+    if not is_adopted(workspace.database.file_id):
+        says = "the file comes from somewhere else and is read-only here"
+        yield Check("writing", "warn", says, command_line("localmcp", "adopt", path))
+    elif not os.access(path, os.W_OK) or not os.access(path.parent, os.W_OK):
+        yield Check("writing", "warn", "the file or its folder is write-protected: searching works, changing does not")
+    else:
+        yield Check("writing", "ok", "the file can be changed")
     with workspace.database.read() as connection:
         sql = f"select count(*), coalesce(sum(chunk_count), 0) from sources where {_PRESENT}"
         sources, chunks = fetch_one(connection, sql)

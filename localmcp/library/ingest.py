@@ -116,7 +116,7 @@ class Library:
                     self._carry_out(current, plans, run, True)
                 except ModelMismatch as error:
                     mismatches.append(error)  # The other collections are not concerned.
-            trash.purge_expired(self.database, self.settings.trash_days)
+            trash.purge(self.database, self.settings.trash_days, by_itself=True)
         report = self._finish(run, collections, questions, wait)
         if mismatches:
             raise mismatches[0]

@@ -215,21 +215,21 @@ def _watch_again(connection: apsw.Connection, collection_id: int, path: str) -> 
         ledger.save_root(connection, replace(owner, path=path, kind="file", title=None))
 
 
-def purge_expired(database: Database, days: float) -> int:
-    """Delete what was long enough in the trash; a clock that jumps ahead is not believed before a day of use."""
-    # The last time that the file was used, a day ago or earlier.
-    sql = """
-        select max(moment) from (select started_at as moment from calls union all select updated_at from sources
-            union all select trashed_at from sources union all select trashed_at from trash) where moment <= ?
+def purge(database: Database, days: float, *, by_itself: bool = False) -> int:
+    """Delete for good what has been in the trash longer than `days`, and what no longer serves a purpose.
+
+    `by_itself`: nobody asks for it, so a clock that jumps ahead is not believed before a day of use.
     """
-    with database.read() as connection:
-        latest = fetch_one(connection, sql, (utc_now(86_400),))
-    since_use = datetime.now(UTC) - utc_moment(latest) if latest and days > 0 else timedelta(1)
-    return purge(database, days and days + max(since_use / timedelta(1) - 1, 0))
-
-
-def purge(database: Database, days: float) -> int:
-    """Delete for good what has been in the trash longer than `days`, and what no longer serves a purpose."""
+    if by_itself and days > 0:
+        # The last time that the file was used, a day ago or earlier.
+        sql = """
+            select max(moment) from (select started_at as moment from calls union all select updated_at from sources
+                union all select trashed_at from sources union all select trashed_at from trash) where moment <= ?
+        """
+        with database.read() as connection:
+            latest = fetch_one(connection, sql, (utc_now(86_400),))
+        since_use = datetime.now(UTC) - utc_moment(latest) if latest else timedelta(1)
+        days += max(since_use / timedelta(1) - 1, 0)
     # For 0 days all of it, also what was put there before a clock was set back.
     moment = utc_now(86_400 * days) if days > 0 else "9999-12-31"
     with database.write() as connection:
