@@ -161,31 +161,13 @@ def _scratch(folder: Path) -> Generator[Path]:
         raise FileUnavailable(f"{folder} cannot be written: {error.strerror or error}.") from error
 
 
-# ---------------------------------------------------------------- what is made again
+# ---------------------------------------------------------------- damage
 
 REMADE_TABLES = frozenset({"words", "terms", "chunks_fts", "quickstarts_fts", "vectors", "sentence_codes",
                            "word_vectors", "signs", "calls", ""})  # fmt: skip
 """What can be made again from the documents, or, as the log of calls, be begun anew."""
 LOST_PASSAGES = ("another number of passages", "do not continue")
 """In what is said of passages that are torn or lost, which cannot be made again from the file itself."""
-
-DEAD_ROWS = (
-    """
-    delete from vectors where (id & 1099511627775) not in (select id from chunks)
-        and id not in (select embedding from rules where embedding is not null)
-    """,
-    """
-    delete from signs where not exists (
-        select 1 from collections where collections.id = collection_id and collections.model_id = signs.model_id
-    )
-    """,
-    "delete from words where chunks <= 0 or collection_id not in (select id from collections)",
-    "delete from terms where chunks <= 0 or collection_id not in (select id from collections)",
-    UNUSED_WORDS,
-)
-
-
-# ---------------------------------------------------------------- damage
 
 
 def damaged_tables(connection: apsw.Connection) -> dict[str, str]:
@@ -366,7 +348,20 @@ def remove_dead_rows(database: Database) -> int:
     """Delete rows that belong to nothing, as vectors of no passage or words that nothing counts; return how many."""
     removed = 0
     with database.write() as connection:
-        for sql in DEAD_ROWS:
+        for sql in (
+            """
+            delete from vectors where (id & 1099511627775) not in (select id from chunks)
+                and id not in (select embedding from rules where embedding is not null)
+            """,
+            """
+            delete from signs where not exists (
+                select 1 from collections where collections.id = collection_id and collections.model_id = signs.model_id
+            )
+            """,
+            "delete from words where chunks <= 0 or collection_id not in (select id from collections)",
+            "delete from terms where chunks <= 0 or collection_id not in (select id from collections)",
+            UNUSED_WORDS,
+        ):
             connection.execute(sql)
             removed += connection.changes()
         forget_unused_models(connection)
