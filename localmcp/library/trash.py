@@ -64,8 +64,7 @@ def sources_of(
     if isinstance(removal, str):
         path = canonical_path(removal)
         tests = [
-            ("uri = ?", (removal,)),
-            ("uri = ?", (path,)),
+            ("uri in (?, ?)", (removal, path)),
             ("uri >= ? and uri < ?", ledger.range_below(path)),
             ("uri >= ? and uri < ? and metadata ->> '$.container' = ?", (f"{path}#", f"{path}$", path)),
         ]
