@@ -10,7 +10,6 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import accumulate
-from operator import itemgetter
 from typing import Annotated, Any, Literal
 
 from localmcp.errors import InvalidInput, LocalMCPError, NotFound
@@ -340,7 +339,7 @@ class KnowledgeBase(PassageSearch):
         where, values = conditions
         missing: list[NotFound] = []
 
-        def look(index: Index, origin: str | None) -> tuple[list[tuple[Any, Json]], int, bool] | None:
+        def look(index: Index, origin: str | None) -> tuple[list[Json], int, bool] | None:
             with index.database.read() as connection:
                 try:
                     chosen = choose_collections(connection, [name] if name else None)
@@ -355,23 +354,21 @@ class KnowledgeBase(PassageSearch):
                 if any(None in row[:7] for row in rows):
                     # Here, where it is told as damage of this file.
                     raise TypeError("a document without a title, a date or a collection")
-                items = [_source_item(row, index.database.adopted, origin) for row in rows]
-                # SQL knows upper and lower case of ASCII letters only.
-                field = {"added": "createdAt", "changed": "changedAt"}.get(sorting)
-                keys = (item[field] if field else item["title"].encode().lower() for item in items)
-                return [*zip(keys, items, strict=True)], total, origin is None
+                return [_source_item(row, index.database.adopted, origin) for row in rows], total, origin is None
 
-        keyed, total, files = list[tuple[Any, Json]](), 0, 0
+        documents, total, files = list[Json](), 0, 0
         for part, count, is_own in self.federation.look(look, mount, Wanted()):
-            keyed, total, files = keyed + part, total + count, files + 1
+            documents, total, files = documents + part, total + count, files + 1
             if name and is_own:
                 # A plain name means a collection of this file where there is one.
                 break
         if missing and not files:
             raise missing[0]
         if files > 1:
-            keyed.sort(key=itemgetter(0), reverse=sorting != "title")
-        return [item for _, item in keyed], total
+            # SQL knows upper and lower case of ASCII letters only.
+            field = {"added": "createdAt", "changed": "changedAt"}.get(sorting, "title")
+            documents.sort(key=lambda document: document[field].encode().lower(), reverse=field != "title")
+        return documents, total
 
     @tool(
         "get_stats",
