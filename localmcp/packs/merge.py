@@ -117,10 +117,9 @@ class Merge:
         if not wait or dry_run or not report.vectors_missing + report.vectors_reused:
             return report
         # What the other file did not bring.
-        names = json.dumps([collection.name for collection in chosen])
+        names = {collection.name.casefold() for collection in chosen}
         with self._database.read() as connection:
-            sql = "select id from collections where name collate nocase in (select value from json_each(?))"
-            ids = fetch_column(connection, sql, (names,))
+            ids = [own.id for own in choose_collections(connection, None) if own.name.casefold() in names]
             queued = waiting(connection, ids).passages
         try:
             if queued:
