@@ -35,7 +35,6 @@ from localmcp.models.choice import (
 )
 from localmcp.schemas import Json, camel_case
 from localmcp.storage import adoption
-from localmcp.storage.adoption import KeptPowers
 from localmcp.storage.database import Database
 
 
@@ -153,7 +152,7 @@ def restore(session: Session, file: Path, other: bool, yes: bool, **keep: bool) 
         raise NotOurFile(error.message, hint=hint) from error
     if path.exists():
         session.confirm(f"Replace what is in {path}?", yes)
-    restored = backups.restore(path, file, other=other, powers=KeptPowers(**keep))
+    restored = backups.restore(path, file, other=other, **keep)
     words = f"{path} holds what {file} holds.\n{restored.dropped.sentence()}".rstrip()
     session.answer({"path": path, **asdict(restored)}, words)
     if restored.previous:
@@ -184,7 +183,7 @@ def adopt(session: Session, file: Path, **keep: bool) -> None:
     Its API keys and watched folders are dropped unless you keep them.
     """
     file = existing_file(file).absolute()
-    dropped = adoption.adopt(file, KeptPowers(**keep))
+    dropped = adoption.adopt(file, **keep)
     words = f"Adopted {file}\n{dropped.sentence()}".rstrip()
     session.answer({"adopted": str(file), "dropped": asdict(dropped)}, words)
 

@@ -22,7 +22,7 @@ from localmcp.index.vector_queue import forget_unused_models, rebuild_signs, req
 from localmcp.packs.pack import Verification, count_contents, verify
 from localmcp.quickstarts.store import rebuild_index
 from localmcp.schemas import Json
-from localmcp.storage.adoption import Dropped, KeptPowers, copy_rows, free_name, keep_bytes, replace_file
+from localmcp.storage.adoption import Dropped, copy_rows, free_name, keep_bytes, replace_file
 from localmcp.storage.connections import connect, truncate_log
 from localmcp.storage.database import Database, bump_generations, fetch_all, fetch_column, fetch_one, translate_error
 from localmcp.storage.schema import adopt_file
@@ -69,7 +69,7 @@ def back_up(database: Database, target: Path | None = None) -> Verification:
     return verification
 
 
-def restore(path: Path, backup: Path, *, other: bool = False, powers: KeptPowers | None = None) -> Restored:
+def restore(path: Path, backup: Path, *, other: bool = False, **powers: bool) -> Restored:
     """Bring the content of a backup into the file at `path`, all of it or nothing.
 
     The rows of the backup are copied into a new file; what is in the file is kept beside it. The content is replaced in
@@ -82,7 +82,7 @@ def restore(path: Path, backup: Path, *, other: bool = False, powers: KeptPowers
         raise InvalidInput("A file cannot be restored from itself.", hint="Name the backup.")
     with _scratch(path.parent) as scratch:
         prepared = scratch / "prepared"
-        dropped = copy_rows(backup, prepared, powers or KeptPowers()) or Dropped()
+        dropped = copy_rows(backup, prepared, **powers) or Dropped()
         with closing(connect(prepared)) as connection:
             counts, file_id = count_contents(connection), str(fetch_one(connection, "select id from file"))
         previous = free_name(path, "before-restore")

@@ -32,7 +32,7 @@ from localmcp.index.sources import put_source
 from localmcp.index.vector import Made
 from localmcp.index.vector_queue import next_passages, waiting, work_off
 from localmcp.models import LazyEmbedder, is_unit_vector
-from localmcp.storage.adoption import KeptPowers, copy_rows
+from localmcp.storage.adoption import copy_rows
 from localmcp.storage.database import Database, fetch_all, fetch_column, fetch_one
 from localmcp.storage.schema import VECTOR_ID_BITS
 from localmcp.tools import Answer
@@ -106,7 +106,7 @@ class Merge:
             self._database.ensure_writable()
         with scratch_folder(self._database.path.parent) as scratch:
             # In a copy of ours types are right, and nothing of another schema is evaluated.
-            copy_rows(path, scratch / "theirs", KeptPowers())
+            copy_rows(path, scratch / "theirs")
             other = Database(scratch / "theirs", read_only=True, foreign=True)
             with closing(other), other.read() as theirs:
                 chosen = choose_collections(theirs, list(collections) if collections else None)

@@ -41,21 +41,13 @@ the highest says that it is of a rule."""
 
 
 @dataclass(frozen=True, slots=True)
-class KeptPowers:
-    """Which powers of a file from elsewhere stay."""
-
-    keys: bool = False
-    """API keys: whoever has one may read the file over HTTP, and change it if the key says so."""
-    watched_folders: bool = False
-    """Folders of this machine that the next refresh reads, such as `~/.ssh`, and files whose scans wait to be read."""
-
-
-@dataclass(frozen=True, slots=True)
 class Dropped:
-    """The number of removed rows of each power."""
+    """The number of removed rows of each power over this machine that a file from elsewhere brings."""
 
     keys: int = 0
+    """API keys: whoever has one may read the file over HTTP, and change it if the key says so."""
     watched_folders: int = 0
+    """Folders of this machine that the next refresh reads, such as `~/.ssh`, and files whose scans wait to be read."""
 
     def sentence(self) -> str:
         """Return a sentence with each power that was dropped, and the option that keeps it; empty if all stayed."""
@@ -65,8 +57,8 @@ class Dropped:
         return f"Not taken over: {', '.join(phrases)}." if phrases else ""
 
 
-def adopt(path: str | os.PathLike[str], keep: KeptPowers | None = None) -> Dropped:
-    """Put a file of our own schema, with the rows of the one that was given, in its place.
+def adopt(path: str | os.PathLike[str], *, keys: bool = False, watched_folders: bool = False) -> Dropped:
+    """Put a file of our own schema, with the rows of the one that was given, in its place; powers stay on demand.
 
     One that this machine made or adopted, and nobody changed, stays as it is. The given file is kept beside it, named
     `….before-adoption`. Killed at any moment, it can be repeated. Raises as `copy_rows`.
@@ -75,7 +67,7 @@ def adopt(path: str | os.PathLike[str], keep: KeptPowers | None = None) -> Dropp
     try:
         with files.scratch_folder(path.parent) as scratch:
             copy = scratch / "copy"
-            dropped = copy_rows(path, copy, keep or KeptPowers())
+            dropped = copy_rows(path, copy, keys=keys, watched_folders=watched_folders)
             if dropped is None:
                 # This machine made it: unless its schema was changed, it stays as it is.
                 with closing(Database(path, read_only=True)) as database, suppress(AlteredSchema):
@@ -119,11 +111,11 @@ def replace_file(path: Path, copy: Path) -> None:
     copy.replace(path)
 
 
-def copy_rows(given: Path, target: Path, keep: KeptPowers) -> Dropped | None:
+def copy_rows(given: Path, target: Path, *, keys: bool = False, watched_folders: bool = False) -> Dropped | None:
     """Copy the rows of a given file, table by table and column by column, into a new file of our own schema.
 
     The given file is only read, in a process that is killed when it takes too long. What is not ours in its schema is
-    left behind unevaluated. Powers over this machine are dropped, and the new file has another id, unless this
+    left behind unevaluated. Powers that do not stay are dropped, and the new file has another id, unless this
     machine made or adopted the given one: None then. NotOurFile, FileTooOld or FileTooNew for one of another program or
     version; FileUnavailable if it is damaged, cannot be read, or takes too long, or the disk is full.
     """
@@ -138,12 +130,12 @@ def copy_rows(given: Path, target: Path, keep: KeptPowers) -> Dropped | None:
                     shutil.copyfile(part, f"{copy}{ending}")
             if schema.names_another_file(copy):
                 raise FileUnavailable(f"{given} was left in the middle of a change to several files.")
-            return run_killable(given, _copy, given, copy, target, keep)
+            return run_killable(given, _copy, given, copy, target, keys, watched_folders)
     except OSError as error:
         raise FileUnavailable(f"{target.parent} cannot be written: {error.strerror or error}.") from error
 
 
-def _copy(given: Path, copy: Path, target: Path, keep: KeptPowers) -> Dropped | None:
+def _copy(given: Path, copy: Path, target: Path, keep_keys: bool, keep_folders: bool) -> Dropped | None:
     try:
         with closing(connect(copy)) as connection:
             schema.check_version(connection, given)
@@ -185,10 +177,10 @@ def _copy(given: Path, copy: Path, target: Path, keep: KeptPowers) -> Dropped | 
             if not mine:
                 connection.execute("update main.file set id = ?", (uuid.uuid4().hex,))
                 connection.execute("delete from main.jobs")
-                if not keep.keys:
+                if not keep_keys:
                     keys = fetch_one(connection, "select count(*) from main.api_keys")
                     connection.execute("delete from main.api_keys")
-                if not keep.watched_folders:
+                if not keep_folders:
                     folders = fetch_one(connection, "select count(*) from main.roots where kind not like 'removed %'")
                     # Text recognition reads every file that waits here, in a watched folder or not.
                     connection.execute("update main.ledger set pages = 0 where pages > 0")

@@ -18,7 +18,7 @@ from localmcp.errors import FileUnavailable
 from localmcp.index.collections import visible_collections
 from localmcp.index.search import SearchRequest
 from localmcp.library.ledger import waiting_pages
-from localmcp.storage.adoption import Dropped, KeptPowers, adopt
+from localmcp.storage.adoption import Dropped, adopt
 from localmcp.storage.database import Database, fetch_column, fetch_one
 from localmcp.workspace import Workspace
 
@@ -72,7 +72,7 @@ def test_no_scan_that_an_adopted_file_names_waits_to_be_read(trojan: Path, tmp_p
 
 
 def test_each_power_is_kept_on_request_and_when_a_file_of_this_machine_is_adopted_again(trojan: Path) -> None:
-    assert adopt(trojan, KeptPowers(keys=True, watched_folders=True)) == Dropped()
+    assert adopt(trojan, keys=True, watched_folders=True) == Dropped()
     assert adopt(trojan) == Dropped()
     assert powers(trojan) == Dropped(keys=1, watched_folders=1)
 
