@@ -35,9 +35,6 @@ _PYTHON_TYPES: dict[str, tuple[type, ...]] = {
 }  # fmt: skip
 
 
-# ---------------------------------------------------------------- values of JSON
-
-
 def json_kind(value: Any) -> str:
     """Return what a value of a JSON file is, in a word for messages."""
     return _JSON_KINDS.get(type(value).__name__, "a number")
@@ -109,9 +106,6 @@ def did_you_mean(name: str, names: Iterable[str], otherwise: str = "") -> str:
     """Return the question whether the most similar of `names` is meant, or `otherwise` if none is similar."""
     near = nearest(name, names)
     return f"Did you mean '{near}'?" if near else otherwise
-
-
-# ---------------------------------------------------------------- type hints
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,9 +275,6 @@ def values_from_texts(arguments: Json, schema: Json) -> Json:
             parsed = lenient_value(value, {"type": kind})
             changed[name] = parsed if isinstance(parsed, list | dict) or repr(parsed) == value else value
     return changed
-
-
-# ---------------------------------------------------------------- checking arguments against any schema
 
 
 def check_arguments(name: str, schema: Json, arguments: Json, *, seconds: float = 10.0) -> None:

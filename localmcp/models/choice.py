@@ -277,9 +277,6 @@ def describe_model(spec: str, identity: ModelIdentity) -> Json:
     return {"spec": spec, "name": identity.name, **sizes, "sha256": identity.sha256}
 
 
-# ---------------------------------------------------------------- a model behind HTTP
-
-
 class EndpointEmbedder:
     """Vectors from `POST {url}/embeddings`; asked once when it is made, which checks address, key and dimension.
 

@@ -110,8 +110,6 @@ def without_directions(vectors: Vectors, directions: Vectors) -> Vectors:
     return (rows - (rows @ directions.T) @ directions)[:, 0].astype(np.float32, copy=False)
 
 
-# ---------------------------------------------------------------- a model without weights
-
 _WORD = re.compile(r"\w+")
 
 
@@ -148,8 +146,6 @@ class HashEmbedder:
         """Return the unit vector of shape (dimension,)."""
         return self.embed_passages([require_query(text)])[0]
 
-
-# ---------------------------------------------------------------- loaded in the background
 
 _log = logging.getLogger(__name__)
 
@@ -262,9 +258,6 @@ class LazyEmbedder:
         del opening
         gc.collect()
         return_freed_memory()
-
-
-# ---------------------------------------------------------------- vectors of texts that seldom change
 
 
 class TextVectors:
@@ -386,9 +379,6 @@ def measure_model(embedder: Embedder) -> Calibration:
     factor = (DEFAULT_RELATED - DEFAULT_UNRELATED) / (related - unrelated)
     reads_all = abroad - unrelated >= (related - unrelated) / 2
     return Calibration(round(DEFAULT_UNRELATED - factor * unrelated, 3), round(factor, 3), reads_all)
-
-
-# ---------------------------------------------------------------- two models at once
 
 
 class PairEmbedder:

@@ -128,9 +128,6 @@ def run_beside(work: Callable[[int], None], rows: Sequence[int]) -> None:
         raise failures[0]
 
 
-# ---------------------------------------------------------------- onnxruntime
-
-
 class NativeCalls:
     """Counts the calls into onnxruntime, so that the process ends between them.
 
@@ -233,9 +230,6 @@ class Bert:
         return self._session.run(None, {"embedded": self._embed(ids)[None]})[0][0]
 
 
-# ---------------------------------------------------------------- files of weights
-
-
 def map_file(path: Path) -> mmap.mmap:
     """Map a file into memory to read."""
     with path.open("rb") as file:
@@ -307,9 +301,6 @@ class DefaultEmbedder(LocalModel):
     def _bert(self, arithmetic: str, threads: int, part: str = "") -> Bert:
         weights = {name: value for name, value in self._weights.items() if not part or name[:2] in ("no", "0.")}
         return Bert(f"minilm-{arithmetic}{part}", weights, self._embed, threads)
-
-
-# ---------------------------------------------------------------- tokens
 
 
 class Tokens(ABC):

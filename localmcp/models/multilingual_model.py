@@ -226,9 +226,6 @@ class Header:
         return array
 
 
-# ---------------------------------------------------------------- the tokenizer
-
-
 class SentencePieces(Tokens):
     """The 250,000 pieces of the model's file, in the hands of sentencepiece: 57 MB, where `tokenizers` takes 270."""
 

@@ -325,8 +325,6 @@ class Database:
             connection.pragma("application_id")
         return self._connect(READ)
 
-    # ------------------------------------------------------------ errors
-
     @contextmanager
     def _translated(self) -> Generator[None]:
         try:
@@ -383,9 +381,6 @@ def _identity_of(path: Path) -> tuple[int, int] | None:
     except OSError:
         return None
     return status.st_dev, status.st_ino
-
-
-# ---------------------------------------------------------------- rows
 
 
 def read_generations(connection: apsw.Connection) -> Generations:

@@ -24,9 +24,6 @@ SUPPORTED_LANGUAGES = frozenset(
 """Languages with a Snowball stemmer; words of any other stay as they are."""
 
 
-# ---------------------------------------------------------------- folding
-
-
 def fold(text: str) -> str:
     """Return `text` without case, compatibility forms and diacritics: "Città" and "CITTA" become "citta".
 
@@ -165,9 +162,6 @@ words_of_run = _Memory(_words_of_run).__getitem__
 """The folded words of a run: the whole, its parts, and what those are in plain letters."""
 
 
-# ---------------------------------------------------------------- stems
-
-
 @cache
 def _stems_of(language: str) -> _Memory[str]:
     import py_rust_stemmers  # no type stubs
@@ -284,9 +278,6 @@ def stop_words(language: str) -> frozenset[str]:
 def is_function_word(word: str, languages: Iterable[str] = ()) -> bool:
     """Return whether a folded word says nothing in one of these languages, or anywhere if it is no English word."""
     return word in _ONLY_FUNCTION_WORDS or any(word in stop_words(language) for language in languages)
-
-
-# ---------------------------------------------------------------- codes
 
 
 class Code(NamedTuple):
