@@ -22,8 +22,6 @@ log = logging.getLogger(__name__)
 
 PRIVATE_FILE, PRIVATE_FOLDER = 0o600, 0o700
 SCRATCH = ".localmcp-scratch-"
-ABANDONED_SECONDS = 60
-"""A scratch folder without a lock is younger than this only while another process is making it."""
 
 
 def is_filled(path: Path) -> bool:
@@ -195,7 +193,8 @@ def abandoned_folders(parent: Path) -> list[Path]:
                 with open(folder / "lock", "r+b") as lock:
                     is_left = _try_lock(lock.fileno())
             except FileNotFoundError:
-                is_left = time.time() - folder.stat().st_mtime > ABANDONED_SECONDS
+                # One without a lock is younger only while another process is making it.
+                is_left = time.time() - folder.stat().st_mtime > 60
             abandoned += [folder] if is_left else []
     return abandoned
 

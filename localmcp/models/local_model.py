@@ -324,8 +324,6 @@ class Tokens(ABC):
 _IN_WORDS = (ascii_letters + digits + " \t\n\r").encode()
 _BETWEEN_WORDS = {code: " " for code in range(128) if not chr(code).isalnum()}
 _SPECIAL = re.compile(r"\[(?:CLS|SEP|MASK|PAD|UNK)\]")
-COUNTED_WORDS = 100_000
-"""Words whose tokens are remembered before the memory is emptied."""
 
 
 class WordPieces(Tokens):
@@ -351,7 +349,7 @@ class WordPieces(Tokens):
         # To ask for all words at once takes a third of the time.
         tokens = Counter(self._tokenizer.encode(" ".join(fresh), add_special_tokens=False).word_ids)
         counts.update((word, tokens[number]) for number, word in enumerate(fresh))
-        if len(counts) > COUNTED_WORDS:
+        if len(counts) > 100_000:
             # Other threads go on with the one that is full.
             self._counts = {}
         return len(signs) + sum(map(counts.__getitem__, words))

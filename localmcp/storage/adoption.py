@@ -224,16 +224,16 @@ def run_killable(path: Path, work: Callable[P, Result], *args: P.args, **kwargs:
     child = "import sys, json; sys.path[:] = json.loads(sys.argv[1]); from localmcp.storage.adoption import run; run()"
     command = [sys.executable, "-c", child, json.dumps(sys.path)]
     task = pickle.dumps((int(seconds), work, args, kwargs))
-    try:
+    code, answer = -1, b""
+    with suppress(subprocess.TimeoutExpired):
         # A busy machine may take a minute more, or one where processor time is not limited (Windows).
         done = subprocess.run(command, input=task, capture_output=True, timeout=seconds + 60.0, check=False)
-    except subprocess.TimeoutExpired:
-        done = None
-    if done is None or done.returncode < 0:
+        code, answer = done.returncode, done.stdout
+    if code < 0:
         raise FileUnavailable(f"{path} takes too long to read.", hint="Ask for the file again.")
-    if done.returncode or not done.stdout:
+    if code or not answer:
         raise FileUnavailable(f"{path} cannot be read.")
-    outcome: Any = pickle.loads(done.stdout)
+    outcome: Any = pickle.loads(answer)
     if isinstance(outcome, LocalMCPError):
         raise outcome
     return outcome

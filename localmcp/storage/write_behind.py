@@ -16,8 +16,6 @@ from localmcp.storage.database import Database
 
 log = logging.getLogger(__name__)
 
-GATHERING_SECONDS = 0.5
-"""How long items gather before they are written in one transaction."""
 BUSY_MILLISECONDS = 400
 """How long a write waits for another writer; then the items wait for the next round."""
 MOST_WAITING = 5000
@@ -40,12 +38,12 @@ class WriteBehind(Generic[Item]):
         self._lock, self._writing = threading.Lock(), threading.Lock()
         """The first is held while the list changes hands, never while it is written."""
         self._timer: threading.Timer | None = None
-        self._refused = self._ended = False
+        self._ended = False
         self._trouble = f"{database.path} is locked by another program"
 
     def add(self, item: Item) -> None:
         """Take an item; returns at once. Nothing is taken after `close`, or for a file that may not be changed."""
-        if not (self._refused or self._ended):
+        if not self._ended:
             self._wait([item])
 
     def _wait(self, items: list[Item], *, again: bool = False) -> None:
@@ -55,7 +53,8 @@ class WriteBehind(Generic[Item]):
                 self._waiting.clear()
             self._waiting.extend(items)
             if self._timer is None and not self._ended:
-                self._timer = threading.Timer(GATHERING_SECONDS, self.flush)
+                # Meanwhile items gather that are written in one transaction.
+                self._timer = threading.Timer(0.5, self.flush)
                 self._timer.daemon = True
                 self._timer.start()
 
@@ -74,12 +73,12 @@ class WriteBehind(Generic[Item]):
                     with self._database.write(BUSY_MILLISECONDS) as connection:
                         self._write(connection, batch)
                 else:
-                    self._refused = True
+                    self._ended = True
             except FileUnavailable as error:
                 self._trouble = error.message
                 self._wait(batch, again=True)
             except ConfigurationError:
-                self._refused = True
+                self._ended = True
             except Exception:
                 # One odd item must not end all later writing.
                 log.exception("a batch of the %s could not be written", self._items)
