@@ -138,7 +138,6 @@ def copy_rows(given: Path, target: Path, *, keys: bool = False, watched_folders:
 def _copy(given: Path, copy: Path, target: Path, keep_keys: bool, keep_folders: bool) -> Dropped | None:
     try:
         with closing(connect(copy)) as connection:
-            schema.check_version(connection, given)
             mine = schema.is_adopted(schema.read_file_id(connection, given))
         make_private_file(target)
         with closing(connect(target)) as connection:

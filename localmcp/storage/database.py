@@ -288,9 +288,7 @@ class Database:
         with closing(self._first_connection()) as connection:
             if schema.is_blank(connection):
                 return False
-            schema.check_version(connection, self.path)
-            file_id = schema.read_file_id(connection, self.path)
-            is_ours = schema.is_adopted(file_id)
+            is_ours = schema.is_adopted(schema.read_file_id(connection, self.path))
             self.adopted = is_ours and not self._foreign
             schema.check_schema(connection, self.path, adopted=self.adopted)
             in_wal = connection.pragma("journal_mode") == "wal"

@@ -400,8 +400,8 @@ def names_another_file(path: Path) -> bool:
     return journal.is_file() and journal.read_bytes().endswith(bytes.fromhex("d9d505f920a163d7"))
 
 
-def check_version(connection: apsw.Connection, path: Path) -> None:
-    """Refuse another program's file (NotOurFile), or one of another version (FileTooOld, FileTooNew)."""
+def read_file_id(connection: apsw.Connection, path: Path) -> str:
+    """Return the random id that a file of ours was born with; NotOurFile, FileTooOld or FileTooNew for another file."""
     application_id, version = connection.pragma("application_id"), int(connection.pragma("user_version"))
     if application_id == 0x6C6D6370:
         hint = "It was left untouched. Add its folders to a new file with: localmcp --db NEW add FOLDER"
@@ -411,6 +411,11 @@ def check_version(connection: apsw.Connection, path: Path) -> None:
     if version > SCHEMA_VERSION:
         message = f"{path} was written by a newer localmcp (version {version}; this one knows {SCHEMA_VERSION})."
         raise FileTooNew(message, hint="Update localmcp; the file was left untouched.")
+    file_id = connection.execute("select id from file").get
+    # A file in the state directory is named by it.
+    if not isinstance(file_id, str) or not re.fullmatch("[0-9a-f]{32}", file_id):
+        raise NotOurFile(f"{path} has no valid id.")
+    return file_id
 
 
 def check_schema(connection: apsw.Connection, path: Path, *, adopted: bool) -> None:
@@ -436,15 +441,6 @@ def foreign_objects(connection: apsw.Connection) -> list[str]:
     """Return the tables and indexes that are not ours, such as those that a person added."""
     foreign = [f"{kind} '{name[:80]}'" for kind, name in schema_of(connection).keys() - expected_schema().keys()]
     return sorted(text for text in foreign if "'sqlite_" not in text)
-
-
-def read_file_id(connection: apsw.Connection, path: Path) -> str:
-    """Return the random id that the file was born with; NotOurFile if it has none, or one that we never give."""
-    file_id = connection.execute("select id from file").get
-    # A file in the state directory is named by it.
-    if not isinstance(file_id, str) or not re.fullmatch("[0-9a-f]{32}", file_id):
-        raise NotOurFile(f"{path} has no valid id.")
-    return file_id
 
 
 def is_adopted(file_id: str) -> bool:
