@@ -401,8 +401,10 @@ def rebuild_signs(connection: apsw.Connection, collection_id: int, model_id: int
 
 
 def forget_unused_models(connection: apsw.Connection) -> None:
-    """Delete models that nothing in the file comes from. Part of the caller's write transaction."""
+    """Delete vectors of rules that no longer answer, and models that nothing comes from. Part of a transaction."""
     connection.execute("""
+        delete from vectors where id in (select (models.id << 40) + (1 << 39) + rules.id from models cross join rules)
+            and id not in (select embedding from rules where embedding is not null);
         delete from models where id not in (select model_id from collections where model_id is not null)
             and not exists (
                 select 1 from vectors where vectors.id between models.id << 40 and (models.id + 1 << 40) - 1)

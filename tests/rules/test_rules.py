@@ -12,6 +12,7 @@ import pytest
 
 from localmcp.config import Settings, load_settings
 from localmcp.errors import InvalidInput, LocalMCPError, ModelUnavailable, NotFound
+from localmcp.index.vector_queue import forget_unused_models
 from localmcp.models import HashEmbedder, LazyEmbedder, open_embedder
 from localmcp.rules.finder import asks_for_a_fact, match_globs
 from localmcp.rules.learning import normalize, weigh
@@ -437,6 +438,10 @@ def test_rules_of_another_model_are_named_and_read_again_on_demand(ruled: Worksp
         other.rules.edit_rule(2, "Write unit tests.")
     assert ruled.rules.embed_missing() == 1  # the others have their old vectors
     assert ids(ask(ruled, "write unit tests"))[:2] == [1, 2]
+    with ruled.database.write() as connection:
+        forget_unused_models(connection)
+        assert fetch_one(connection, "select count(*) from vectors") == len(RULES)
+        assert fetch_one(connection, "select count(*) from models") == 1
 
 
 def test_a_rule_added_without_a_model_waits_for_one(tmp_path: Path, workspace: Workspace) -> None:
