@@ -14,7 +14,7 @@ import click
 from localmcp.cli import render
 from localmcp.cli.documents import finish_vectors
 from localmcp.cli.options import json_or_text, no_wait, parse_object, read_bytes, tool_command, tool_options
-from localmcp.cli.session import COMMAND_OF_TOOL, Session, command, group, pass_session, shown_counts
+from localmcp.cli.session import Session, command, group, pass_session, shown_counts
 from localmcp.config import sample_directory
 from localmcp.errors import InvalidInput
 from localmcp.files import write_atomically
@@ -32,14 +32,7 @@ AT_ONCE = 200
 
 
 def _filter(says: str) -> Any:
-    return click.option(
-        "--filter", "filters", multiple=True, metavar="JSON|KEY=VALUE", help=f"{says}; may be repeated."
-    )
-
-
-def _prepare_retrieval(_session: Session, arguments: Json) -> Json:
-    condition = _read_filters(arguments.pop("filters"))
-    return {**arguments, "filter": condition, "matched_text": len(arguments["texts"]) > 1}
+    return click.option("--filter", "filter", multiple=True, metavar="JSON|KEY=VALUE", help=f"{says}; may be repeated.")
 
 
 def _read_filters(texts: Sequence[str]) -> Json | None:
@@ -65,7 +58,10 @@ retrieve = tool_command(
     None, "retrieve", Records.retriever,
     "Find what is nearest to one or several texts in a collection.\n\n\b\n"
     """  localmcp retrieve papers "neural networks" "deep learning" --filter '{"year": {"gte": 2020}}'""",
-    prepare=_prepare_retrieval, show=_show_records, instead={"filter": _filter("Only what fulfils this")},
+    prepare=lambda _, given: {
+        **given, "filter": _read_filters(given["filter"]), "matched_text": len(given["texts"]) > 1
+    },
+    show=_show_records, instead={"filter": _filter("Only what fulfils this")},
     arguments={"collection_name": "COLLECTION", "texts": "TEXT..."},
     spelled={"top_k": "-n --top-k", "partition_name": "-p --partition"},
     says={
@@ -165,7 +161,7 @@ def read_lines(file: str) -> Iterator[tuple[str, Json]]:
 
 
 def _ask_deletion(session: Session, arguments: Json) -> str:
-    ids, filters = arguments["ids"], arguments.pop("filters")
+    ids, filters = arguments["ids"], arguments["filter"]
     if bool(ids) == bool(filters):
         raise InvalidInput("Say what to delete: IDs, or --filter, not both.")
     session.call("describe_collection", collection_name=arguments["collection_name"])
@@ -196,7 +192,6 @@ tables = tool_command(
     None, "tables", TableTools.list_tables, "List the tables in documents, with their columns.",
     arguments={"words": "[WORDS]..."}, show=_show_tables,
 )  # fmt: skip
-COMMAND_OF_TOOL["query_table"] = "localmcp query"
 
 
 @command()
@@ -329,11 +324,7 @@ def import_rules(session: Session, paths: tuple[Path, ...], project: str | None)
     Files may be Markdown, .mdc or JSON Lines (rule_text, category, context). Rules that are known stay as they are.
     """
     calls = ({"path": str(path), "project": project} for path in paths)
-    report = session.import_each("importRules", calls, ("added", "known", "files", "skipped"))
-    twins = f", {report['known']} known already" if report["known"] else ""
-    session.answer(report)
-    session.note(f"{counted(report['added'], 'rule')} added from {counted(len(report['files']), 'file')}{twins}.")
-    return int(bool(report["skipped"]) and not report["added"] and not report["known"])
+    return session.import_each("importRules", calls, ("added", "known", "files", "skipped"))
 
 
 @rules.command("export")
@@ -387,12 +378,7 @@ def import_quickstarts(session: Session, paths: tuple[str, ...], samples: bool) 
         raise InvalidInput("Name a file or folder, or say --samples.")
     calls = ({"path": os.path.abspath(path)} for path in paths)
     fields = ("added", "updated", "unchanged", "skipped", "warnings")
-    total = session.import_each("importQuickstarts", calls, fields)
-    counts = [f"{total[key]:,} {key}" for key in ("added", "updated", "unchanged") if total[key]]
-    session.answer(total, ", ".join(counts) or "Nothing imported.")
-    for warning in total["warnings"]:
-        session.remark(f"{warning['where']}: {warning['problem']}")
-    return int(bool(total["skipped"]) and not counts)
+    return session.import_each("importQuickstarts", calls, fields)
 
 
 def _need_words(_session: Session, arguments: Json) -> Json:

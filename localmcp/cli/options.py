@@ -18,7 +18,7 @@ import click
 from localmcp.cli.session import COMMAND_OF_TOOL, Session, command, pass_session
 from localmcp.errors import InvalidInput, NotFound
 from localmcp.files import expand_home, unicode_path
-from localmcp.schemas import Json, Param, bare_type, param_of
+from localmcp.schemas import Json, Param, bare_type, mapping_of, param_of
 from localmcp.storage.schema import days_ago, parse_span, utc_text
 
 Function = Callable[..., Any]
@@ -86,10 +86,8 @@ def tool_command(
             arguments = prepare(session, arguments)
         if ask is not None:
             session.confirm(ask(session, arguments), agreed)
-        answer = session.call_in(session.workspace if makes else session.existing(), tool, arguments)
-        if columns and show is None:
-            return session.answer_tool(answer, lambda session, value: session.show(value, columns=columns))
-        return session.answer_tool(answer, show)
+        workspace = session.workspace if makes else session.existing()
+        return session.answer_tool(session.call_in(workspace, tool, arguments), show or columns)
 
     function: Function = pass_session(run)
     function = tool_options(method, **described)(YES(function) if ask else function)
@@ -244,6 +242,26 @@ def json_or_text(text: str) -> Any:
         return json.loads(text)
     except ValueError:
         return text
+
+
+def parse_meta(pairs: tuple[str, ...]) -> Json:
+    """`year=2024`, `tags=[1, 2]`, `author=Ada` as `{"year": 2024, "tags": [1, 2], "author": "Ada"}`."""
+    wrong = "--meta: '{}' must be KEY=VALUE, such as author=Ada or year=2024."
+    return {key: json_or_text(value) for key, value in (split_pair(pair, wrong.format(pair)) for pair in pairs)}
+
+
+def read_pairs(pairs: tuple[str, ...], schema: Json) -> Json:
+    """`key=value` as an object."""
+    values: Json = {}
+    hint = """Write query="some words", or '{"query": "some words"}'"""
+    for pair in pairs:
+        key, typed = split_pair(pair, f"{pair} is neither JSON nor key=value.", hint)
+        spec = mapping_of(schema.get("properties", {}).get(key))
+        value = typed if spec.get("type") == "string" or "enum" in spec else json_or_text(typed)
+        if spec.get("type") == "array" and not isinstance(value, list):
+            value = [*values.get(key, []), value]
+        values[key] = value
+    return values
 
 
 FORM = "30min, 12h, 7d, 2w, 6 months, 1y, a date like 2027-01-31, or a time like 2027-01-31T12:00"

@@ -10,17 +10,7 @@ from localmcp.cli import render
 from localmcp.cli.options import split_pair
 from localmcp.cli.session import Session, command, group, pass_session
 from localmcp.config import servers_file
-from localmcp.connect.configuration import (
-    FILE,
-    ask_for_tools,
-    block_for,
-    describe_client,
-    find_targets,
-    make_entry,
-    plan_change,
-    present_clients,
-    write_changes,
-)
+from localmcp.connect import configuration
 from localmcp.errors import InvalidInput
 from localmcp.hub.client_configuration import client_names, read_servers
 from localmcp.hub.entries import entry_of, parse_entry, take_over, write_entries
@@ -76,8 +66,7 @@ def list_servers(session: Session) -> None:
         for server in listed
     ]
     answer = {"file": str(servers_file()), "count": len(described), "servers": described}
-    columns = ("name", "state", "tools", "where", "args", "error")
-    session.answer(answer, lambda value: session.show(value, columns=columns))
+    session.answer(answer, ("name", "state", "tools", "where", "args", "error"))
     if not described:
         session.note("No servers yet. Begin with: localmcp servers import claude-desktop")
     _warn_of_changes(session, listed)
@@ -167,15 +156,12 @@ def approve(session: Session, name: str, yes: bool) -> None:
     accepted = bool(changes) and (yes or (session.can_ask and render.confirm("Accept these definitions?")))
     if accepted:
         server.approve()
-    said = (
-        f"Approved {counted(len(changes), 'tool')} of {name}."
-        if accepted
-        else f"Accept it with: {server.entry.approval} --yes"
-    )
-    session.answer(
-        {"server": name, "changes": changes, "approved": accepted},
-        said if changes else f"{name} has changed nothing since you approved it.",
-    )
+    said = f"Approved {counted(len(changes), 'tool')} of {name}."
+    if not accepted:
+        said = f"Accept it with: {server.entry.approval} --yes"
+    if not changes:
+        said = f"{name} has changed nothing since you approved it."
+    session.answer({"server": name, "changes": changes, "approved": accepted}, said)
 
 
 @servers.command("login")
@@ -230,7 +216,7 @@ def refresh(session: Session, names: tuple[str, ...]) -> int:
     outcomes = [{"name": name, **outcome} for name, outcome in _refresh(session, chosen).items()]
     for outcome in outcomes:
         session.warn(*filter(None, (outcome.get("error"), outcome.get("hint"))))
-    session.answer({"servers": outcomes}, lambda value: session.show(value, columns=("name", "tools")))
+    session.answer({"servers": outcomes}, ("name", "tools"))
     return 3 if any(outcome.get("error") for outcome in outcomes) else 0
 
 
@@ -278,48 +264,43 @@ def connect(
     """
     if show and remove:
         raise click.UsageError("--print and --remove exclude each other.")
+    present = configuration.present_clients()
     if client is None and not show:
-        clients = [describe_client(client) for client in present_clients()]
-        columns = ("client", "connectedAs", "path", "error")
-        session.answer(
-            {"clients": clients, "known": client_names()}, lambda value: session.show(value, columns=columns)
-        )
+        clients = list(map(configuration.describe_client, present))
+        session.answer({"clients": clients, "known": client_names()}, ("client", "connectedAs", "path", "error"))
         session.note(f"Connect one with: localmcp connect CLIENT   ({', '.join(client_names())}, or a FILE)")
         return
-    targets = find_targets(client) if client else []
+    targets = configuration.find_targets(client) if client else []
     if remove:
-        files = write_changes([plan_change(target, name, None) for target in targets], dry_run=dry_run)
+        changes = [configuration.plan_change(target, name, None) for target in targets]
+        files = configuration.write_changes(changes, dry_run=dry_run)
         session.answer({"client": targets[0].client, "name": name, "dryRun": dry_run, "files": files}, session.show)
         return
     # Settings that cannot be used are reported here, not by a server that nobody watches.
     _ = session.settings
-    entry, carried, withheld = make_entry(session.database, profile)
+    entry, carried, withheld = configuration.make_entry(session.database, profile)
     if show:
-        block = block_for(targets[0] if targets else None, name, entry)
+        block = configuration.block_for(targets[0] if targets else None, name, entry)
         places = [str(target.path) for target in targets]
         session.answer({"name": name, "entry": entry, "block": block, "files": places}, block)
         for place in places:
             session.remark(f"Put it into {place}")
         return
-    first, absence, start = targets[0], "", not (dry_run or no_start)
-    changes = [plan_change(target, name, entry) for target in targets]
-    present = list(dict.fromkeys(client.client for client in present_clients()))
-    if first.client not in (FILE, *present):
-        clients = ", ".join(present) or "none"
-        absence = f"{first.title} was not found on this machine; clients found: {clients}. This is its file anyway."
+    first, start = targets[0], not (dry_run or no_start)
+    changes = [configuration.plan_change(target, name, entry) for target in targets]
     if start:
         session.remark("Starting the server once, as the client will …")
     # A server that does not start is not written.
-    tools = ask_for_tools(name, entry) if start else None
-    files = write_changes(changes, dry_run=dry_run)
-    result: Json = {
-        "client": first.client, "name": name, "dryRun": dry_run, "entry": entry, "files": files, "tools": tools,
-        "carried": carried, "withheld": withheld,
-    }  # fmt: skip
-    session.answer(result, session.show)
+    tools = configuration.ask_for_tools(name, entry) if start else None
+    files = configuration.write_changes(changes, dry_run=dry_run)
+    result: Json = {"client": first.client, "name": name, "dryRun": dry_run, "entry": entry, "files": files}
+    session.answer({**result, "tools": tools, "carried": carried, "withheld": withheld}, session.show)
     if withheld:
         session.warn(f"Not written, because secret: {', '.join(withheld)}. Keep them by: localmcp config set")
-    session.warn(*filter(None, (absence,)))
+    found = dict.fromkeys(client.client for client in present)
+    if first.client not in (configuration.FILE, *found):
+        clients = ", ".join(found) or "none"
+        session.warn(f"{first.title} was not found on this machine; clients found: {clients}. This is its file anyway.")
     if any(file["action"] in ("added", "updated") for file in files) and not dry_run:
-        program = "the program that reads this file" if first.client == FILE else first.title
+        program = "the program that reads this file" if first.client == configuration.FILE else first.title
         session.note(f"Next: quit {program} completely, and start it again.")

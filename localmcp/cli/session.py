@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from localmcp.workspace import Workspace
 
 INTERRUPTED = 130
-COMMAND_OF_TOOL: dict[str, str] = {}
+COMMAND_OF_TOOL = {"tag_document": "localmcp tag", "list_tables": "localmcp tables", "query_table": "localmcp query"}
 """Tool -> the command that calls it, of the commands that were imported; parameter -> the option of this run."""
 
 
@@ -114,12 +114,19 @@ class Session:
         with redirect_stdout(sys.stderr), ended_by_signals():
             return workspace.registry.call(name, without_none(arguments), Scope(caller="cli", lean=lean))
 
-    def import_each(self, tool: str, calls: Iterable[Mapping[str, Any]], fields: Sequence[str]) -> Json:
-        """Call a tool that imports once for each arguments; return those fields of its reports, added up."""
+    def import_each(self, tool: str, calls: Iterable[Mapping[str, Any]], fields: Sequence[str]) -> int:
+        """Call a tool that imports once for each arguments; print those fields of its reports, added up.
+
+        Returns the exit code: 1 if there was nothing but what cannot be read.
+        """
         reports = [self.call_in(self.workspace, tool, arguments).value for arguments in calls]
         total: Json = {name: sum((report[name] for report in reports[1:]), reports[0][name]) for name in fields}
         self.warn(*(f"left out {skipped['where']}: {skipped['problem']}" for skipped in total["skipped"]))
-        return total
+        counts = [f"{number:,} {name}" for name, number in total.items() if isinstance(number, int) and number]
+        self.answer(total, ", ".join(counts) or "Nothing imported.")
+        for warning in total.get("warnings", ()):
+            self.remark(f"{warning['where']}: {warning['problem']}")
+        return int(bool(total["skipped"]) and not counts)
 
     def close(self) -> None:
         """Close the workspace, if one was opened."""
@@ -128,21 +135,23 @@ class Session:
 
     # ------------------------------------------------------------ answering
 
-    def answer(self, value: Json, show: Callable[[Json], None] | str = "") -> None:
-        """Print a result as one JSON document, or for people by `show` or in these words; without, they see nothing."""
+    def answer(self, value: Json, show: Callable[[Json], None] | str | Sequence[str] = "") -> None:
+        """Print a result as one JSON document, or for people: by `show`, in its words, or as a table of its columns."""
         if self.as_json:
             self.print_json(value)
         elif callable(show):
             show(value)
+        elif not isinstance(show, str):
+            self.show(value, columns=show)
         elif show:
             render.echo(show)
 
-    def answer_tool(self, answer: Answer, show: Callable[[Session, Json], None] | None = None) -> int:
-        """Print what a tool answered, by `show` or as every answer is; returns the exit code: 1 if it failed."""
+    def answer_tool(self, answer: Answer, show: Callable[[Session, Json], None] | Sequence[str] = ()) -> int:
+        """Print what a tool answered, by `show` or in its columns; returns the exit code: 1 if it failed."""
         value = answer.value
         if answer.is_error and "error" in value and not self.as_json:
             return self.fail("failure", value["error"], value.get("hint"), 1)
-        self.answer(value, lambda value: show(self, value) if show else self.show(value, answer))
+        self.answer(value, lambda value: show(self, value) if callable(show) else self.show(value, answer, show))
         return int(answer.is_error or not value.get("success", True))
 
     def show(self, value: Json, answer: Answer | None = None, columns: Sequence[str] = ()) -> None:
@@ -189,11 +198,6 @@ class Session:
     def can_ask(self) -> bool:
         """Whether a person is there to answer a question."""
         return not self.as_json and sys.stdin.isatty() and sys.stderr.isatty()
-
-    @property
-    def shows_progress(self) -> bool:
-        """Whether bars are drawn: a person looks at stderr, and wants more than data."""
-        return not self.quiet and not self.as_json and sys.stderr.isatty()
 
     def confirm(self, question: str, yes: bool) -> None:
         """Ask a question unless the answer is known, only where a person can answer.
@@ -244,9 +248,9 @@ def ended_by_signals() -> Generator[None]:
 
 
 @contextmanager
-def shown_progress(session: Session) -> Generator[Callable[[Progress], None] | None]:
-    """Yield what to hand to the library as `progress`."""
-    with _bars(session) as bar:
+def shown_progress(session: Session) -> Generator[Callable[[Progress], None]]:
+    """Yield what to hand to the library as `progress`; SIGTERM ends the work as Ctrl-C does."""
+    with ended_by_signals(), _bars(session) as bar:
 
         def show(progress: Progress) -> None:
             if progress.phase == "meaning":
@@ -260,7 +264,7 @@ def shown_progress(session: Session) -> Generator[Callable[[Progress], None] | N
             words = " · ".join((files, passages, short_path(progress.path)))
             bar(progress.phase, progress.bytes_done, progress.bytes_total, words)
 
-        yield show if session.shows_progress else None
+        yield show
 
 
 @contextmanager
@@ -272,7 +276,7 @@ def shown_counts(session: Session, words: str) -> Generator[Callable[[int, int],
 
 @contextmanager
 def _bars(session: Session) -> Generator[Callable[[str, int, int, str], None]]:
-    if not session.shows_progress:
+    if session.quiet or session.as_json or not sys.stderr.isatty():
         yield lambda phase, done, total, words: None
         return
     # rich costs 45 ms, and most commands draw no bar.
@@ -346,14 +350,6 @@ class Group(Command, click.Group):
     command_class = Command
 
 
-def command(name: str | None = None, **attributes: Any) -> Callable[[Callable[..., Any]], Command]:
-    """`click.command` for a `Command`."""
-    return click.command(name, cls=Command, **attributes)
-
-
-def group(name: str | None = None, **attributes: Any) -> Callable[[Callable[..., Any]], Group]:
-    """`click.group` for a `Group`."""
-    return click.group(name, cls=Group, **attributes)
-
-
+command: Callable[..., Callable[[Callable[..., Any]], Command]] = partial(click.command, cls=Command)
+group: Callable[..., Callable[[Callable[..., Any]], Group]] = partial(click.group, cls=Group)
 pass_session = click.make_pass_decorator(Session)

@@ -13,21 +13,12 @@ import click
 
 from localmcp.activity import INTERFACES
 from localmcp.cli import render
-from localmcp.cli.options import (
-    FORM,
-    collection_option,
-    json_or_text,
-    parse_object,
-    parse_time,
-    read_bytes,
-    split_pair,
-    tool_options,
-)
+from localmcp.cli.options import FORM, collection_option, parse_object, parse_time, read_bytes, read_pairs, tool_options
 from localmcp.cli.session import Session, command, group, pass_session
 from localmcp.errors import NotFound
 from localmcp.humanize import choices, command_line, counted
 from localmcp.library.search import is_uuid
-from localmcp.schemas import Json, describe_parameters, did_you_mean, mapping_of
+from localmcp.schemas import Json, describe_parameters, did_you_mean
 from localmcp.tool_search.ask import Router
 from localmcp.tool_search.discovery import NOTHING_FOUND, parameter_line
 from localmcp.tools import Tool
@@ -59,8 +50,7 @@ def list_tools(session: Session) -> None:
     Hidden tools are not in an assistant's list; it finds them by what they do. A star marks a required argument.
     """
     described = [_describe(tool) for tool in session.reading().registry.tools()]
-    answer = {"count": len(described), "tools": described}
-    session.answer(answer, lambda value: session.show(value, columns=("name", "visible", "signature", "title")))
+    session.answer({"count": len(described), "tools": described}, ("name", "visible", "signature", "title"))
 
 
 @tools.command("show")
@@ -108,9 +98,9 @@ def search(session: Session, words: tuple[str, ...], limit: int) -> None:
     ranked, found = discovery.rank(" ".join(words), most=limit, patience=120.0)
     hits: list[Json] = []
     for tool, score in ranked:
-        parameters = parameter_line(discovery.describe(tool).schema, required_only=True)
-        shown = {"name": tool.name, "description": tool.description, "score": round(score, 4), "parameters": parameters}
-        hits.append({**shown, "notice": tool.notice} if tool.notice else shown)
+        hit = {"name": tool.name, "description": tool.description, "score": round(score, 4)}
+        hit["parameters"] = parameter_line(discovery.describe(tool).schema, required_only=True)
+        hits.append({**hit, "notice": tool.notice} if tool.notice else hit)
     if not hits:
         session.note(NOTHING_FOUND)
     elif not found.sure:
@@ -162,20 +152,6 @@ def call(session: Session, tool: str, arguments: tuple[str, ...], text: bool) ->
 
 
 tools.add_command(call)
-
-
-def read_pairs(pairs: tuple[str, ...], schema: Json) -> Json:
-    """`key=value` as an object."""
-    values: Json = {}
-    hint = """Write query="some words", or '{"query": "some words"}'"""
-    for pair in pairs:
-        key, typed = split_pair(pair, f"{pair} is neither JSON nor key=value.", hint)
-        spec = mapping_of(schema.get("properties", {}).get(key))
-        value = typed if spec.get("type") == "string" or "enum" in spec else json_or_text(typed)
-        if spec.get("type") == "array" and not isinstance(value, list):
-            value = [*values.get(key, []), value]
-        values[key] = value
-    return values
 
 
 def _tool(session: Session, name: str) -> Tool:
@@ -303,34 +279,26 @@ def list_keys(session: Session, collection: str | None) -> None:
         {**item.as_json(), **{name: used.get(item.id, {}).get(name, 0) for name in counts}}
         for item in workspace.api_keys.list(collection)
     ]
-    columns = "name id prefix status scopes collections tools providers expires_at last_used_at uses errorRate".split()
-    session.answer({"success": True, "keys": listed}, lambda value: session.show(value, columns=columns))
+    columns = "name id prefix status scopes collections tools providers expires_at last_used_at uses errorRate"
+    session.answer({"success": True, "keys": listed}, columns.split())
     if not listed:
         session.note("There are no keys. Make one with: localmcp keys create --name NAME")
 
 
-@keys.command("revoke")
-@click.argument("key", metavar="ID|NAME|KEY")
-@pass_session
-def revoke(session: Session, key: str) -> None:
-    """Make a key useless at once, also for servers that are running; it stays in the list."""
-    _end(session, key, "revoked")
+def _ending_command(name: str, says: str) -> None:
+    @keys.command(name, help=says)
+    @click.argument("key", metavar="ID|NAME|KEY")
+    @pass_session
+    def end(session: Session, key: str) -> None:
+        api_keys = session.existing().api_keys
+        act, state = (api_keys.revoke, "revoked") if name == "revoke" else (api_keys.delete, "deleted")
+        info = act(api_keys.find(key).id)
+        session.answer({"success": True, "message": f"API key {state} successfully", "keyInfo": info.as_json()})
+        session.note(f"The key {info.name} ({info.prefix}…) is {state}.")
 
 
-@keys.command("delete")
-@click.argument("key", metavar="ID|NAME|KEY")
-@pass_session
-def delete(session: Session, key: str) -> None:
-    """Remove a key for good; its calls stay in the log."""
-    _end(session, key, "deleted")
-
-
-def _end(session: Session, key: str, state: str) -> None:
-    api_keys = session.existing().api_keys
-    end = api_keys.revoke if state == "revoked" else api_keys.delete
-    info = end(api_keys.find(key).id)
-    session.answer({"success": True, "message": f"API key {state} successfully", "keyInfo": info.as_json()})
-    session.note(f"The key {info.name} ({info.prefix}…) is {state}.")
+_ending_command("revoke", "Make a key useless at once, also for servers that are running; it stays in the list.")
+_ending_command("delete", "Remove a key for good; its calls stay in the log.")
 
 
 # ---------------------------------------------------------------- the log of calls
@@ -364,11 +332,10 @@ def log(ctx: click.Context, session: Session, limit: int, offset: int, **conditi
     workspace = session.existing()
     chosen = _chosen(workspace, **conditions)
     calls, total = workspace.activity.logs(**chosen, limit=limit, offset=offset)
-    answer: Json = {"count": len(calls), "total": total, "calls": calls}
     # The latest is last, where a person looks.
-    latest = {**answer, "calls": calls[::-1]}
-    columns = "startedAt caller keyName tool via milliseconds resultBytes error arguments".split()
-    session.answer(answer, lambda _: session.show(latest, columns=columns))
+    shown = calls if session.as_json else calls[::-1]
+    columns = "startedAt caller keyName tool via milliseconds resultBytes error arguments"
+    session.answer({"count": len(calls), "total": total, "calls": shown}, columns.split())
 
 
 def _chosen(workspace: Workspace, key: str | None, since: str | None, **conditions: Any) -> dict[str, Any]:

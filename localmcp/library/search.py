@@ -131,9 +131,9 @@ class PassageSearch:
             raise InvalidInput("cursor: it is none; leave it out to start at the first page.")
         request = SearchRequest(query, mode, limit, int(cursor or 0), (name,) if name else None, filters, sort=sort)
         outcome, more = self._page(request, origin, grouped=groupBy is not None)
-        lean = current_scope().lean
-        # A language model gets so many characters of passages unless it asks for more.
-        if budget := maxChars or (6_000 if lean else None):
+        scope = current_scope()
+        # A language model gets so many characters of passages unless it asks for more; a person, all of them.
+        if budget := maxChars or (6_000 if scope.lean and not scope.trusted else None):
             texts = (hit.passage.text[: GROUPED_CHARS if groupBy else None] for hit in outcome.hits)
             fitting = sum(used <= budget for used in accumulate(map(len, texts)))
             outcome.hits = outcome.hits[: max(fitting, 1)]
@@ -143,7 +143,7 @@ class PassageSearch:
         if groupBy:
             for hit in result["results"]:
                 hit["morePassages"] = more.get(hit["sourceId"], 0)
-        if lean:
+        if scope.lean:
             _shorten(result, outcome, request, is_whole=bool(maxChars or explain))
         return result
 
@@ -200,7 +200,9 @@ class PassageSearch:
     ) -> tuple[SearchOutcome, dict[str, int]]:
         # With `grouped`, the best hit of each document, and how many more each has.
         if not grouped:
-            spread = current_scope().lean and not request.filters.source_ids
+            # Of the command line with `--json` too, which has the hits that people see.
+            scope = current_scope()
+            spread = (scope.lean or scope.caller == "cli") and not request.filters.source_ids
             return self.federation.search(replace(request, spread=spread), origin), {}
         end, depth = request.offset + request.limit, ARM_DEPTH - 1
         while True:

@@ -7,7 +7,7 @@ import logging
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from rich.segment import Segment
-from textual import on
+from textual import events, on
 from textual._ansi_sequences import ANSI_SEQUENCES_KEYS
 from textual.app import App, ComposeResult, SystemCommand
 from textual.binding import Binding, BindingType
@@ -35,7 +35,7 @@ from localmcp.errors import FileUnavailable, Interrupted, LocalMCPError, NeedsCo
 from localmcp.humanize import counted
 from localmcp.tui.search import SearchPane
 from localmcp.tui.session import REFRESH, Failed, FileChanged, JobEnded, ModelLoaded, Session, StateChanged, log_file
-from localmcp.tui.widgets import ErrorGuard, Pane, Quiet, bar, short
+from localmcp.tui.widgets import ErrorGuard, Pane, Quiet, bar, short, visible_value
 from localmcp.visible_text import visible
 
 if TYPE_CHECKING:
@@ -59,24 +59,6 @@ ERRORS_AT_ONCE = 20
 TITLES = {"words": "Reading files", "meaning": "Making vectors", "scans": "Recognizing text"}
 """Kind of background work -> what people read."""
 
-# ---------------------------------------------------------------- the lines around the panes
-
-
-class ErrorLine(Static):
-    """One line with the last error and what to do about it; hidden without one."""
-
-    error: BaseException | None = None
-
-    def tell(self, error: BaseException) -> None:
-        """Show an error."""
-        self.error = error
-        key = "f2 answers" if isinstance(error, NeedsConfirmation) else "f2 details"
-        self.update(Content.assemble(("✗ ", "bold $error"), first_line(error), (f"   {key}", "$muted")))
-        self.add_class("-on")
-
-    def on_click(self) -> None:
-        self.app.run_worker(self.app.run_action("show_error"))
-
 
 def first_line(error: BaseException) -> str:
     """Return an error in one line: ours as they are; any other by its kind, since its words are for programmers."""
@@ -85,28 +67,6 @@ def first_line(error: BaseException) -> str:
         return visible(error.message)
     text = str(error) if isinstance(error, LocalMCPError) else f"Unexpected {type(error).__name__}: {error}"
     return visible(" ".join(text.split()))
-
-
-class JobStrip(Static):
-    """The job of this window, and background work here and in other processes; hidden without any."""
-
-    def show(self, job: str, works: Sequence[Work]) -> None:
-        """Show the job of this window, and the work of all processes, each with its progress."""
-        lines: list[Content] = []
-
-        def add(title: str, who: str, words: str, stops: bool) -> None:
-            parts = ("◌ ", "bold $accent"), (title, "bold"), (who, "$muted"), f"  {words}"
-            lines.append(Content.assemble(*parts, ("  ctrl+x stops it" if stops else "", "$muted")))
-
-        if job:
-            add(job, "", next((work_words(work) for work in works if work.is_ours), ""), True)
-        for work in works:
-            # The job of this window has a line of its own, which says more.
-            if not (job and work.is_ours):
-                who = "" if work.is_ours else f" · process {work.process}" if work.process else " · another process"
-                add(TITLES[work.kind], who, work_words(work), can_stop(work) and not job)
-        self.update(Content("\n").join(lines[:3]))
-        self.set_class(bool(lines), "-on")
 
 
 def can_stop(work: Work) -> bool:
@@ -149,12 +109,6 @@ class Colorless(LineFilter):
         return [Segment(text, style and style.without_color, control) for text, style, control in segments]
 
 
-def theme_names() -> list[str]:
-    """Return every theme that can be chosen."""
-    own = [theme.name for theme in THEMES]
-    return [*own, *(name for name in BUILTIN_THEMES if not name.startswith(("textual-", "ansi-")))]
-
-
 # ---------------------------------------------------------------- the app
 
 
@@ -165,8 +119,8 @@ class LocalMcpApp(ErrorGuard, App[None]):
     CSS_PATH = "localmcp.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("question_mark,f1", "help", "Help"), Quiet("slash", "filter", "Filter the pane in front"),
-        *(Quiet(str(n + 1), f"pane({n})", title) for n, title in enumerate(PANES.values())),
-        *(Quiet(f"alt+{n + 1}", f"pane({n})", title, priority=True) for n, title in enumerate(PANES.values())),
+        *(Quiet(str(n), f"pane('{name}')", title) for n, (name, title) in enumerate(PANES.items(), 1)),
+        *(Quiet(f"alt+{n}", f"pane('{name}')", PANES[name], priority=True) for n, name in enumerate(PANES, 1)),
         Quiet("ctrl+x", "stop_job", "Stop the work in the background", priority=True),
         Quiet("f2", "show_error", "Details of the error"),
         Quiet("escape", "dismiss_error", "Dismiss the error", priority=True),
@@ -177,10 +131,10 @@ class LocalMcpApp(ErrorGuard, App[None]):
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-normal"), (140, "-wide")]
     NOTIFICATION_TIMEOUT = 3
     is_drawn = False
+    error: BaseException | None = None
+    """The last one that was shown."""
 
-    def __init__(
-        self, opener: Callable[[], Workspace], path: Path, theme_name: str = DEFAULT_THEME,
-    ) -> None:  # fmt: skip
+    def __init__(self, opener: Callable[[], Workspace], path: Path, theme_name: str = DEFAULT_THEME) -> None:
         super().__init__()
         if self.no_color:
             self._filters[:] = [Colorless()]
@@ -205,8 +159,8 @@ class LocalMcpApp(ErrorGuard, App[None]):
         yield tabs
         with ContentSwitcher(initial="search", id="panes"):
             yield SearchPane(id="search")
-        yield JobStrip(id="job")
-        yield ErrorLine(id="error")
+        yield Static(id="job")
+        yield Static(id="error")
         yield Footer(compact=True)
 
     def on_load(self) -> None:
@@ -232,18 +186,19 @@ class LocalMcpApp(ErrorGuard, App[None]):
         # The state says it where somebody waits for an answer.
         self.query_one("#state").set_interval(PATIENCE_SECONDS, self.show_state)
         if self._requested_theme != self.theme:
-            names = ", ".join(theme_names())
+            names = ", ".join(self.available_themes)
             self.tell_error(LocalMCPError(f"There is no theme '{self._requested_theme}'. Known: {names}."))
         self.is_drawn = True
+        # The theme of the command line is for this time only.
+        self.theme_changed_signal.subscribe(self, lambda theme: write_setting("theme", theme.name))
         self.pane.come_to_front()
         self.call_after_refresh(self.session.start)
 
     def on_unmount(self) -> None:
         self.session.close()
 
-    job_strip = query_one(JobStrip)
     tabs = query_one(Tabs)
-    error_line = query_one(ErrorLine)
+    error_line = query_one("#error", Static)
     switcher = query_one("#panes", ContentSwitcher)
 
     @property
@@ -251,7 +206,7 @@ class LocalMcpApp(ErrorGuard, App[None]):
         """The pane in front."""
         return self.switcher.get_child_by_id(str(self.switcher.current), Pane)
 
-    async def show_pane(self, name: str) -> Pane:
+    async def action_pane(self, name: str) -> Pane:
         """Turn to a pane, from whatever covers the panes; it is made when it is first shown."""
         while len(self.screen_stack) > 1:
             self.pop_screen()
@@ -268,28 +223,39 @@ class LocalMcpApp(ErrorGuard, App[None]):
     async def tab_clicked(self, message: Tabs.TabActivated) -> None:
         """The mouse turns to a pane."""
         if message.tab.id != self.switcher.current:
-            await self.show_pane(str(message.tab.id))
+            await self.action_pane(str(message.tab.id))
 
     # ------------------------------------------------------------ the file
 
     @on(StateChanged)
-    def state_changed(self) -> None:
-        """Show whether everything is ready, and the work in the background."""
-        self.show_state()
-        self.job_strip.show(self.session.job, self.session.works)
-
     @on(ModelLoaded)
-    def model_loaded(self) -> None:
-        """Search again for what was answered by words alone."""
-        self.state_changed()
-        for pane in self.switcher.query(SearchPane):
-            pane.model_changed()
+    def state_changed(self, message: StateChanged | ModelLoaded | None = None) -> None:
+        """Show whether everything is ready, and the work in the background, here and in other processes."""
+        self.show_state()
+        job, works, shown = self.session.job, self.session.works, list[Content]()
+
+        def add(title: str, who: str, words: str, stops: bool) -> None:
+            parts = ("◌ ", "bold $accent"), (title, "bold"), (who, "$muted"), f"  {words}"
+            shown.append(Content.assemble(*parts, ("  ctrl+x stops it" if stops else "", "$muted")))
+
+        if job:
+            add(job, "", next((work_words(work) for work in works if work.is_ours), ""), True)
+        for work in works:
+            # The job of this window has a line of its own, which says more.
+            if not (job and work.is_ours):
+                who = "" if work.is_ours else f" · process {work.process}" if work.process else " · another process"
+                add(TITLES[work.kind], who, work_words(work), can_stop(work) and not job)
+        strip = self.query_one("#job", Static)
+        strip.update(Content("\n").join(shown[:3]))
+        strip.set_class(bool(shown), "-on")
+        if isinstance(message, ModelLoaded):
+            self.switcher.get_child_by_id("search", SearchPane).model_changed()
 
     def show_state(self) -> None:
         """Show which file is open, what it holds, and whether everything is ready."""
         long_ago = time.monotonic() - PATIENCE_SECONDS
         if not self.session.is_open:
-            state = ("✗ not open", "$error") if self.error_line.error else ("◌ opening", "$muted")
+            state = ("✗ not open", "$error") if self.error else ("◌ opening", "$muted")
         elif any(asked_at < long_ago for _, asked_at in self.session.questions.values()):
             state = "◌ working", "$accent"
         elif self.session.model_loading:
@@ -320,7 +286,7 @@ class LocalMcpApp(ErrorGuard, App[None]):
             self.stats = stats
             self.show_state()
 
-        if isinstance(self.error_line.error, FileUnavailable):
+        if isinstance(self.error, FileUnavailable):
             self.action_dismiss_error()
         if session.exists:
             self.pane.ask("holdings", lambda: {**session.read("get_stats"), "readOnly": session.why_read_only()}, show)
@@ -346,7 +312,7 @@ class LocalMcpApp(ErrorGuard, App[None]):
             if isinstance(message.error, NeedsConfirmation):
                 self.ask_removals(message.error.message)
         elif message.then is not None:
-            message.then(message.result)
+            message.then(visible_value(message.result))
         elif message.result is not None:
             report = message.result
             counts = {
@@ -410,7 +376,7 @@ class LocalMcpApp(ErrorGuard, App[None]):
     def failed(self, message: Failed) -> None:
         if message.error is not None:
             self.tell_error(message.error)
-        elif not isinstance(self.error_line.error, FileUnavailable):
+        elif not isinstance(self.error, FileUnavailable):
             self.action_dismiss_error()
 
     def tell_error(self, error: BaseException) -> None:
@@ -419,7 +385,10 @@ class LocalMcpApp(ErrorGuard, App[None]):
             log.info("shown: %s", error)
         else:
             log.error("unexpected: %s", error, exc_info=error)
-        self.error_line.tell(error)
+        self.error = error
+        key = "f2 answers" if isinstance(error, NeedsConfirmation) else "f2 details"
+        self.error_line.update(Content.assemble(("✗ ", "bold $error"), first_line(error), (f"   {key}", "$muted")))
+        self.error_line.add_class("-on")
         if len(self.screen_stack) > 1:
             # The line is covered.
             self.notify(first_line(error), severity="error")
@@ -442,11 +411,12 @@ class LocalMcpApp(ErrorGuard, App[None]):
         self._return_code = 1
         self.exit(return_code=1, message=f"✗ {first_line(error)}. The log is {log_file()}")
 
+    @on(events.Click, "#error")
     def action_show_error(self) -> None:
         """Show an error, what to do about it, and where the log is, which has the traceback; or ask what it asks."""
         from localmcp.tui.dialogs import TextScreen
 
-        error = self.error_line.error
+        error = self.error
         if isinstance(error, NeedsConfirmation):
             self.ask_removals(error.message)
         elif error is not None:
@@ -469,26 +439,18 @@ class LocalMcpApp(ErrorGuard, App[None]):
             return len(self.screen_stack) == 1 and self.error_line.has_class("-on")
         return super().check_action(action, parameters)
 
-    async def action_pane(self, number: int) -> None:
-        await self.show_pane(list(PANES)[number])
-
     def action_filter(self) -> None:
         self.pane.line.focus()
 
     def action_add_folder(self) -> None:
-        from localmcp.tui.library import add_folder
+        from localmcp.tui.library import ADD_FOLDER
+        from localmcp.tui.tools import start
 
-        add_folder(self.pane)
+        start(self.pane, ADD_FOLDER, None)
 
-    async def action_connect(self) -> None:
-        """Ask for an assistant, show what would be written, and write it after a yes."""
-        from localmcp.tui.tools import CONNECT
-
-        await self.run_in_pane("tools", CONNECT)
-
-    async def run_in_pane(self, name: str, title: str) -> None:
+    async def action_run_in_pane(self, name: str, title: str) -> None:
         """Turn to a pane, and highlight or do one of its commands there."""
-        cast("CommandPane", await self.show_pane(name)).go_to(title)
+        cast("CommandPane", await self.action_pane(name)).go_to(title)
 
     def action_help(self) -> None:
         """Show the keys that work here, and what the pane is for; or hide them."""
@@ -501,26 +463,18 @@ class LocalMcpApp(ErrorGuard, App[None]):
         """Return the commands of the palette, also those of the panes Tools and File."""
         from localmcp.tui.tools import FilePane, ToolsPane
 
-        for number, title in enumerate(PANES.values()):
-            yield SystemCommand(f"Go to {title}", f"Key {number + 1}", partial(self.action_pane, number))
+        for number, (name, title) in enumerate(PANES.items(), 1):
+            yield SystemCommand(f"Go to {title}", f"Key {number}", partial(self.action_pane, name))
         for name, pane in {"file": FilePane, "tools": ToolsPane}.items():
             for command in chain.from_iterable(pane.COMMANDS.values()):
-                run = partial(self.run_in_pane, name, command.title)
+                run = partial(self.action_run_in_pane, name, command.title)
                 yield SystemCommand(command.title, command.says, run, discover=False)
-        yield SystemCommand("Theme", "Choose the colors; 'terminal' takes those of your terminal", self.choose_theme)
+        says = "Choose the colors; 'terminal' takes those of your terminal"
+        yield SystemCommand("Theme", says, self.action_change_theme)
         yield SystemCommand("Help", "Keys of the pane in front", self.action_help)
         yield SystemCommand("Details of the last error", "And where the log is", self.action_show_error)
         yield SystemCommand("Save a picture", "Of the screen, as SVG, into this folder", self.deliver_screenshot)
         yield SystemCommand("Quit", "Leave localmcp", self.action_quit)
-
-    def choose_theme(self) -> None:
-        """Open a palette of the themes."""
-
-        def choose(name: str) -> None:
-            self.theme = name
-            write_setting("theme", name)
-
-        self.search_commands([(name, partial(choose, name)) for name in theme_names()], "Choose the colors…")
 
     def refresh_css(self, animate: bool = True) -> None:
         """Read the styles again for another theme; before the first paint they already fit."""

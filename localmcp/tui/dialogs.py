@@ -23,7 +23,7 @@ from textual.widgets import Footer, Input, Label, OptionList, Select, Static, Te
 
 from localmcp.humanize import field_label
 from localmcp.schemas import Json, followed, list_of, mapping_of, one_or_more
-from localmcp.tui.widgets import Asking, Choices, TextLine, list_option, visible_content
+from localmcp.tui.widgets import Asking, Choices, TextLine, list_option, visible_value
 from localmcp.visible_text import visible
 
 T = TypeVar("T")
@@ -41,7 +41,7 @@ class TextScreen(ModalScreen[None]):
 
     def __init__(self, title: str, text: Content) -> None:
         super().__init__()
-        self._title, self._text = title, visible_content(text)
+        self._title, self._text = title, visible_value(text)
 
     def compose(self) -> ComposeResult:
         with VerticalScroll(classes="dialog") as box:
@@ -83,7 +83,6 @@ class ChoiceScreen(ModalScreen[int]):
 
     @on(OptionList.OptionSelected)
     def chosen(self, message: OptionList.OptionSelected) -> None:
-        message.stop()
         self.action_answer(int(message.option_id or 0))
 
     def action_answer(self, number: int) -> None:
@@ -227,10 +226,6 @@ class FormScreen(ModalScreen[Any], Asking):  # pyright: ignore[reportIncompatibl
             yield Static(id="wrong")
         yield Footer(show_command_palette=False, compact=True)
 
-    def on_mount(self) -> None:
-        if self.fields:
-            self.query_one("#field-0").focus()
-
     @on(Input.Submitted)
     def action_run(self) -> None:
         """Save the arguments without empty fields; say of every field that cannot be used why not."""
@@ -266,8 +261,7 @@ class FormScreen(ModalScreen[Any], Asking):  # pyright: ignore[reportIncompatibl
 def _widget(field: Field, value: Any, identity: str) -> Widget:
     hint = HINTS.get(field.kind, "")
     if field.kind in ("choice", "boolean"):
-        names = {True: "yes", False: "no"}
-        choices = field.choices or (True, False)
+        names, choices = {True: "yes", False: "no"}, field.choices or (True, False)
         # A plain text would be markup.
         options = [(Text(names[c] if isinstance(c, bool) else str(c)), c) for c in choices]
         initial = {"value": value} if value in choices else {}
@@ -279,8 +273,9 @@ def _widget(field: Field, value: Any, identity: str) -> Widget:
         area = TextArea(text, id=identity, compact=True, placeholder=hint, tab_behavior="focus")
         area.cursor_blink = False
         return area
-    line = PathLine if field.kind == "path" else TextLine
-    return line("" if value is None else str(value), placeholder=hint, id=identity, compact=True)
+    suggester = PathSuggester(use_cache=False, case_sensitive=True) if field.kind == "path" else None
+    text = "" if value is None else str(value)
+    return TextLine(text, placeholder=hint, id=identity, compact=True, suggester=suggester)
 
 
 def _value(field: Field, widget: Widget) -> Any:
@@ -309,24 +304,8 @@ def _value(field: Field, widget: Widget) -> Any:
 # ---------------------------------------------------------------- paths
 
 
-class PathLine(TextLine):
-    """A line for a path: tab takes the suggestion."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("tab", "complete", "Complete", priority=True)]
-
-    def __init__(self, *values: Any, **options: Any) -> None:
-        super().__init__(*values, suggester=PathSuggester(use_cache=False, case_sensitive=True), **options)
-
-    def action_complete(self) -> None:
-        if path := completed_path(self.value):
-            self.value = path
-            self.cursor_position = len(path)
-        else:
-            self.screen.focus_next()
-
-
 class PathSuggester(Suggester):
-    """Completes a path with the first file or folder whose name begins so."""
+    """Completes a path with the first file or folder whose name begins so; the right arrow takes it."""
 
     async def get_suggestion(self, value: str) -> str | None:
         return await asyncio.to_thread(completed_path, value)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual.binding import Binding, BindingType
@@ -20,22 +19,10 @@ from localmcp.schemas import Json
 from localmcp.tui.dialogs import PATH, confirm
 from localmcp.tui.markdown import passages_content
 from localmcp.tui.reader import open_document
-from localmcp.tui.session import Failed
-from localmcp.tui.tools import Command, Run, form_of, start
-from localmcp.tui.widgets import (
-    DocumentKeys,
-    Pane,
-    Quiet,
-    Row,
-    UseDocument,
-    inventory_of,
-    lines,
-    look_around,
-    short,
-)
+from localmcp.tui.tools import Command, form_of
+from localmcp.tui.widgets import DocumentKeys, Pane, Quiet, Row, inventory_of, lines, look_around, short
 
 if TYPE_CHECKING:
-    from localmcp.library.jobs import Report
     from localmcp.workspace import Workspace
 
 EMPTY = (
@@ -70,8 +57,6 @@ class Place:
     """Of a folder, with the separator at its end."""
     documents: int = 0
     item: Item | None = None
-    says: str = ""
-    """What is said of it beside the list; of documents and your collections it is looked up."""
     trashed: tuple[str, ...] = ()
     """Ids in the trash."""
     depth: int = 0
@@ -138,16 +123,16 @@ class LibraryPane(Pane, DocumentKeys):
         opened = frozenset(self._open)
 
         def read(workspace: Workspace) -> None:
-            def add(key: str, title: Content, place: Place) -> None:
+            def add(row: Row) -> None:
                 # With words, every collection is open.
-                is_open = key in opened or (bool(text) and place.kind == "collection")
+                place, is_open = row.record, row.key in opened or (bool(text) and row.record.kind == "collection")
                 arrow = ("▾ " if is_open else "▸ ") if place.opens else ""
-                rows.append(Row(key, Content(f"{'  ' * place.depth} {arrow}") + title, record=place))
+                rows.append(replace(row, title=Content(f"{'  ' * place.depth} {arrow}") + row.title))
                 for child in _below(workspace, place, text) if place.opens and is_open else ():
-                    add(*child)
+                    add(child)
 
             for row in _first_level(workspace):
-                add(*row)
+                add(row)
 
         self.session.look(read)
         return rows
@@ -172,10 +157,13 @@ class LibraryPane(Pane, DocumentKeys):
 
         def show(answer: tuple[Content, Json]) -> None:
             about, around = answer
-            draw = partial(passages_content, self, around, "", lambda _: [], "")
-            self.reader.show(place.name, (lambda width: lines(about, "", draw(width))) if around else about)
 
-        self.look("about", lambda workspace: about_place(workspace, place), show)
+            def draw(width: int) -> Content:
+                return lines(about, "", passages_content(self, around, width)) if around else about
+
+            self.reader.show(place.name, draw)
+
+        self.look("about", lambda workspace: about_row(workspace, row), show)
 
     def action_branch(self, opens: bool) -> None:
         """Open or close the branch; where it is so already, go to its first row, or to the branch that holds it."""
@@ -212,8 +200,8 @@ class LibraryPane(Pane, DocumentKeys):
         place, name = self.place, self.place.collection
         if place.origin is not None:
             hint = f"It is taken away as a whole: localmcp unmount {place.origin}"
-            self.app.post_message(Failed(NotFound(f"The mounted file {place.origin} is read-only.", hint=hint)))
-        elif place.item is not None:
+            raise NotFound(f"The mounted file {place.origin} is read-only.", hint=hint)
+        if place.item is not None:
             self._confirm_removal(f"“{place.name}”", [place.item.id])
         elif place.kind == "folder":
             what = f"{counted(place.documents, 'document')} of {place.name}"
@@ -273,58 +261,56 @@ class LibraryPane(Pane, DocumentKeys):
         if item := self.place.item:
             open_document(self, item, self.place.origin)
 
-    def use_document(self, use: UseDocument) -> None:
+    def use_document(self, use: Callable[[Json], object]) -> None:
         if item := self.place.item:
-            use(item.title, {"path": item.path, "label": item.path or item.title, "startLine": 1}, item.state)
+            named = {"title": item.title, "path": item.path, "label": item.path or item.title}
+            use({**named, "startLine": 1, "freshness": item.state})
 
 
 # ---------------------------------------------------------------- the rows, for threads that may wait
 
-Entry = tuple[str, Content, Place]
-"""The key of a row, its title, and what it is."""
 
-
-def _first_level(workspace: Workspace) -> Iterator[Entry]:
+def _first_level(workspace: Workspace) -> Iterator[Row]:
     stats: Any = workspace.knowledge.get_stats()
     for collection in stats["collections"]:
         name, documents = collection["name"], collection["sources"]
         if documents or any(workspace.inventory.count_waiting(name)[1:]):
             title = Content.assemble((name, "bold"), (f"  {documents:,}", "$muted"))
-            yield f"collection {name}", title, Place("collection", name, name, documents=documents)
+            yield Row(f"collection {name}", title, record=Place("collection", name, name, documents=documents))
     for origin, name in ((mount["name"], name) for mount in stats.get("mounts", ()) for name in mount["collections"]):
         if documents := inventory_of(workspace, origin).documents(name, limit=1)[1]:
             title = Content.assemble((f"{origin}/{name}", "bold"), (f"  {documents:,}", "$muted"),
                                      ("  read-only", "$warning"))  # fmt: skip
             says = f"{counted(documents, 'document')} of the mounted file {origin}, which is read-only.\n\n"
             says += f"Search only here:  collection:mount:{origin}/{name}"
-            place = Place("collection", name, name, origin, documents=documents, says=says)
-            yield f"mount {origin}/{name}", title, place
+            place = Place("collection", name, name, origin, documents=documents)
+            yield Row(f"mount {origin}/{name}", title, Content(says), record=place)
     if trashed := tuple(row.uuid for row, _ in workspace.library.trashed()):
         says = "u brings everything back. For good, from a shell: localmcp trash empty"
-        place = Place("trash", counted(len(trashed), "document"), says=says, trashed=trashed)
-        yield "trash", Content(f"Trash  {len(trashed)}"), place
+        place = Place("trash", counted(len(trashed), "document"), trashed=trashed)
+        yield Row("trash", Content(f"Trash  {len(trashed)}"), Content(says), record=place)
 
 
-def _below(workspace: Workspace, place: Place, words: str) -> Iterator[Entry]:
+def _below(workspace: Workspace, place: Place, words: str) -> Iterator[Row]:
     depth, name, inventory = place.depth + 1, place.collection, inventory_of(workspace, place.origin)
     if place.kind == "trash":
         for row, since in workspace.library.trashed():
             says = f"{row.title}\n\n{row.uri or ''}\n\nRemoved {local_time(since)[:10]}; enter brings it back."
-            trashed = Place("trashed", row.title, says=says, trashed=(row.uuid,), depth=depth)
-            yield f"trashed {row.uuid}", Content(row.title), trashed
+            trashed = Place("trashed", row.title, trashed=(row.uuid,), depth=depth)
+            yield Row(f"trashed {row.uuid}", Content(row.title), Content(says), record=trashed)
         return
     if place.kind == "unread":
         for path, reason in inventory.unread(name):
-            says = f"{short(path)}\n\n✗ {reason}"
-            file = Place("file", short(path), name, says=says, depth=depth)
-            yield f"file {path}", Content.styled(f"✗ {short(path)}", "$error"), file
+            title, says = Content.styled(f"✗ {short(path)}", "$error"), Content(f"{short(path)}\n\n✗ {reason}")
+            yield Row(f"file {path}", title, says, record=Place("file", short(path), name, depth=depth))
         return
     items, total = inventory.documents(name, words, folder=None if words else place.path, limit=MOST_BELOW)
     if not words:
         unread = inventory.count_waiting(name)[2] if place.kind == "collection" and place.origin is None else 0
         if unread:
             says = f"✗ {counted(unread, 'file')} could not be read"
-            yield f"unread {name}", Content.styled(says, "$error"), Place("unread", says, name, says=says, depth=depth)
+            heading = Place("unread", says, name, depth=depth)
+            yield Row(f"unread {name}", Content.styled(says, "$error"), Content(says), record=heading)
         for folder in inventory.folders(name, place.path or None):
             counts = (
                 ("✗", folder.unread, "$error"), ("✎", folder.changed, "$warning"), ("○", folder.missing, "$foreground"),
@@ -336,21 +322,21 @@ def _below(workspace: Workspace, place: Place, words: str) -> Iterator[Entry]:
                 f"Search only here:  path:{short(folder.path)}\n\n"
                 "✗ could not be read   ✎ changed since: r reads them again   ○ gone: r puts them into the trash"
             )
-            inside = Place("folder", folder.name, name, place.origin, folder.path, folder.documents, None, says)
-            yield f"folder {place.origin} {name} {folder.path}", title, replace(inside, depth=depth)
+            inside = Place("folder", folder.name, name, place.origin, folder.path, folder.documents, depth=depth)
+            yield Row(f"folder {place.origin} {name} {folder.path}", title, Content(says), record=inside)
     for item in items:
         mark, _, tone = STATES[item.state]
         title = Content.assemble((f"{mark} ", tone), item.title, (f"  {item.chunks:,}", "$muted"))
         inside = Place("document", item.title, item.collection, place.origin, item=item, depth=depth)
-        yield f"document {item.id}", title, inside
+        yield Row(f"document {item.id}", title, record=inside)
     if total > len(items):
         more = f"… {total - len(items):,} more: words in the line above find them"
-        yield f"more {name} {place.path}", Content.styled(more, "$muted"), Place("", depth=depth)
+        yield Row(f"more {name} {place.path}", Content.styled(more, "$muted"), record=Place("", depth=depth))
 
 
-def about_place(workspace: Workspace, place: Place) -> tuple[Content, Json]:
+def about_row(workspace: Workspace, row: Row) -> tuple[Content, Json]:
     """Return what is said of a row now, and of a document its first passages, as `get_context` has them."""
-    item, inventory = place.item, workspace.inventory
+    place, item, inventory = row.record, row.record.item, workspace.inventory
     if item is not None:
         why = f"of the mounted file {place.origin}, which is read-only"
         if not place.origin:
@@ -365,14 +351,14 @@ def about_place(workspace: Workspace, place: Place) -> tuple[Content, Json]:
             around = {**look_around(workspace, shown_name(first, place.origin), 4), "targetChunkId": ""}
         return lines(*(part for part in parts if part.plain)), around
     if place.kind != "collection" or place.origin is not None:
-        return Content(place.says), {}
+        return row.about, {}
     stats: Any = workspace.knowledge.get_stats()
-    chosen = (row for row in stats["collections"] if row["name"] == place.name)
-    row: Json = next(chosen, {"model": None, "chunks": 0})
+    chosen = (collection for collection in stats["collections"] if collection["name"] == place.name)
+    held: Json = next(chosen, {"model": None, "chunks": 0})
     passages, pages, unread = inventory.count_waiting(place.name)
     about = [
-        f"{counted(place.documents, 'document')} in {counted(row['chunks'], 'passage')}",
-        f"vectors of {row['model']}" if row["model"] else "no vectors: searched by words",
+        f"{counted(place.documents, 'document')} in {counted(held['chunks'], 'passage')}",
+        f"vectors of {held['model']}" if held["model"] else "no vectors: searched by words",
         f"{counted(unread, 'file')} could not be read" if unread else "",
         f"{counted(passages, 'passage')} without vectors: found by their words meanwhile" if passages else "",
         f"{counted(pages, 'page')} of scans not recognized" if pages else "",
@@ -384,13 +370,11 @@ def about_place(workspace: Workspace, place: Place) -> tuple[Content, Json]:
 # ---------------------------------------------------------------- what can be added
 
 
-def add_folder(pane: Pane) -> None:
-    """Ask for a file or folder, and index it in the background."""
-
-    def add(run: Run) -> Report:
-        # Upkeep makes the vectors: the next folder need not wait for them.
-        return run.session.workspace.library.add_paths([run.values["path"]], progress=run.tell, wait=False)
-
-    says = "A folder with everything in it, or one file. Ignore files (.gitignore) count; nothing leaves this machine"
-    form = form_of(path={**PATH, "description": says})
-    start(pane, Command("Add a folder", "", add, form=form, is_long=True), None)
+ADD_FOLDER = Command(
+    "Add a folder", "",
+    # Upkeep makes the vectors: the next folder need not wait for them.
+    lambda run: run.session.workspace.library.add_paths([run.values["path"]], progress=run.tell, wait=False),
+    form=form_of(path={**PATH, "description":
+        "A folder with everything in it, or one file. Ignore files (.gitignore) count; nothing leaves this machine"}),
+    is_long=True,
+)  # fmt: skip

@@ -10,14 +10,13 @@ from textual.binding import Binding, BindingType
 from textual.content import Content
 
 from localmcp.errors import InvalidInput
-from localmcp.humanize import counted, local_time, size
+from localmcp.humanize import counted, cut_to, local_time
 from localmcp.index.federation import never_changed
 from localmcp.schemas import Json, mapping_of
 from localmcp.tui.dialogs import PATH, TextScreen
-from localmcp.tui.markdown import markdown_content
-from localmcp.tui.session import Failed
+from localmcp.tui.markdown import passages_content
 from localmcp.tui.tools import Command, Run, call_tool, describe_answer, form_of, start, tool_schema
-from localmcp.tui.widgets import Pane, Quiet, Row, bar, cut, facts, lines
+from localmcp.tui.widgets import Pane, Quiet, Row, bar, lines
 
 MOST_LISTED = 1000
 NEAR = 0.3
@@ -38,8 +37,8 @@ class RulesPane(Pane):
     NEED_ROW = ("edit", "copy")
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("a", "add", "Add"), Binding("e", "edit", "Edit"), Binding("d", "retire", "Retire"),
-        Binding("u", "restore", "Restore"), Binding("R", "retired", "Retired ones"), Binding("i", "import", "Import"),
-        Quiet("y", "copy", "Copy"),
+        Binding("u", "restore", "Restore"), Binding("R", "toggle('retired')", "Retired ones"),
+        Binding("i", "import", "Import"), Quiet("y", "copy", "Copy"),
     ]  # fmt: skip
     HELP = """\
     What assistants are to keep to. Without words: every rule by category. Describe a task and you see the rules that
@@ -104,10 +103,9 @@ class RulesPane(Pane):
 
     def _own_rule(self) -> Json | None:
         rule: Json | None = self.chosen.record if self.chosen is not None else None
-        if rule is None or "origin" not in rule:
-            return rule
-        self.app.post_message(Failed(never_changed(f"Rule {rule['id']}", rule["origin"])))
-        return None
+        if rule is not None and "origin" in rule:
+            raise never_changed(f"Rule {rule['id']}", rule["origin"])
+        return rule
 
     def action_retire(self) -> None:
         if rule := self._own_rule():
@@ -127,11 +125,6 @@ class RulesPane(Pane):
         self.app.notify(answer["message"] + notice, severity="information" if answer["success"] else "warning")
         self.reload()
 
-    def action_retired(self) -> None:
-        self.retired = not self.retired
-        self.list.highlighted = None  # none of these rules is among those
-        self.reload()
-
     def action_copy(self) -> None:
         if row := self.chosen:
             self.copy(row.record["rule_text"], "The rule is copied.")
@@ -148,15 +141,12 @@ def _save(tool: str, run: Run, **fixed: Any) -> Json:
 
 def import_path(pane: Pane, title: str, tool: str, says: str) -> None:
     """Ask for a file or folder, let a tool import it, and tell what came of it."""
-    kinds = {"added": "added", "updated": "updated", "unchanged": "unchanged", "known": "known already"}
 
     def show(report: Json) -> None:
-        parts = [f"{report[kind]:,} {words}" for kind, words in kinds.items() if report.get(kind)]
-        skipped = report["skipped"]
-        if len(skipped) == 1:
-            parts.append(f"left out {skipped[0]['where']}: {skipped[0]['problem']}")
-        elif skipped:
-            parts.append(f"{len(skipped):,} could not be read")
+        kinds = ("added", "updated", "unchanged", "known")
+        parts = [f"{report[kind]:,} {kind}" for kind in kinds if report.get(kind)]
+        if skipped := report["skipped"]:
+            parts.append(f"{len(skipped):,} left out: {skipped[0]['where']}: {skipped[0]['problem']}")
         pane.app.notify(", ".join(parts) or "There was nothing to import.")
         pane.reload()
 
@@ -170,20 +160,8 @@ def _row(rule: Json, group: str) -> Row:
     else:
         head = "! " if rule.get("always_apply") else "  "
     title = Content.assemble((head, "$accent"), rule["rule_text"])
-    table = {
-        "category": rule.get("category") or "",
-        "when": rule.get("context") or "",
-        "why": "; ".join(rule.get("why", [])),
-        "relevance": f"{rule['relevance_score']:.2f}   cosine {rule['cosine']:.2f}" if "cosine" in rule else "",
-        "project": rule.get("project") or "",
-        "files": ", ".join(rule.get("globs", [])),
-        "always": "holds for every task" if rule.get("always_apply") else "",
-        "made by": rule.get("made_by") or "",
-        "weight": f"{rule['weight']:g}" if rule.get("weight", 1) != 1 else "",
-        "applied": f"last {rule['last_applied'][:10]}" if rule.get("last_applied") else "",
-        "id": str(rule["id"]),
-    }
-    about = lines(Content.styled(rule["rule_text"], "bold"), "", *facts(table))
+    facts = describe_answer({name: rule[name] for name in rule if name not in ("rule_text", "inserted_at")})
+    about = lines(Content.styled(rule["rule_text"], "bold"), "", facts)
     return Row(f"{rule.get('origin', '')} {rule['id']}", title, about, group, rule)
 
 
@@ -222,7 +200,9 @@ class QuickstartsPane(Pane):
 
     def show_row(self, row: Row) -> None:
         def show(guide: Json) -> None:
-            self.reader.show(guide["displayName"], partial(markdown_content, self, guide["markdown"]))
+            passage = {"id": guide["markdown"], "content": guide["markdown"], "chunkIndex": 0}
+            around = {"chunks": [passage], "format": "markdown", "targetChunkId": ""}
+            self.reader.show(guide["displayName"], partial(passages_content, self, around))
 
         self.ask("guide", lambda: self.session.read("showQuickstart", name=row.key), show)
 
@@ -257,8 +237,8 @@ class ActivityPane(Pane):
     PLACEHOLDER, LIST_TITLE = "Only calls that hold…", "Calls"
     FOLLOWS_TOP, LOOKS_EVERY = True, 1.0
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("e", "errors", "Errors only"), Binding("s", "statistics", "Totals"), Binding("m", "mine", "Mine"),
-        Binding("y", "copy", "Copy"),
+        Binding("e", "toggle('only_errors')", "Errors only"), Binding("s", "statistics", "Totals"),
+        Binding("m", "toggle('with_own')", "Mine"), Binding("y", "copy", "Copy"),
     ]  # fmt: skip
     HELP = """\
     Calls of assistants, of the command line and of this window (m), the latest first, live. The line and e
@@ -281,14 +261,6 @@ class ActivityPane(Pane):
     def nothing(self) -> str:
         return "[b]No call fits[/b]" if self.text or self.only_errors else NO_CALLS
 
-    def action_mine(self) -> None:
-        self.with_own = not self.with_own
-        self.reload()
-
-    def action_errors(self) -> None:
-        self.only_errors = not self.only_errors
-        self.reload()
-
     def action_statistics(self) -> None:
         """Show what the calls add up to."""
         self.ask(
@@ -302,29 +274,21 @@ class ActivityPane(Pane):
 
 
 def _call_row(call: Json) -> Row:
-    when, arguments = local_time(call["startedAt"]), mapping_of(call["arguments"])
-    client = call["keyName"] or str(mapping_of(call["origin"]).get("client") or call["caller"])
-    values = {
-        name: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-        for name, value in arguments.items()
-    }
+    origin, arguments = mapping_of(call["origin"]), mapping_of(call["arguments"])
+    client = call["keyName"] or str(origin.get("client") or call["caller"])
     # Texts say without their names what they are.
-    words = (text if isinstance(arguments[name], str) else f"{name} {text}" for name, text in values.items())
-    asked = cut(" · ".join(" ".join(text.split()) for text in words), 200)
+    words = (
+        value if isinstance(value, str) else f"{name} {json.dumps(value, ensure_ascii=False)}"
+        for name, value in arguments.items()
+    )
+    asked = cut_to(" · ".join(" ".join(text.split()) for text in words), 200)
     took = f"{call['milliseconds']:.0f} ms" if call["milliseconds"] < 999.5 else f"{call['milliseconds'] / 1000:.1f} s"
     error = call["error"]
     end = f"✗ {error['message'] or error['class'] or 'error'}" if error else took
     title = Content.assemble(
-        (f"{when[-8:]} ", "$muted"), (call["tool"], "bold"), f" {asked}\n", (f"         {client} · ", "$muted"),
-        (" ".join(end.split()), "$error" if error else "$muted"),
+        (f"{local_time(call['startedAt'])[-8:]} ", "$muted"), (call["tool"], "bold"), f" {asked}\n",
+        (f"         {client} · ", "$muted"), (" ".join(end.split()), "$error" if error else "$muted"),
     )  # fmt: skip
-    parts = [Content.assemble((client, "bold $accent"), " called ", (call["tool"], "bold"), f" on {when}")]
-    parts += [Content.styled(f"through {call['via']}", "$muted")] if call["via"] else []
-    parts += [Content(""), *facts({**values})]
-    if call["documents"]:
-        parts += [Content(""), Content.styled("was given", "$muted"), *(Content(f"  {d}") for d in call["documents"])]
-    if error:
-        parts.append(Content.styled(f"\n✗ {error['class']}: {error['message'] or ''}", "$error"))
-    else:
-        parts.append(Content.styled(f"\n✓ {took}, an answer of {size(call['resultBytes'])}", "$success"))
-    return Row(str(call["id"]), title, lines(*parts), record=call)
+    # A line for each document.
+    given = [{"title": document} for document in call["documents"]]
+    return Row(str(call["id"]), title, describe_answer({**call, "documents": [], "was given": given}), record=call)

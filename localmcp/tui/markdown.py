@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -31,12 +31,6 @@ TARGET_MARK = "▌"
 _URL = re.compile(r"https?://[^\s<>\"'“”|)\]]+")
 Spans = Callable[[str], list[tuple[int, int]]]
 """Finds what is marked in a line."""
-
-
-def color(variables: Mapping[str, str], name: str) -> str:
-    """Return a color of the theme as rich knows it; themes of the terminal's own colors say `ansi_green`."""
-    value = variables.get(name, "")
-    return value.removeprefix("ansi_") if value.startswith("ansi_") else value
 
 
 class _LeftHeading(Heading):
@@ -108,8 +102,10 @@ class Line:
 class PassageRenderer:
     """Turns passages into lines of a width. `spans` finds in a line what is marked; `marked` names it."""
 
-    def __init__(self, theme_variables: Mapping[str, str]) -> None:
-        accent, muted = (Style.parse(color(theme_variables, name) or "default") for name in ("accent", "muted"))
+    def __init__(self, theme_variables: tuple[tuple[str, str], ...]) -> None:
+        # Themes of the terminal's own colors say `ansi_green`.
+        colors = {name: value.removeprefix("ansi_") for name, value in theme_variables}
+        accent, muted = Style.parse(colors["accent"]), Style.parse(colors["muted"])
         bold = Style(bold=True)
         styles = {f"markdown.h{level}": bold + (accent if level < 3 else Style()) for level in range(1, 7)}
         styles |= dict.fromkeys(("markdown.code", "markdown.table.header", "markdown.item.bullet"), accent)
@@ -184,9 +180,7 @@ class PassageRenderer:
         return Strip(text.render(self._console, end=""))
 
 
-@lru_cache(maxsize=1)
-def _shared_renderer(theme_variables: tuple[tuple[str, str], ...]) -> PassageRenderer:
-    return PassageRenderer(dict(theme_variables))
+_shared_renderer = lru_cache(maxsize=1)(PassageRenderer)
 
 
 def renderer_of(widget: Widget) -> PassageRenderer:
@@ -194,12 +188,9 @@ def renderer_of(widget: Widget) -> PassageRenderer:
     return _shared_renderer(tuple(cast(Any, widget.app).theme_variables.items()))
 
 
-def markdown_content(widget: Widget, text: str, width: int) -> Content:
-    """Return a Markdown text for a reader of that width."""
-    return Content.from_rich_text(Text("\n").join(line for line, _ in renderer_of(widget).markdown(text, width)))
-
-
-def passages_content(widget: Widget, around: Json, sentence: str, spans: Spans, marked: str, width: int) -> Content:
+def passages_content(
+    widget: Widget, around: Json, width: int, sentence: str = "", spans: Spans = lambda _: [], marked: str = ""
+) -> Content:
     """Return the passages of `look_around` for a reader of that width, with `sentence` bold."""
     text = Text("\n").join(line.text for line in renderer_of(widget).lines(around, width, spans, marked)[:-1])
     # Lines are broken anew, and its marks are gone.

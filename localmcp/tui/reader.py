@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import Any, ClassVar, cast
 
 from rich.text import Text
 from textual import on
@@ -27,22 +27,8 @@ from localmcp.readers.outline import BEGINNING
 from localmcp.schemas import Json
 from localmcp.tui.dialogs import TextScreen, choose
 from localmcp.tui.markdown import Line, Link, renderer_of
-from localmcp.tui.widgets import (
-    Asking,
-    Choices,
-    DocumentKeys,
-    Quiet,
-    TextLine,
-    UseDocument,
-    inventory_of,
-    look_around,
-    place_of,
-    short,
-)
-
-if TYPE_CHECKING:
-    from localmcp.tui.search import Matcher
-    from localmcp.workspace import Workspace
+from localmcp.tui.search import Matcher, place_of
+from localmcp.tui.widgets import Asking, Choices, DocumentKeys, Quiet, TextLine, inventory_of, look_around, short
 
 DRAWN = 20
 """Passages that are drawn around the one that is meant, and beyond the last one."""
@@ -166,19 +152,17 @@ class ReaderScreen(Screen[None], DocumentKeys):  # pyright: ignore[reportIncompa
         """Draw what is beyond the first or the last passage when the person gets near, once the scrolling is done."""
         height, before = self.view.size.height, len(self.view.lines)
         if new > old and new + 3 * height > before and self._drawn.stop < len(self.passages):
-            self.call_later(self._draw_to, self._drawn.stop + DRAWN)
+            self.call_later(self._draw_more, after=DRAWN)
         elif new < old and new < 2 * height and self._drawn.start > 0:
-            self.call_later(self._draw_before)
+            self.call_later(self._draw_more, before=DRAWN)
 
-    def _draw_before(self) -> None:
-        before, offset = len(self.view.lines), self.view.scroll_offset.y
-        self._draw(range(self._drawn.start - DRAWN, self._drawn.stop))
-        self.view.scroll_to(y=offset + len(self.view.lines) - before, animate=False, force=True)
-
-    def _draw_to(self, last: int) -> None:
-        link = self.view.link
-        self._draw(range(self._drawn.start, last))
-        self.view.link = link
+    def _draw_more(self, before: int = 0, after: int = 0) -> None:
+        view, link, count, offset = self.view, self.view.link, len(self.view.lines), self.view.scroll_offset.y
+        self._draw(range(self._drawn.start - before, self._drawn.stop + after))
+        if before:
+            view.scroll_to(y=offset + len(view.lines) - count, animate=False, force=True)
+        else:
+            view.link = link
 
     def on_resize(self) -> None:
         """Break the lines anew; the passage at the top stays there."""
@@ -223,7 +207,7 @@ class ReaderScreen(Screen[None], DocumentKeys):  # pyright: ignore[reportIncompa
             return
         self.target = self.passages[position]["id"]
         if position in self._drawn:
-            self._draw_to(self._drawn.stop)
+            self._draw_more()
         else:
             self._draw(range(position - DRAWN // 2, position + DRAWN))
         lines = self._lines_of(position)
@@ -309,7 +293,7 @@ class ReaderScreen(Screen[None], DocumentKeys):  # pyright: ignore[reportIncompa
             if further is None:
                 self.app.notify("No link is further on." if step > 0 else "No link is before this one.")
                 return
-            self._draw_to(further + 1)
+            self._draw_more(after=further + 1 - self._drawn.stop)
             self.action_link(step)
             return
         self.view.link = place = ahead[0] if step > 0 else ahead[-1]
@@ -373,14 +357,10 @@ class ReaderScreen(Screen[None], DocumentKeys):  # pyright: ignore[reportIncompa
         else:
             self.dismiss()
 
-    def use_document(self, use: UseDocument) -> None:
+    def use_document(self, use: Callable[[Json], object]) -> None:
         """Hand over the citation of the passage at the top."""
-        chunk_id, title = self._top["id"], self.about["sourceTitle"]
-
-        def read(workspace: Workspace) -> Json:
-            return look_around(workspace, chunk_id, 0)["citation"]
-
-        self.look("citation", read, lambda citation: use(title, citation, self.freshness))
+        chunk_id, named = self._top["id"], {"title": self.about["sourceTitle"], "freshness": self.freshness}
+        self.look("citation", lambda w: {**named, **look_around(w, chunk_id, 0)["citation"]}, use)
 
     def action_copy(self) -> None:
         self.copy(self._top["content"], "The passage is copied.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
 from functools import partial
@@ -21,22 +21,7 @@ from localmcp.errors import LocalMCPError
 from localmcp.humanize import FILTERS, counted, explanation, headings_of, parse_query_line
 from localmcp.schemas import Json
 from localmcp.tui.session import Failed, Session
-from localmcp.tui.widgets import (
-    FRESHNESS,
-    DocumentKeys,
-    Pane,
-    Quiet,
-    Row,
-    UseDocument,
-    bar,
-    cut,
-    facts,
-    lines,
-    lines_of,
-    look_around,
-    place_of,
-    short,
-)
+from localmcp.tui.widgets import DocumentKeys, Pane, Quiet, Row, bar, facts, lines, look_around, short
 from localmcp.visible_text import visible
 
 if TYPE_CHECKING:
@@ -48,6 +33,7 @@ HITS = 20
 """Passages at first; as many more come when the last one is reached."""
 MOST_HITS = 100
 MODES = ("hybrid", "keyword", "semantic")
+FRESHNESS = {"fresh": "as it was read", "changed": "✎ changed since", "missing": "○ file is gone"}
 FIRST_QUERIES = (
     ("boiler error E110", "a code"),
     ("bread came out flat and too acidic", "hardly a word in common with the answer"),
@@ -77,7 +63,6 @@ class Found:
     """None before the first search."""
     result: Json = field(default_factory=dict[str, Any])
     """The tool's answer; empty if there is none."""
-    hits: Sequence[Json] = ()
     remarks: str = ""
     """What to know of the answer; empty where nothing is unusual."""
     record: CallRecord | None = None
@@ -96,26 +81,26 @@ def run_search(session: Session, asked: Asked, limit: int) -> Found:
         metadata={"tags": tags} if tags else None, limit=limit, explain=True,
         sort="newest" if by_date else None, maxChars=1_000_000,
     )  # fmt: skip
-    hits: list[Json] = answer.value["results"]
     if by_date:
         # The tool puts those first that answer.
-        hits = sorted(hits, key=lambda hit: str(hit.get("date") or ""), reverse=True)
+        hits: list[Json] = answer.value["results"]
+        hits.sort(key=lambda hit: str(hit.get("date") or ""), reverse=True)
     # What to know of an answer is in the words that an assistant and the command line get, before its passages.
     usual = r"^\d[\d,]* documents?, [\d,]+ passages?\. ?|Confidence: good\. ?| ?Paths are below .*"
     remarks = " ".join(re.sub(usual, "", answer.text.partition("\n\n")[0]).split())
-    return Found(asked, answer.value, hits, remarks, record)
+    return Found(asked, answer.value, remarks, record)
 
 
 class SearchPane(Pane, DocumentKeys):
     PLACEHOLDER = "Search your documents"
     FOLLOWS_TOP = True
-    NEED_ROW = ("read", "explain", "cite", "copy", "original", "edit", "similar", "sort")
+    NEED_ROW = ("read", "explain", "cite", "copy", "original", "edit", "similar")
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("space", "read", "Read"), Binding("x", "explain", "Why"),
         Binding("f,ctrl+f", "filters", "Filters"), Binding("l", "similar", "Like this"),
-        Quiet("t", "sort", "By date"), Quiet("s,ctrl+s", "save", "Save the search"), Binding("y", "cite", "Cite"),
-        Quiet("Y", "copy", "Copy text"), Binding("o", "original", "Open"), Quiet("e", "edit", "Edit"),
-        Binding("m,ctrl+t", "mode", "Mode"), Quiet("a", "app.add_folder", "Add a folder"),
+        Quiet("t", "toggle('by_date')", "By date"), Quiet("s,ctrl+s", "save", "Save the search"),
+        Binding("y", "cite", "Cite"), Quiet("Y", "copy", "Copy text"), Binding("o", "original", "Open"),
+        Quiet("e", "edit", "Edit"), Binding("m,ctrl+t", "mode", "Mode"), Quiet("a", "app.add_folder", "Add a folder"),
         Quiet("r", "again", "Search again"),
     ]  # fmt: skip
     HELP = """\
@@ -142,7 +127,7 @@ class SearchPane(Pane, DocumentKeys):
     @property
     def hits(self) -> Sequence[Json]:
         """The passages of the answer."""
-        return self.found.hits
+        return self.found.result.get("results", ())
 
     def focus_first(self) -> None:
         (self.list if self._is_first_run else self.line).focus()
@@ -182,27 +167,27 @@ class SearchPane(Pane, DocumentKeys):
     action_again = reload
 
     def _show_start(self, is_empty: bool) -> None:
-        was_first_run, memory, self.found = self._is_first_run, self.session.memory, Found()
+        was_first_run, memory, rows = self._is_first_run, self.session.memory, list[Row]()
+        self.found = Found()
         if is_empty and not self.session.job:
             steps = (
                 ("samples", "Load the sample documents", "to look around; they go into a collection of their own"),
                 ("app.add_folder", "Add a folder", "of documents, notes or code; it is kept up to date: key a"),
-                ("app.connect", "Connect an assistant", "its configuration is found, shown, and changed after a yes"),
+                (
+                    "app.run_in_pane('tools', 'Connect an assistant')",
+                    "Connect an assistant",
+                    "its configuration is found, shown, and changed after a yes",
+                ),
             )
-            rows = [
-                Row(title, Content.assemble("\n  ", (title, "bold"), "\n  ", (why, "$muted")), Content(why),
-                    record=partial(self.run_action, action))
-                for action, title, why in steps
-            ]  # fmt: skip
+            for action, title, why in steps:
+                shown = Content.assemble("\n  ", (title, "bold"), "\n  ", (why, "$muted"))
+                rows.append(Row(title, shown, Content(why), record=partial(self.run_action, action)))
             self._show(rows, "Nothing is indexed yet")
         else:
-            queries = [*memory.saved, *(line for line in memory.recent if line not in memory.saved)][:30]
-            rows = [
-                Row(f"query {line}", Content.assemble(("★ " if line in memory.saved else "  ", "$accent"), line),
-                    Content.from_markup(START), record=line)
-                for line in queries
-            ]  # fmt: skip
-            self._show(rows, "Saved ★ and recent searches" if rows else "")
+            for line in dict.fromkeys([*memory.saved, *memory.recent]):
+                shown = Content.assemble(("★ " if line in memory.saved else "  ", "$accent"), line)
+                rows.append(Row(f"query {line}", shown, Content.from_markup(START), record=line))
+            self._show(rows[:30], "Saved ★ and recent searches" if rows else "")
         if self._is_first_run != was_first_run and self.display:
             self.focus_first()
 
@@ -210,14 +195,13 @@ class SearchPane(Pane, DocumentKeys):
         """Show the answer; of the same search, the passage that the person moved to stays highlighted."""
         self.found, was_hidden = found, self.has_class("-nothing")
         groups: dict[str, list[Json]] = {}
-        for hit in found.hits:
+        for hit in self.hits:
             groups.setdefault(hit["sourceId"], []).append(hit)
         # By document, in the order of the first passage of each. A row has a column of padding at both ends.
         columns, rows = max(self.list.scrollable_content_region.width - 2, 30), list[Row]()
         for number, hits in enumerate(groups.values(), 1):
             for hit in hits:
-                shown_number = number if hit is hits[0] else None
-                title = hit_title(shown_number, hit, Matcher(found.result, hit), columns)
+                title = hit_title(number if hit is hits[0] else None, hit, Matcher(found.result, hit), columns)
                 rows.append(Row(hit["chunkId"], title, record=hit))
         self._show(rows)
         if was_hidden:
@@ -264,12 +248,11 @@ class SearchPane(Pane, DocumentKeys):
 
     def show_row(self, row: Row) -> None:
         """Show the passage; once the last is reached, look for more."""
-        hit = self.hit
-        if hit is None:
+        if self.hit is None:
             self.reader.show("", row.about)
             return
         # The list is painted first: the person waits for it.
-        self.call_after_refresh(self._look_around, hit)
+        self.call_after_refresh(self._look_around, self.hit)
         if row is self.rows[-1] and "nextCursor" in self.found.result and self._limit < MOST_HITS:
             self._limit += HITS
             self.reload()
@@ -293,7 +276,7 @@ class SearchPane(Pane, DocumentKeys):
             why = [*facts({**explanation(result, hit), **file}), ""] if self.explains else []
 
             def draw(width: int) -> Content:
-                text = passages_content(self, around, sentence, spans, self.text, width)
+                text = passages_content(self, around, width, sentence, spans, self.text)
                 return lines(*why, text, *([Content.styled(f"also in {copies}", "$secondary")] if copies else []))
 
             where = f"{hit['collection']} · passage {hit['chunkIndex'] + 1:,} of {hit['chunkTotal']:,}"
@@ -362,10 +345,6 @@ class SearchPane(Pane, DocumentKeys):
 
         self.ask("filters", read, propose)
 
-    def action_sort(self) -> None:
-        self.by_date = not self.by_date
-        self.reload()
-
     def action_similar(self) -> None:
         """Search for passages that mean the same as this one."""
         if hit := self._use():
@@ -377,15 +356,11 @@ class SearchPane(Pane, DocumentKeys):
         self.mode = MODES[(MODES.index(self.mode) + 1) % len(MODES)]
         self.reload()
 
-    def on_click(self, event: events.Click) -> None:
+    async def on_click(self, event: events.Click) -> None:
         """The mouse sets the filter whose name it hits."""
-        name = event.style.meta.get("filter", "")
-        if name == "mode":
-            self.action_mode()
-        elif name == "order":
-            self.action_sort()
-        elif name:
-            self.action_filters(name)
+        if name := event.style.meta.get("filter", ""):
+            actions = {"mode": "mode", "order": "toggle('by_date')"}
+            await self.run_action(actions.get(name, f"filters('{name}')"))
 
     # ------------------------------------------------------------ actions on the passage
 
@@ -415,9 +390,9 @@ class SearchPane(Pane, DocumentKeys):
         if self.explains and self.screen.has_class("-narrow"):
             super().action_read()
 
-    def use_document(self, use: UseDocument) -> None:
+    def use_document(self, use: Callable[[Json], object]) -> None:
         if hit := self._use():
-            use(hit["sourceTitle"], hit["citation"], hit["freshness"])
+            use({"title": hit["sourceTitle"], "freshness": hit["freshness"], **hit["citation"]})
 
     def action_copy(self) -> None:
         if hit := self._use():
@@ -477,7 +452,7 @@ def hit_title(number: int | None, hit: Json, matcher: Matcher, columns: int) -> 
     else:
         title = " ".join(hit["sourceTitle"].split())
         if heading and cell_len(title) + cell_len(heading) + 12 > columns:
-            title = cut(title, max(columns - cell_len(heading) - 12, columns // 2))
+            title = Content(title).truncate(max(columns - cell_len(heading) - 12, columns // 2), ellipsis=True).plain
         copies = f"  +{counted(len(hit['alsoIn']), 'place')}" if "alsoIn" in hit else ""
         fresh = f"  {FRESHNESS[hit['freshness']]}" if hit["freshness"] in ("changed", "missing") else ""
         origin = f"  {hit['origin']}, read-only" if "origin" in hit else ""
@@ -504,6 +479,21 @@ def hit_title(number: int | None, hit: Json, matcher: Matcher, columns: int) -> 
     for start, stop in matcher.spans(answer.plain):
         answer = answer.stylize("bold $accent underline", start, stop)
     return Content("\n").join([*shown, Content("    ") + answer])
+
+
+def lines_of(citation: Json) -> str:
+    """Return `line 3`, or `lines 3–7`."""
+    first, last = citation["startLine"], citation["endLine"]
+    return f"line {first}" if first == last else f"lines {first}–{last}"
+
+
+def place_of(citation: Json) -> str:
+    """Return `docs/lag.md:12`, short where the file is below the working directory or the home folder."""
+    path = citation.get("path")
+    if not path:
+        return visible(citation["label"])
+    # Headings behind the line are in the title.
+    return short(path) + citation["label"][len(path) :].partition(" › ")[0]
 
 
 def running_text(text: str) -> str:

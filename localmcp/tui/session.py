@@ -130,8 +130,8 @@ class Session:
         """Title of the work in the background; empty when there is none."""
         self.works: list[Work] = []
         """Background work on the file, in any process."""
-        self.questions: dict[str, tuple[Interruption, float]] = {}
-        """Of all widgets, without an answer: group -> what stops it, and when it was asked, by the monotonic clock."""
+        self.questions: dict[tuple[object, str], tuple[Interruption, float]] = {}
+        """Without an answer: (widget, group) -> what stops it, and when it was asked, by the monotonic clock."""
         self._workspace: Workspace | None = None
         self._error: BaseException | None = None
         self.stops_job = threading.Event()
@@ -144,7 +144,7 @@ class Session:
 
     def start(self) -> None:
         """Open the workspace in a thread, after the first paint: its modules take 0.2 s to import."""
-        _start_thread(self._open)
+        threading.Thread(target=self._open, daemon=True).start()
 
     def _open(self) -> None:
         def load_model() -> None:
@@ -164,7 +164,7 @@ class Session:
         self._ready.set()
         if self._workspace is not None:
             self._post(StateChanged() if self.exists else FileChanged({}))
-            _start_thread(load_model)
+            threading.Thread(target=load_model, daemon=True).start()
             self._watch(self._workspace)
 
     @property
@@ -296,12 +296,8 @@ class Session:
                 self.job = ""
                 self._post(JobEnded(title, result, failure, then))
 
-        _start_thread(run)
+        threading.Thread(target=run, daemon=True).start()
 
     def refresh(self, *, confirmed: bool = False) -> None:
         """Look again at everything that was added; `confirmed`: many files are gone on purpose."""
         self.do(REFRESH, lambda tell: self.workspace.library.refresh(confirm_removals=confirmed, progress=tell))
-
-
-def _start_thread(work: Callable[[], object]) -> None:
-    threading.Thread(target=work, name="localmcp-tui", daemon=True).start()

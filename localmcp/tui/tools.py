@@ -15,15 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 from textual.binding import Binding, BindingType
 from textual.content import Content
 
-from localmcp.connect.configuration import (
-    ask_for_tools,
-    describe_client,
-    find_targets,
-    make_entry,
-    plan_change,
-    present_clients,
-    write_changes,
-)
+from localmcp.connect import configuration
 from localmcp.doctor.backups import back_up, restore
 from localmcp.errors import LocalMCPError
 from localmcp.hub.client_configuration import client_names
@@ -33,7 +25,7 @@ from localmcp.schemas import Json, mapping_of
 from localmcp.tools import Answer
 from localmcp.tui.dialogs import PATH, FormScreen, ask_screen, choose, confirm
 from localmcp.tui.session import Session
-from localmcp.tui.widgets import Pane, Row, bar, facts, lines, short, visible_content
+from localmcp.tui.widgets import Pane, Row, bar, facts, lines, short
 
 if TYPE_CHECKING:
     from localmcp.hub.server import McpServer
@@ -101,10 +93,7 @@ def start(
     session = pane.session
     # What needs no question is done while the form is open: the person can correct there what is wrong.
     at_once = not (command.warning or command.has_preview or command.is_long or failed)
-
-    def done(answer: Any) -> None:
-        if finish is not None:
-            finish(answer)
+    done: Callable[[Any], object] = finish or (lambda _: None)
 
     def show_form(schema: Json) -> None:
         def save(fields: Json) -> Any:
@@ -143,14 +132,14 @@ def start(
 def describe_answer(value: Any) -> Content:
     """Return an answer as text: that of a tool as a model reads it, a record by its fields, in words."""
     if isinstance(value, LocalMCPError):
-        return Content.styled(f"✗ {visible_content(Content(str(value)))}", "$error")
+        return Content.styled(f"✗ {value}", "$error")
     if isinstance(value, Answer):
         value = value.text
     if isinstance(value, str):
         cut = len(value) - 100_000
-        value = Content(f"{value[:100_000]}\n… {cut:,} more characters; y copies all" if cut > 0 else value)
+        return Content(f"{value[:100_000]}\n… {cut:,} more characters; y copies all" if cut > 0 else value)
     if isinstance(value, Content):
-        return visible_content(value)
+        return value
     record = cast("Json", asdict(cast(Any, value)) if is_dataclass(value) else value)
     tables = {name: rows for name, part in record.items() if (rows := rows_of(part))}
     parts = facts({field_label(name): field_text(name, part) for name, part in record.items() if name not in tables})
@@ -162,7 +151,7 @@ def describe_answer(value: Any) -> Content:
             for row in rows
         ]  # fmt: skip
         parts += [Content.styled(f"\n{field_label(name)}", "$muted"), *map(Content, map("  ".join, shown))]
-    return visible_content(lines(*parts))
+    return lines(*parts)
 
 
 # ---------------------------------------------------------------- the pane
@@ -289,15 +278,16 @@ NAME = "localmcp"
 
 
 def _assistants(_run: Run) -> Json | str:
-    clients = list(map(describe_client, present_clients()))
+    clients = list(map(configuration.describe_client, configuration.present_clients()))
     return {"clients": clients} if clients else "None was found on this machine."
 
 
 def _connect(run: Run) -> Json:
-    entry, carried, _ = make_entry(str(run.session.path))
-    changes = [plan_change(target, NAME, entry) for target in find_targets(run.values["client"])]
-    tools = [] if run.dry_run else ask_for_tools(NAME, entry)
-    files = write_changes(changes, dry_run=run.dry_run)
+    entry, carried, _ = configuration.make_entry(str(run.session.path))
+    targets = configuration.find_targets(run.values["client"])
+    changes = [configuration.plan_change(target, NAME, entry) for target in targets]
+    tools = [] if run.dry_run else configuration.ask_for_tools(NAME, entry)
+    files = configuration.write_changes(changes, dry_run=run.dry_run)
     command = command_line(entry["command"], *entry["args"])
     entries = [{"file": file["path"], "entry": file["action"]} for file in files]
     shown = {"files": entries, "command": command, "variables": carried}
@@ -375,13 +365,12 @@ def _tool(tool: Tool, score: float | None = None) -> Row:
     return Row(f"Tools/{mark.name}", title, about, "Tools", (command,))
 
 
-CONNECT = "Connect an assistant"
 TOOL_COMMANDS = {
     "Assistants": (
         Command("Assistants on this machine", "Which are there, and which are connected.", _assistants,
                 "localmcp connect", shows=True),
-        Command(CONNECT, "Its configuration is found, changed and tried out; a copy stays beside it.", _connect,
-                "localmcp connect CLIENT", form_of(
+        Command("Connect an assistant", "Its configuration is found, changed and tried out; a copy stays beside it.",
+                _connect, "localmcp connect CLIENT", form_of(
                     client={"enum": client_names(), "default": "claude-desktop", "title": "Assistant"},
                 ), has_preview=True),
     ),
@@ -490,11 +479,9 @@ def mounts_of(session: Session) -> list[Row]:
     """Return the files that are searched together with this one."""
     rows: list[Row] = []
     for mount in session.workspace.mounts.described():
-        name, path, problem = str(mount["name"]), str(mount["path"]), mount.get("problem")
-        holds = f"{counted(mount.get('sources') or 0, 'document')}, {counted(mount.get('chunks') or 0, 'passage')}"
-        state = Content.styled(f"✗ {problem}", "$error") if problem else Content(holds)
+        name, problem = str(mount["name"]), mount.get("problem")
         mark = ("✗ ", "$error") if problem else ("● ", "$success")
-        about = lines(short(path), "", state, "", f"Search only there:  collection:mount:{name}")
+        about = lines(describe_answer(mount), "", f"Search only there:  collection:mount:{name}")
 
         def unmount(run: Run, name: str = name) -> str:
             return f"Unmounted {run.session.workspace.mounts.unmount(name).name}"

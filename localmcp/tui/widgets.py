@@ -24,7 +24,6 @@ from textual.content import Content, Span
 from textual.getters import query_one
 from textual.message import Message
 from textual.message_pump import MessagePump
-from textual.timer import Timer
 from textual.visual import Visual
 from textual.widget import Widget
 from textual.widgets import Input, OptionList, Static
@@ -55,6 +54,8 @@ class ErrorGuard(MessagePump):
     async def _dispatch_message(self, message: Message) -> None:
         try:
             await super()._dispatch_message(message)
+        except LocalMCPError as error:
+            self.app.post_message(Failed(error))
         except Exception as error:
             self.app._handle_exception(error)  # pyright: ignore[reportPrivateUsage]
 
@@ -69,7 +70,7 @@ class Asking(ErrorGuard, Widget):
 
     def is_asking(self, group: str) -> bool:
         """Return whether a question of a group has no answer yet."""
-        return f"{id(self)}:{group}" in self.session.questions
+        return (self, group) in self.session.questions
 
     def ask(
         self, group: str, work: Callable[[], T], then: Callable[[T], object],
@@ -94,9 +95,9 @@ class Asking(ErrorGuard, Widget):
 
         def hand_over(result: Any, error: Exception | None) -> None:
             # A later question may have taken its place.
-            if self.session.questions.get(name, (None,))[0] is not interruption:
+            if self.session.questions.get((self, group), (None,))[0] is not interruption:
                 return
-            del self.session.questions[name]
+            del self.session.questions[self, group]
             if error is None:
                 then(result)
             elif failed is not None and isinstance(error, LocalMCPError):
@@ -106,9 +107,9 @@ class Asking(ErrorGuard, Widget):
                 self.app.post_message(Failed(error))
 
         self.forget(group)
-        name, interruption = f"{id(self)}:{group}", Interruption()
-        self.session.questions[name] = interruption, time.monotonic()
-        self.run_worker(answer, thread=True, exclusive=True, group=name, exit_on_error=False)
+        interruption = Interruption()
+        self.session.questions[self, group] = interruption, time.monotonic()
+        self.run_worker(answer, thread=True, exclusive=True, group=group, exit_on_error=False)
 
     def look(self, group: str, work: Callable[[Workspace], T], then: Callable[[T], object]) -> None:
         """Ask the workspace in the person's scope, without a line in the log of calls."""
@@ -116,7 +117,7 @@ class Asking(ErrorGuard, Widget):
 
     def forget(self, group: str) -> None:
         """Stop the question of a group, and drop its answer."""
-        if question := self.session.questions.pop(f"{id(self)}:{group}", None):
+        if question := self.session.questions.pop((self, group), None):
             question[0].stop()
 
     def copy(self, text: str, message: str) -> None:
@@ -126,10 +127,8 @@ class Asking(ErrorGuard, Widget):
 
     def on_unmount(self) -> None:
         """Stop every question of a widget that is gone."""
-        for name in [*self.session.questions]:
-            group = name.removeprefix(f"{id(self)}:")
-            if group != name:
-                self.forget(group)
+        for group in [group for widget, group in self.session.questions if widget is self]:
+            self.forget(group)
 
 
 # ---------------------------------------------------------------- safe text
@@ -142,25 +141,19 @@ def visible_value(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: visible_value(item) for key, item in cast("dict[Any, Any]", value).items()}
     if isinstance(value, list | tuple):
-        items = [visible_value(item) for item in cast("list[Any]", value)]
-        return items if isinstance(value, list) else tuple(items)
-    if isinstance(value, Content):
-        return visible_content(value)
+        items = map(visible_value, cast("list[Any]", value))
+        return list(items) if isinstance(value, list) else tuple(items)
+    if isinstance(value, Content) and visible(value.plain, newlines=True) != value.plain:
+        # Every style stays on its words.
+        signs = [visible(sign, newlines=True) for sign in value.plain]
+        place = [0, *accumulate(map(len, signs))]
+        spans = [Span(place[span.start], place[min(span.end, len(signs))], span.style) for span in value.spans]
+        return Content("".join(signs), spans)
     if is_dataclass(value) and not isinstance(value, type):
         parts = {part.name: getattr(value, part.name) for part in fields(value) if part.init}
         changed = {name: visible_value(item) for name, item in parts.items()}
         return replace(value, **changed) if any(changed[name] is not parts[name] for name in changed) else value
     return value
-
-
-def visible_content(content: Content) -> Content:
-    """Make a styled text safe to draw; every style stays on its words."""
-    if visible(content.plain, newlines=True) == content.plain:
-        return content
-    signs = [visible(sign, newlines=True) for sign in content.plain]
-    place = [0, *accumulate(map(len, signs))]
-    spans = [Span(place[span.start], place[min(span.end, len(signs))], span.style) for span in content.spans]
-    return Content("".join(signs), spans)
 
 
 def lines(*parts: Content | str) -> Content:
@@ -219,13 +212,14 @@ def list_option(row: Content | Visual | str, identity: str) -> Option:
 class Reader(VerticalScroll):
     """Shows what is highlighted: a text that can be scrolled."""
 
-    _draw: Callable[[int], Content] | None = None
+    _draw: Callable[[int], Content]
     static = query_one(Static)
 
     def compose(self) -> ComposeResult:
         yield Static(Content(""))
 
     def on_mount(self) -> None:
+        self.show("", Content(""))
         self.app.theme_changed_signal.subscribe(self, lambda _: self.on_resize())
 
     @property
@@ -235,30 +229,22 @@ class Reader(VerticalScroll):
 
     def show(self, title: str, text: Content | Callable[[int], Content], below: str = "") -> None:
         """Show a text, or what makes one for a width; of the same title, it stays where it was scrolled to."""
-        self._draw = text if callable(text) else None
-        content = text(self.columns) if callable(text) else text
-        # Two texts are equal to Textual whatever their styles.
-        if not content.is_same(self.text):
-            self.static.update(content)
+        self._draw = text if callable(text) else lambda _: text
+        self.on_resize()
         self.border_subtitle = Content(below)
         if str(self.border_title or "") != title:
             self.border_title = Content(title)
             self.scroll_home(animate=False)
 
-    @property
-    def columns(self) -> int:
-        """The width of its text."""
-        return max(self.static.size.width, 30)
-
     def on_resize(self) -> None:
         """Break the lines anew, or draw them in the colors of another theme."""
-        if self._draw is not None:
-            self.static.update(self._draw(self.columns))
+        content = self._draw(max(self.static.size.width, 30))
+        # Two texts are equal to Textual whatever their styles.
+        if not content.is_same(self.text):
+            self.static.update(content)
 
 
 # ---------------------------------------------------------------- passages
-
-FRESHNESS = {"fresh": "as it was read", "changed": "✎ changed since", "missing": "○ file is gone"}
 
 
 def look_around(workspace: Workspace, chunk_id: str, window: int) -> Json:
@@ -286,26 +272,6 @@ def bar(score: float, width: int = 5) -> str:
     return "▰" * full + "▱" * (width - full)
 
 
-def cut(text: str, columns: int) -> str:
-    """Return the beginning of a text that does not fit."""
-    return Content(text).truncate(max(columns, 2), ellipsis=True).plain
-
-
-def lines_of(citation: Json) -> str:
-    """Return `line 3`, or `lines 3–7`."""
-    first, last = citation["startLine"], citation["endLine"]
-    return f"line {first}" if first == last else f"lines {first}–{last}"
-
-
-def place_of(citation: Json) -> str:
-    """Return `docs/lag.md:12`, short where the file is below the working directory or the home folder."""
-    path = citation.get("path")
-    if not path:
-        return visible(citation["label"])
-    # Headings behind the line are in the title.
-    return short(path) + citation["label"][len(path) :].partition(" › ")[0]
-
-
 def short(path: str) -> str:
     """Return a path in one line: below the working directory without it, below the home folder with `~`."""
     for folder, sign in ((os.getcwd(), ""), (os.path.expanduser("~"), "~" + os.sep)):
@@ -329,70 +295,64 @@ PROGRAMS = {
 """Endings of files that some system runs, or that lead elsewhere, when they are opened."""
 
 
-UseDocument = Callable[[str, Json, str], object]
-"""Takes the title of a document, a citation of it, and its freshness."""
-
-
 class DocumentKeys(Asking):
     """A widget with keys for the document of what it shows: cite it, open it in an editor or in its program."""
 
-    def use_document(self, use: UseDocument) -> None:
-        """Hand over the document, if there is one."""
+    def use_document(self, use: Callable[[Json], object]) -> None:
+        """Hand over the citation of the document, with its `title` and `freshness`, if there is one."""
         raise NotImplementedError
 
     def action_cite(self) -> None:
-        def copy(title: str, citation: Json, _freshness: str) -> None:
+        def copy(cited: Json) -> None:
             """Copy `Boiler manual › Faults (docs/boiler.md:12)`."""
-            headings = [text for text in citation.get("heading", "").split(" › ") if text and text != title]
-            self.copy(f"{' › '.join([title, *headings])} ({citation['label']})", "The citation is copied.")
+            title, headings = cited["title"], cited.get("heading", "").split(" › ")
+            names = [title, *(text for text in headings if text and text != title)]
+            self.copy(f"{' › '.join(names)} ({cited['label']})", "The citation is copied.")
 
         self.use_document(copy)
 
     def action_edit(self) -> None:
         """Suspend the TUI and start what VISUAL or EDITOR say."""
 
-        def edit(_title: str, citation: Json, freshness: str) -> None:
+        def edit(cited: Json) -> None:
             named = (os.environ.get(name, "").strip() for name in ("VISUAL", "EDITOR"))
             editor = next(filter(None, named), "") or ("notepad" if sys.platform == "win32" else "vi")
+            path = _existing(cited)
+            if Path(path).suffix.lower() in (".pdf", ".docx", ".pptx", ".xlsx", ".epub", ".zip"):
+                raise NotFound(f"{path} is not a text file; an editor cannot show it.", hint="Press o to open it.")
             try:
-                path = _existing(citation, freshness)
-                if Path(path).suffix.lower() in (".pdf", ".docx", ".pptx", ".xlsx", ".epub", ".zip"):
-                    raise NotFound(f"{path} is not a text file; an editor cannot show it.", hint="Press o to open it.")
                 words = shlex.split(editor, posix=os.name == "posix")
                 name = Path(words[0]).stem.lower()
                 form = next((form for form, names in PLACES.items() if name in names.split()), "{path}")
                 with self.app.suspend():
-                    places = [part.format(path=path, line=citation["startLine"]) for part in form.split()]
+                    places = [part.format(path=path, line=cited["startLine"]) for part in form.split()]
                     subprocess.run([*words, *places], check=False)
-            except LocalMCPError as error:
-                self.app.post_message(Failed(error))
             except (OSError, ValueError, SuspendNotSupported) as error:
                 says, hint = f"The editor '{editor}' cannot be started: {error}", "Set EDITOR to one that is installed."
-                self.app.post_message(Failed(Unavailable(says, hint=hint)))
+                raise Unavailable(says, hint=hint) from error
 
         self.use_document(edit)
 
     def action_original(self) -> None:
-        def open_it(_title: str, citation: Json, freshness: str) -> None:
-            work = partial(open_original, citation, freshness)
-            self.ask("original", work, lambda name: self.app.notify(f"Opened {name}."))
+        def tell(name: str) -> None:
+            self.app.notify(f"Opened {name}.")
 
-        self.use_document(open_it)
+        self.use_document(lambda cited: self.ask("original", partial(open_original, cited), tell))
 
 
-def open_original(citation: Json, freshness: str) -> str:
+def open_original(cited: Json) -> str:
     """Open the file in the program that the system has for it, a PDF at its page where the viewer takes one.
 
     Returns its name. Raises NotFound if there is none to open, Unavailable if the program does not start.
     """
-    path = _existing(citation, freshness)
+    path = _existing(cited)
     if Path(path).suffix.lower() in PROGRAMS:
         raise NotFound(f"{path} might run as a program when it is opened.", hint="Press e to see it in the editor.")
     try:
         if sys.platform == "win32":
             os.startfile(path)
         else:
-            command, nothing = viewer_command(path, citation.get("startPage")), subprocess.DEVNULL
+            command, nothing = viewer_command(path, cited.get("startPage")), subprocess.DEVNULL
             subprocess.Popen(command, start_new_session=True, stdin=nothing, stdout=nothing, stderr=nothing)
     except (OSError, subprocess.SubprocessError) as error:
         raise Unavailable(f"{path} cannot be opened: {error}", hint="The key e opens the editor.") from error
@@ -413,13 +373,13 @@ def viewer_command(path: str, page: int | None) -> list[str]:
     return ["xdg-open", path]
 
 
-def _existing(citation: Json, freshness: str) -> str:
-    path = citation.get("path")
+def _existing(cited: Json) -> str:
+    path = cited.get("path")
     if path is None:
         raise NotFound("This text came from no file.")
-    if freshness == "unverifiable":
+    if cited["freshness"] == "unverifiable":
         raise NotFound(f"{path} is a path of another machine, or the file was not adopted.")
-    if freshness == "missing" or not os.path.isfile(path):
+    if cited["freshness"] == "missing" or not os.path.isfile(path):
         raise NotFound(f"{path} is no longer there.", hint="Refresh the Library.")
     return path
 
@@ -463,7 +423,6 @@ class Pane(Vertical, Asking):
     rows: Sequence[Row] = ()
     _rows_are_for: str | None = None
     """The text that they answer; None at first."""
-    _typing: Timer | None = None
     line = query_one("#line", Input)
     list = query_one("#list", Choices)
     reader = query_one("#reader", Reader)
@@ -476,12 +435,12 @@ class Pane(Vertical, Asking):
             yield Reader(classes="framed right", id="reader")
 
     def on_mount(self) -> None:
-        if self.LOOKS_EVERY:
-            self.set_interval(self.LOOKS_EVERY, self._look)
+        def look() -> None:
+            if self.app.screen is self.screen and self.display:
+                self.reload()
 
-    def _look(self) -> None:
-        if self.app.screen is self.screen and self.display:
-            self.reload()
+        if self.LOOKS_EVERY:
+            self.set_interval(self.LOOKS_EVERY, look)
 
     @property
     def text(self) -> str:
@@ -508,9 +467,8 @@ class Pane(Vertical, Asking):
     def reload(self) -> None:
         """Show what fits the text now."""
         if self.session.is_open:
-            text = self.text
-            exists = self.session.exists or not self.NEEDS_FILE
-            self.ask("rows", lambda: self.find(text) if exists else (), self.show_rows)
+            text, may_have_rows = self.text, self.session.exists or not self.NEEDS_FILE
+            self.ask("rows", lambda: self.find(text) if may_have_rows else (), self.show_rows)
 
     def find(self, text: str) -> Sequence[Row]:
         """Return what fits the text; for a thread that may wait."""
@@ -518,21 +476,16 @@ class Pane(Vertical, Asking):
 
     @on(Input.Changed, "#line")
     def typed(self) -> None:
-        """Reload once the person pauses; the question before is stopped, and its error is over."""
-        if self._typing:
-            self._typing.stop()
+        """Reload; the question before is stopped, and its error is over."""
         self.app.post_message(Failed(None))
         self.forget("rows")
-        self._typing = self.set_timer(0.03, self.reload)
-
-    @on(Input.Submitted, "#line")
-    def submitted(self) -> None:
-        self.action_list()
+        self.reload()
 
     def focus_first(self) -> None:
         """Put the focus where the person most likely begins."""
         self.action_list()
 
+    @on(Input.Submitted, "#line")
     def action_list(self) -> None:
         """Focus the list, so that letters are keys; where a narrow screen hides it, the words in its place."""
         self.remove_class("-reading")
@@ -543,6 +496,11 @@ class Pane(Vertical, Asking):
         """Go to the text beside the list."""
         self.add_class("-reading")
         self.call_after_refresh(self.reader.focus)
+
+    async def action_toggle(self, attribute_name: str) -> None:
+        """Turn what chooses among the rows on or off, such as `only_errors`."""
+        await super().action_toggle(attribute_name)
+        self.reload()
 
     def uncover_reader(self) -> None:
         """Show the text in the list's place where a narrow screen has no room for both."""
@@ -581,12 +539,11 @@ class Pane(Vertical, Asking):
             self.list.highlighted = next(iter(same or behind or places), None)
         self.list.border_title = self.title()
         self.list.border_subtitle = f"{len(rows):,}" if rows else ""
-        if self.has_class("-nothing") == bool(rows):
+        if had_rows != bool(rows) or self.has_class("-nothing") == bool(rows):
             self.set_class(not rows, "-nothing")
+            self.refresh_bindings()
             if self.screen.focused in (self.list, self.reader):
                 self.action_list()
-        if had_rows != bool(rows):
-            self.refresh_bindings()
         self.highlighted()
 
     @on(OptionList.OptionHighlighted, "#list")

@@ -137,6 +137,13 @@ def test_search_with_json_prints_exactly_what_the_tool_returns(filled) -> None:
     assert by_command["count"] == 1 and "explain" not in by_command["results"][0]
 
 
+def test_people_see_the_hits_that_json_has(cli) -> None:
+    text = "\n\n".join(f"# Part {part}\n\n{'Bees fly. ' * 120}" for part in range(12))
+    cli("add", "-", "--title", "Bees", stdin=text.encode())
+    words = ("search", "bees", "-n", "12", "-m", "keyword")
+    assert cli(*words, "--json").json["count"] == 12 and "1 document, 12 passages" in cli(*words).out
+
+
 def test_a_changed_file_is_marked(filled, notes: Path) -> None:
     (notes / "garden.md").write_text("something else entirely")
     (notes / "fondo.md").unlink()

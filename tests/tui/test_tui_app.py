@@ -227,7 +227,7 @@ async def test_the_palette_finds_commands_also_those_of_the_panes(tui: RunningTu
     await tui.until(lambda: len(tui.app.screen_stack) > 1, "its form")
     await tui.press("escape")
     assert (tui.app.pane.id, tui.pane.chosen.key) == ("file", "Packs/Mount a pack")
-    tui.app.choose_theme()
+    tui.app.action_change_theme()
     await tui.settle()
     await tui.type("terminal")
     await tui.until(lambda: "terminal" in tui.text())

@@ -76,8 +76,9 @@ async def test_a_folder_is_added_in_the_background_and_its_path_completed(tui: R
     await tui.press("enter")
     assert "There is no" in tui.text()
     line = tui.app.screen.query_one(Input)
-    line.value = str(tmp_path / "ne")
-    await tui.press("tab")
+    line.clear()
+    await tui.type(str(tmp_path / "ne"))
+    await tui.press("right")
     assert line.value == f"{tmp_path}/new/"
     await tui.press("enter")
     await tui.until(lambda: not tui.app.session.job and "6 documents" in tui.text(), "the new document")

@@ -182,7 +182,7 @@ async def test_calls_of_an_assistant_appear_by_themselves_and_are_chosen_by_word
     await tui.go("activity")
     registry = tui.app.session.workspace.registry
     registry.call("search", {"query": "bees"}, Scope(caller="stdio"))
-    await tui.until(lambda: "stdio called search on" in tui.text(), "the call")
+    await tui.until(lambda: "caller  stdio" in tui.text(), "the call")
     assert "was given" in tui.text()
     assert "Roses" in tui.text()
     await tui.press("s")
@@ -258,7 +258,7 @@ async def test_a_pack_is_mounted_listed_with_what_it_holds_and_unmounted(tmp_pat
         [place] = re.findall(r"Search only there: +collection:(\S+)", tui.text())
         found = tui.app.session.workspace.knowledge.search("basil", collection=place)
         assert found["results"], "what the pane suggests can be searched"
-        await tui.until(lambda: "1 document, 1 passage" in tui.text(), "what it holds")
+        await tui.until(lambda: "sources  1" in tui.text(), "what it holds")
         await tui.press("enter")
         await tui.until(lambda: "Unmount it?" in tui.text(), "the question")
         await tui.press("y")

@@ -26,7 +26,6 @@ from textual.css.stylesheet import Stylesheet
 from textual.message_pump import MessagePump
 from textual.pilot import Pilot
 from textual.screen import ModalScreen
-from textual.timer import Timer
 from textual.widgets import Footer, Input, TextArea
 from textual.widgets._toast import ToastRack
 
@@ -184,10 +183,7 @@ class RunningTui:
         if screen._layout_required or screen._callbacks or not all(map(_waits_for_messages, _pumps(self.app))):
             return True
         ours = asyncio.current_task()
-        if any(task is not ours and task.get_coro().__qualname__ not in ENDLESS for task in asyncio.all_tasks()):
-            return True
-        timers = (getattr(part, "_typing", None) for part in screen.walk_children(with_self=True))
-        return any(isinstance(timer, Timer) and timer._task and not timer._task.done() for timer in timers)
+        return any(task is not ours and task.get_coro().__qualname__ not in ENDLESS for task in asyncio.all_tasks())
 
     async def go(self, pane: str) -> Pane:
         """Turn to a pane by its key."""
