@@ -115,7 +115,8 @@ def read_mail(data: bytes, name: str, read: ReadBytes, member: str = "") -> Iter
         read_attachment = partial(read, _payload(part), title)
         if part.get_content_type() == "message/rfc822":
             # What is attached to an attached mail is among the attachments already.
-            read_attachment = partial(_message_document, next(iter(_parts(part)), part), title, [])
+            inner = cast("list[Message]", part.get_payload())[0] if part.is_multipart() else part
+            read_attachment = partial(_message_document, inner, title, [])
         yield read_member(read_attachment, f"{member}/{title}" if member else title, member)
 
 
@@ -145,10 +146,6 @@ def outlook_mail(data: bytes, name: str) -> bytes:
         return mail.as_bytes()
     except Exception as error:  # Its parser raises anything on a broken file.
         raise damaged(name, error) from error
-
-
-def _parts(part: Message) -> list[Message]:
-    return cast("list[Message]", part.get_payload()) if part.is_multipart() else []
 
 
 def _payload(part: Message) -> bytes:
@@ -228,18 +225,18 @@ def _mail_date(value: str) -> str:
 
 def _part_text(part: Message) -> str:
     """Return the text of a mail: all parts of it that are text, each in its plainest form, without attachments."""
-    kind = part.get_content_type()
-    if kind == "multipart/alternative" and part.is_multipart():
+    kind, parts = part.get_content_type(), cast("list[Message]", part.get_payload()) if part.is_multipart() else []
+    if kind == "multipart/alternative" and parts:
         plainness = {"text/plain": 0, "text/calendar": 2}
-        parts = sorted(_parts(part), key=lambda part: plainness.get(part.get_content_type(), 1))
+        parts = sorted(parts, key=lambda part: plainness.get(part.get_content_type(), 1))
         texts = filter(str.strip, map(_part_text, parts))
         plainest = next(texts, "")
         # A short plain text may only say that the mail is in HTML.
         richer = next(texts, "") if len(plainest) < 300 else ""
         return f"{plainest}\n\n{richer}" if len(richer) > 3 * len(plainest) else plainest
-    if kind.startswith("multipart/") and part.is_multipart():
+    if kind.startswith("multipart/") and parts:
         texts, joined = list[str](), ""
-        for text in map(_part_text, _parts(part)):
+        for text in map(_part_text, parts):
             # One that only repeats, as HTML beside the same plain text, is left out.
             words = " ".join(text.split())
             if words not in joined:

@@ -17,21 +17,14 @@ from python_calamine import CalamineWorkbook, SheetTypeEnum, SheetVisibleEnum
 from striprtf.striprtf import rtf_to_text  # pyright: ignore[reportUnknownVariableType]
 
 from localmcp.errors import UnreadableDocument
-from localmcp.readers.document import (
-    Document,
-    join_pages,
-    make_document,
-    one_line,
-    readable_stem,
-    set_fields,
-    visible,
-)
+from localmcp.readers.document import Document, join_pages, make_document, one_line, readable_stem, set_fields, visible
 from localmcp.readers.markdown import RAISED, first_heading, pipe_table
 from localmcp.readers.packages import OLE_MAGIC, Package, attribute, elements, local, suffix_of
 
 _LIST_ITEM = "\0"
 """A block that begins so follows the one before it without an empty line: items of one list."""
 _SKIPPED = frozenset(("del", "moveFrom", "Fallback", "pPr", "rPr", "txbxContent", "sectPr"))
+"""What was deleted, repeats others for older programs, says how the text looks, or is a text box."""
 _SPACES = {"tab": "\t", "br": "\n", "cr": "\n", "noBreakHyphen": "-", "line-break": "\n"} | {
     # What stands around the parts of a formula, which are one line here.
     **{"num": "(", "den": "/(", "d": "(", "rad": "√(", "sup": "^", "sub": "_"},
@@ -154,10 +147,10 @@ class _Lists:
 
 class _Word:
     def __init__(self) -> None:
+        self.lists = _Lists()
         self.styles: dict[str, dict[str, str]] = {}
         self.remarks: dict[tuple[str, str], str] = {}
         """(footnote, endnote or comment, id) -> its text."""
-        self.lists = _Lists()
         self.starts: dict[str, tuple[str, dict[int, int]]] = {}
         """Number of a list -> its kind, and at which number its levels begin again."""
 
@@ -270,35 +263,25 @@ def _word_paragraph(paragraph: Element, word: _Word) -> Iterator[str]:
 
 
 def _word_text(paragraph: Element) -> str:
-    pieces: list[str] = []
-    raised = False
-    for element in _shown(paragraph):
-        tag = local(element)
-        if tag == "r":
-            raised = any(attribute(e, "val") == "superscript" for e in elements(element, "vertAlign"))
-        elif tag == "t":
-            text = element.text or ""
-            pieces.append(text.translate(RAISED) if raised else text)
-        elif tag == "naryPr":
-            pieces.append(next((attribute(e, "val") for e in elements(element, "chr")), "∫"))
-        elif tag == "docPr" and (shown := attribute(element, "descr")) and "\\" not in shown:
-            # Else it is the path that the picture had.
-            pieces.append(f" {shown} ")
-        else:
-            pieces.append(_SPACES.get(tag, ""))
-    return _trimmed("".join(pieces))
+    def pieces(parent: Element, raised: bool) -> Iterator[str]:
+        for element in parent:
+            tag = local(element)
+            if tag in _SKIPPED:
+                continue
+            if tag == "r":
+                raised = any(attribute(e, "val") == "superscript" for e in elements(element, "vertAlign"))
+            if tag == "t":
+                yield (element.text or "").translate(RAISED if raised else {})
+            elif tag == "naryPr":
+                yield next((attribute(e, "val") for e in elements(element, "chr")), "∫")
+            elif tag == "docPr" and (shown := attribute(element, "descr")) and "\\" not in shown:
+                # Else it is the path that the picture had.
+                yield f" {shown} "
+            yield _SPACES.get(tag, "")
+            yield from pieces(element, raised)
+            yield _ENDS.get(tag, "")
 
-
-def _shown(element: Element) -> Iterator[Element]:
-    """Yield what is below an element, without what was deleted, repeated for older programs, or in a text box."""
-    for child in element:
-        if local(child) not in _SKIPPED:
-            yield child
-            yield from _shown(child)
-            if local(child) in _ENDS:
-                end = Element("t")
-                end.text = _ENDS[local(child)]
-                yield end
+    return _trimmed("".join(pieces(paragraph, False)))
 
 
 # ---------------------------------------------------------------- PowerPoint
@@ -448,15 +431,11 @@ def _odf_blocks(parent: Element, lists: _Lists, style: str = "", depth: int = 0)
             rows: list[list[str | None]] = []
             for row in _own(element, "table", "table-row"):
                 cells: list[str | None] = []
-                beside = 0
-                """Cells that the one before them covers."""
+                beside = 0  # Cells that the one before them covers.
                 for cell in _own(row, "table", "table-cell", "covered-table-cell"):
                     is_covered = local(cell).startswith("covered")
-                    cells.append(
-                        None
-                        if is_covered and not beside
-                        else " ".join(filter(None, map(_odf_text, elements(cell, "p", "h"))))
-                    )
+                    text = " ".join(filter(None, map(_odf_text, elements(cell, "p", "h"))))
+                    cells.append(None if is_covered and not beside else text)
                     covers = _integer(attribute(cell, "number-columns-spanned", "1")) - 1
                     beside = max(beside - 1, 0) if is_covered else covers
                 rows.append(cells)
