@@ -131,7 +131,7 @@ def demo(session: Session, keep: str | None) -> None:
     tell(f"localmcp {__version__} on sample documents. Nothing leaves this machine.\n")
     with shown_progress(session) as show:
         report = session.workspace.library.add_paths([samples / "documents"], progress=show)
-    session.workspace.quickstarts.import_path(samples / "quickstarts")
+    session.workspace.quickstarts.import_quickstarts(str(samples / "quickstarts"))
     session.call("importRules", path=str(samples / "rules"))
     lines = (samples / "records" / "xmidas.jsonl").read_text(encoding="utf-8").splitlines()
     session.call("insert_records", collection_name="xmidas", records=[json.loads(line) for line in lines])

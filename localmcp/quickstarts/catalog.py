@@ -10,7 +10,6 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from heapq import merge
 from itertools import islice
-from pathlib import Path
 from typing import Annotated, Literal
 from weakref import WeakKeyDictionary
 
@@ -180,36 +179,25 @@ class Quickstarts:
         Known names are updated. A broken file is reported and left out whole."""
         if (path is None) == (text is None):
             raise InvalidInput("Give either path or text.")
-        if path is not None:
-            if not current_scope().trusted:
-                raise AccessDenied("Files are imported by the person at the machine; hand over text instead.")
-            return self.import_path(path)
-        try:
-            readings = [read_text(text or "", f".{format}", "text")]
-        except Unreadable as error:
-            readings = [Reading(skipped=[{"where": "text", "problem": str(error)}])]
-        return self._import(readings)
-
-    def import_path(self, path: str | Path) -> Json:
-        """Import a file, or every YAML and JSON file of a folder; raises NotFound if there is none."""
-        expanded = expand_home(path)
-        # Unlike `Path.exists` this is false, too, for a name that no file can have.
-        if not os.path.exists(expanded):
-            raise NotFound(f"There is no file or folder {expanded}.")
-        return self._import(read_path(expanded))
-
-    def _import(self, readings: Iterable[Reading]) -> Json:
-        read, counts = list(readings), Counter[str]()
-        if drafts := [draft for reading in read for draft in reading.drafts]:
+        reading, counts = Reading(), Counter[str]()
+        if path is None:
+            try:
+                read_text(text or "", f".{format}", "text", reading, {})
+            except Unreadable as error:
+                reading.skipped.append({"where": "text", "problem": str(error)})
+        elif current_scope().trusted:
+            expanded = expand_home(path)
+            # Unlike `Path.exists` this is false, too, for a name that no file can have.
+            if not os.path.exists(expanded):
+                raise NotFound(f"There is no file or folder {expanded}.")
+            reading = read_path(expanded)
+        else:
+            raise AccessDenied("Files are imported by the person at the machine; hand over text instead.")
+        if reading.drafts:
             with self._database.write() as connection:
-                counts = store.put_quickstarts(connection, drafts)
-        return {
-            "added": counts["added"],
-            "updated": counts["updated"],
-            "unchanged": counts["unchanged"],
-            "skipped": [problem for reading in read for problem in reading.skipped],
-            "warnings": [problem for reading in read for problem in reading.warnings],
-        }
+                counts = store.put_quickstarts(connection, reading.drafts)
+        added = {name: counts[name] for name in ("added", "updated", "unchanged")}
+        return {**added, "skipped": reading.skipped, "warnings": reading.warnings}
 
     @hidden_tool(
         "listQuickstarts",

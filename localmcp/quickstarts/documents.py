@@ -6,7 +6,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
@@ -38,7 +38,7 @@ class Draft:
 
 @dataclass(slots=True)
 class Reading:
-    """What one file held; `where` and the `problem` of what was left out (`skipped`) or taken as it is (`warnings`)."""
+    """What files held; `where` and the `problem` of what was left out (`skipped`) or taken as it is (`warnings`)."""
 
     drafts: list[Draft] = field(default_factory=list[Draft])
     skipped: list[dict[str, str]] = field(default_factory=list[dict[str, str]])
@@ -52,49 +52,37 @@ class Unreadable(ValueError):
 # ---------------------------------------------------------------- reading
 
 
-def read_path(path: Path) -> Iterator[Reading]:
-    """Read a file, or every YAML and JSON file below a folder; one reading a file."""
-    if not path.is_dir():
-        yield read_file(path, path.name)
-        return
-    files = [
-        Path(place, name)
-        for place, _, names in os.walk(path)
-        for name in names
-        if name not in METADATA_FILES and Path(name).suffix.lower() in SUFFIXES
-    ]
-    shown = sorted(file.relative_to(path) for file in files)
-    visible = [file for file in shown if not any(part.startswith(".") for part in file.parts)]
-    if not visible:
-        yield Reading(skipped=[{"where": path.name, "problem": "a folder without a YAML or JSON file"}])
-    for file in visible:
-        yield read_file(path / file, str(file))
-
-
-def read_file(path: Path, shown: str) -> Reading:
-    """Read one file with the metadata beside it; one that cannot be parsed gives one problem."""
-    try:
-        if not path.is_file():
-            raise Unreadable("not a regular file")
-        if path.stat().st_size > MOST_BYTES:
-            raise Unreadable(f"larger than {MOST_BYTES // 1_000_000} MB")
-        reading = read_text(path.read_text(encoding="utf-8-sig"), path.suffix.lower(), shown)
-        beside = next(filter(Path.is_file, map(path.with_name, METADATA_FILES)), None)
-        for metadata in map(mapping_of, read_values(beside.read_text(encoding="utf-8-sig"), ".yml") if beside else ()):
-            for place, draft in enumerate(reading.drafts):
-                if draft.name == metadata.get("name"):
-                    tags = dict.fromkeys(draft.tags + read_tags(metadata.get("tags")))
-                    reading.drafts[place] = replace(draft, tags=tuple(tags))
-    except (OSError, UnicodeDecodeError) as error:
-        return Reading(skipped=[{"where": shown, "problem": reason_of(error)}])
-    except Unreadable as error:
-        return Reading(skipped=[{"where": shown, "problem": str(error)}])
+def read_path(path: Path) -> Reading:
+    """Read a file, or every YAML and JSON file below a folder; what cannot be parsed gives one problem a file."""
+    reading, files = Reading(), {path.name: path}
+    if path.is_dir():
+        below = (Path(place, name).relative_to(path) for place, _, names in os.walk(path) for name in names)
+        forms = sorted(file for file in below if file.suffix.lower() in SUFFIXES and file.name not in METADATA_FILES)
+        files = {str(file): path / file for file in forms if not any(part.startswith(".") for part in file.parts)}
+        if not files:
+            reading.skipped.append({"where": path.name, "problem": "a folder without a YAML or JSON file"})
+    for shown, file in files.items():
+        try:
+            if not file.is_file():
+                raise Unreadable("not a regular file")
+            if file.stat().st_size > MOST_BYTES:
+                raise Unreadable(f"larger than {MOST_BYTES // 1_000_000} MB")
+            text = file.read_text(encoding="utf-8-sig")
+            beside = next(filter(Path.is_file, map(file.with_name, METADATA_FILES)), None)
+            described = read_values(beside.read_text(encoding="utf-8-sig"), ".yml") if beside else ()
+            tags = {str(one.get("name")): read_tags(one.get("tags")) for one in map(mapping_of, described)}
+            read_text(text, file.suffix.lower(), shown, reading, tags)
+        except (OSError, ValueError) as error:
+            problem = str(error) if isinstance(error, Unreadable) else reason_of(error)
+            reading.skipped.append({"where": shown, "problem": problem})
     return reading
 
 
-def read_text(text: str, suffix: str, shown: str) -> Reading:
-    """Read documents from text; `suffix` says which form it has. Raises what `read_values` raises."""
-    reading = Reading()
+def read_text(text: str, suffix: str, shown: str, reading: Reading, tags: Mapping[str, tuple[Tag, ...]]) -> None:
+    """Add documents from text to a reading; `suffix` says which form it has, `tags` name further tags by document.
+
+    Raises what `read_values` raises, before anything is added.
+    """
     items: list[Any] = []
     for value in read_values(text, suffix):
         # A Kubernetes List, or a list of documents.
@@ -106,12 +94,12 @@ def read_text(text: str, suffix: str, shown: str) -> Reading:
         except Unreadable as error:
             reading.skipped.append({"where": where, "problem": str(error)})
             continue
-        reading.drafts.append(draft)
+        more = dict.fromkeys((*draft.tags, *tags.get(draft.name, ())))
+        reading.drafts.append(replace(draft, tags=tuple(more)))
         complaints = _complaints(draft.content, draft.name)
         reading.warnings.extend({"where": f"{where}: {draft.name}", "problem": complaint} for complaint in complaints)
     if not items:
         reading.skipped.append({"where": shown, "problem": "holds no quick start"})
-    return reading
 
 
 def _draft(item: Any) -> Draft:

@@ -6,9 +6,9 @@ import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple
 
 import apsw
 
@@ -137,26 +137,24 @@ def put_quickstarts(connection: apsw.Connection, drafts: Iterable[Draft]) -> Cou
     counts = Counter[str]()
     for draft in drafts:
         content, now = compact_json(draft.content), utc_now()
-        stored = fetch_one(connection, "select id, content, deleted_at from quickstarts where name = ?", (draft.name,))
-        if stored is None:
-            sql = "insert into quickstarts (name, created_at, updated_at, content) values (?, ?, ?, ?)"
-            connection.execute(sql, (draft.name, now, now, content))
-            identity, deleted_at = connection.last_insert_rowid(), now
-        else:
-            identity, stored_content, deleted_at = stored
-            if deleted_at is None:
-                if stored_content == content and set(_tags(connection, identity)) == set(draft.tags):
-                    counts["unchanged"] += 1
-                    continue
-                _put_into_trash(connection, identity)
-            sql = "update quickstarts set content = ?, updated_at = ?, deleted_at = null where id = ?"
-            connection.execute(sql, (content, now, identity))
-            connection.execute("delete from quickstarts_fts where rowid = ?", (identity,))
-            connection.execute("delete from quickstart_tags where quickstart_id = ?", (identity,))
+        sql = "select id, content from quickstarts where name = ? and deleted_at is null"
+        identity, stored_content = fetch_one(connection, sql, (draft.name,)) or (None, "")
+        if identity is not None:
+            if stored_content == content and set(_tags(connection, identity)) == set(draft.tags):
+                counts["unchanged"] += 1
+                continue
+            _put_into_trash(connection, identity)
+        counts["added" if identity is None else "updated"] += 1
+        sql = """
+            insert into quickstarts (name, created_at, updated_at, content) values (:name, :now, :now, :content)
+            on conflict (name) do update set content = :content, updated_at = :now, deleted_at = null returning id
+        """
+        identity = fetch_one(connection, sql, {"name": draft.name, "now": now, "content": content})
+        connection.execute("delete from quickstarts_fts where rowid = ?", (identity,))
+        connection.execute("delete from quickstart_tags where quickstart_id = ?", (identity,))
         rows = [(identity, kind, value) for kind, value in draft.tags]
         connection.executemany("insert into quickstart_tags values (?, ?, ?)", rows)
-        _index(connection, identity, draft.name, draft.content)
-        counts["updated" if deleted_at is None else "added"] += 1
+        _index(connection, identity)
     if counts["added"] or counts["updated"]:
         bump_generations(connection, "quickstarts")
     return counts
@@ -165,36 +163,27 @@ def put_quickstarts(connection: apsw.Connection, drafts: Iterable[Draft]) -> Cou
 def rebuild_index(connection: apsw.Connection) -> None:
     """Make the index of the words of whole documents again. Part of the caller's write transaction."""
     connection.execute("insert into quickstarts_fts (quickstarts_fts) values ('delete-all')")
-    sql = f"select id, name, content from quickstarts where deleted_at is null and {_SOUND}"
-    for identity, name, content in fetch_all(connection, sql):
-        _index(connection, identity, name, json.loads(content))
+    sql = f"select id from quickstarts where deleted_at is null and {_SOUND}"
+    for identity in fetch_column(connection, sql):
+        _index(connection, identity)
     bump_generations(connection, "quickstarts")
 
 
-def _index(connection: apsw.Connection, identity: int, name: str, content: Json) -> None:
+def _index(connection: apsw.Connection, identity: int) -> None:
     # Stems of the whole document, so that forms of a word meet.
-    texts = [name, *(value for _, value in _tags(connection, identity)), *_texts(content.get("spec"))]
-    sql = "insert into quickstarts_fts (rowid, text) values (?, ?)"
-    connection.execute(sql, (identity, index_text("\n".join(texts), "english")))
+    sql = """
+        select name from quickstarts where id = :id
+        union all select value from quickstart_tags where quickstart_id = :id
+        union all select atom from quickstarts, json_tree(content, '$.spec')
+            where quickstarts.id = :id and type = 'text' and key not in ('icon', 'version', 'href', 'color')
+                and path not like '$.spec.accessReviewResources%'
+    """
+    stems = index_text("\n".join(fetch_column(connection, sql, {"id": identity})), "english")
+    connection.execute("insert into quickstarts_fts (rowid, text) values (?, ?)", (identity, stems))
 
 
 def _tags(connection: apsw.Connection, identity: int) -> list[Tag]:
     return fetch_all(connection, "select kind, value from quickstart_tags where quickstart_id = ?", (identity,))
-
-
-_NOT_TEXT = frozenset(("icon", "version", "accessReviewResources", "href", "color"))
-
-
-def _texts(value: Any) -> Iterable[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, list):
-        for nested in cast("list[Any]", value):
-            yield from _texts(nested)
-    elif isinstance(value, dict):
-        for key, nested in cast(Json, value).items():
-            if key not in _NOT_TEXT:
-                yield from _texts(nested)
 
 
 def remove_quickstarts(connection: apsw.Connection, ids: Iterable[int]) -> None:
@@ -270,14 +259,10 @@ class Query:
     """Runs of letters and digits, in order."""
     significant: tuple[str, ...]
     """Its words that must be found, or cost; the others (stop words, "please show me") are ignored."""
-    telling: frozenset[str]
+    telling: set[str]
     """The significant words that show what it is about."""
     only_stop_words: bool
     max_distance: int
-    edits: Mapping[str, Mapping[str, int]] = field(default_factory=dict[str, Mapping[str, int]])
-    """Significant word -> words of the catalog -> Levenshtein distance, 2 for another form of the word."""
-    foreign: int = 0
-    """How many of the words no quick start knows in the field ("mortgage" in "mortgage calculator")."""
 
     @property
     def pattern(self) -> str:
@@ -294,7 +279,7 @@ def read_query(text: str, max_distance: int) -> Query:
     important = content - FILLERS or content
     significant = tuple(word for word in words if word in important)
     telling = {word for word in important if stem(word, "english") not in DEEDS} or important
-    return Query(folded, words, significant, frozenset(telling), bool(words) and not content, max_distance)
+    return Query(folded, words, significant, telling, bool(words) and not content, max_distance)
 
 
 def match_type(score: int) -> MatchType:
@@ -304,26 +289,6 @@ def match_type(score: int) -> MatchType:
     if score <= MOST_PARTIAL:
         return "partial_match"
     return "fuzzy_match" if score <= MOST_FUZZY else "fallback_match"
-
-
-def score_field(query: Query, where: Field, folded: str, whole_distance: int | None) -> int | None:
-    """Return the score of the best tier in which a field matches, 0..699; None = not at all.
-
-    `whole_distance`: Levenshtein distance of the query and the whole field, if it is near.
-    """
-    if folded == query.folded:
-        return 0 if folded else None
-    distance = partial_distance(query, folded)
-    if distance is not None:
-        return min(max(WEIGHTS[where] * distance, 1), MOST_PARTIAL)
-    words = _WORD.findall(folded)
-    if not query.significant or not words:
-        return None
-    fuzzy = _by_words(query, words)
-    length = max(len(folded), len(query.folded))
-    if whole_distance is not None and whole_distance <= WHOLE_FIELD_SHARE * length:
-        fuzzy = whole_distance if fuzzy is None else min(fuzzy, whole_distance)
-    return None if fuzzy is None else min(FUZZY + WEIGHTS[where] * fuzzy, MOST_FUZZY)
 
 
 def partial_distance(query: Query, folded: str) -> int | None:
@@ -347,36 +312,36 @@ def partial_distance(query: Query, folded: str) -> int | None:
     return min(distances, default=None)
 
 
-def _by_words(query: Query, words: Sequence[str]) -> int | None:
+def _by_words(query: Query, words: Sequence[str], edits: Mapping[str, Mapping[str, int]], foreign: int) -> int | None:
     # A one-to-one alignment of query and field words, the nearest first; None if it says too little.
-    options = [
-        (query.edits[word][other], number, place)
+    options = sorted(
+        (edits[word][other], number, place)
         for number, word in enumerate(query.significant)
         for place, other in enumerate(words)
-        if other in query.edits[word]
-    ]
-    matched: dict[int, int] = {}
-    edits = 0
-    for distance, number, place in sorted(options):
-        if number not in matched and place not in matched.values():
-            matched[number] = place
-            edits += distance
-    missing = len(query.significant) - len(matched)
-    if not matched or edits > query.max_distance:
+        if other in edits[word]
+    )
+    places: dict[int, int] = {}
+    distance = 0
+    for far, number, place in options:
+        if number not in places and place not in places.values():
+            places[number] = place
+            distance += far
+    missing = len(query.significant) - len(places)
+    if not places or distance > query.max_distance:
         return None
-    found = {query.significant[number]: words[place] for number, place in matched.items()}
+    found = {query.significant[number]: words[place] for number, place in places.items()}
     # Never guess: half of the words are found, a telling one is certain, and they outnumber those that the whole
     # catalog does not know.
     certain = (word for word in query.telling if word in found and not word.isdigit())
     says_enough = (
         2 * sum(word in found for word in query.significant) >= len(query.significant)
-        and len(found) > query.foreign
+        and len(found) > foreign
         and any(stem(word, "english") == stem(found[word], "english") for word in certain)
     )
     if missing and not says_enough:
         return None
-    extra = sum(word not in query.words for place, word in enumerate(words) if place not in matched.values())
-    return edits + min(MOST_EXTRA_WORDS, extra) + UNMATCHED_WORD * missing
+    extra = sum(word not in query.words for place, word in enumerate(words) if place not in places.values())
+    return distance + min(MOST_EXTRA_WORDS, extra) + UNMATCHED_WORD * missing
 
 
 # ---------------------------------------------------------------- the catalog
@@ -463,7 +428,7 @@ class Catalog:
         return self._kept.setdefault(word, kept)
 
     def scores(self, where: Field, query: Query) -> dict[int, int]:
-        """Return id -> score of the quick starts whose field answers.
+        """Return id -> score, 0..699, of the quick starts whose field answers: that of its best tier.
 
         Scored are those whose field holds the query, or half of its words, or is nearly the query as a whole.
         """
@@ -471,20 +436,35 @@ class Catalog:
         from rapidfuzz.distance import Levenshtein
 
         folded, ids_by_word = self.folded[where], self.ids_by_word[where]
+        # Significant word -> words of the catalog -> Levenshtein distance, 2 for another form of the word.
         edits = {word: self._near(word) for word in query.significant}
-        foreign = [word for word, others in edits.items() if ids_by_word.keys().isdisjoint(others)]
-        # In a smaller catalog, a missing word says nothing about the question.
-        query = replace(query, edits=edits, foreign=len(foreign) if len(self.rows) >= 20 else 0)
-        words = Counter[int]()
+        # How many of the words no quick start knows in the field ("mortgage" in "mortgage calculator"). In a smaller
+        # catalog, a missing word says nothing about the question.
+        foreign = sum(map(ids_by_word.keys().isdisjoint, edits.values())) if len(self.rows) >= 20 else 0
+        counts = Counter[int]()
         for word in query.significant:
-            words.update(set[int]().union(*(ids_by_word.get(other, ()) for other in edits[word])))
+            counts.update(set[int]().union(*(ids_by_word.get(other, ()) for other in edits[word])))
         most = min(query.max_distance, int(WHOLE_FIELD_SHARE * (len(query.folded) + query.max_distance)))
         near = process.extract(query.folded, folded, scorer=Levenshtein.distance, score_cutoff=most, limit=None)
         whole = {identity: distance for _, distance, identity in near}
         candidates = whole.keys() | {identity for identity, text in folded.items() if query.pattern in text}
-        candidates |= {identity for identity, count in words.items() if 2 * count >= len(query.significant)}
-        scores = ((each, score_field(query, where, folded[each], whole.get(each))) for each in candidates)
-        return {identity: score for identity, score in scores if score is not None}
+        candidates |= {identity for identity, count in counts.items() if 2 * count >= len(query.significant)}
+        scores: dict[int, int] = {}
+        for identity in candidates:
+            text = folded[identity]
+            words = _WORD.findall(text)
+            if text == query.folded:
+                if text:
+                    scores[identity] = 0
+            elif (distance := partial_distance(query, text)) is not None:
+                scores[identity] = min(max(WEIGHTS[where] * distance, 1), MOST_PARTIAL)
+            elif query.significant and words:
+                by_words, as_whole = _by_words(query, words, edits, foreign), whole.get(identity)
+                if as_whole is not None and as_whole > WHOLE_FIELD_SHARE * max(len(text), len(query.folded)):
+                    as_whole = None
+                if fuzzy := [distance for distance in (by_words, as_whole) if distance is not None]:
+                    scores[identity] = min(FUZZY + WEIGHTS[where] * min(fuzzy), MOST_FUZZY)
+        return scores
 
 
 def find_quickstarts(connection: apsw.Connection, catalog: Catalog, request: Request, *, fuzzy: bool) -> list[Match]:

@@ -107,7 +107,7 @@ def measure(size: int, folder: Path, profile: bool) -> dict[str, dict[str, float
     workspace = open_workspace(folder / "quickstarts.localmcp", model="hash")
     database, quickstarts = workspace.database, workspace.quickstarts
     start = time.perf_counter()
-    quickstarts.import_path(catalogue)
+    quickstarts.import_quickstarts(str(catalogue))
     print(f"{size:,} quick starts: import {time.perf_counter() - start:.1f} s")
     with database.read() as connection:
         rows = fetch_all(connection, "select display_name, description from quickstarts order by random() limit 500")
@@ -143,7 +143,7 @@ def measure_import(catalogue: Path, folder: Path) -> None:
     with workspace.database.read():
         pass
     start = time.perf_counter()
-    report = workspace.quickstarts.import_path(catalogue)
+    report = workspace.quickstarts.import_quickstarts(str(catalogue))
     print(f"{catalogue.name}: {report['added']} imported in {time.perf_counter() - start:.2f} s")
 
 

@@ -364,9 +364,9 @@ def test_every_form_is_imported(quickstarts: Quickstarts, tmp_path: Path) -> Non
         json.dumps({"kind": "List", "items": [yaml.safe_load(DOCUMENT.replace("feed-the-starter", "third"))]}),
         encoding="utf-8",
     )
-    report: Any = quickstarts.import_path(tmp_path)
+    report: Any = quickstarts.import_quickstarts(str(tmp_path))
     assert (report["added"], report["skipped"]) == (10, [])
-    assert quickstarts.import_path(tmp_path)["unchanged"] == 10
+    assert quickstarts.import_quickstarts(str(tmp_path))["unchanged"] == 10
 
 
 def test_the_metadata_file_beside_a_quick_start_gives_its_tags(quickstarts: Quickstarts, tmp_path: Path) -> None:
@@ -374,7 +374,7 @@ def test_the_metadata_file_beside_a_quick_start_gives_its_tags(quickstarts: Quic
     (tmp_path / "metadata.yml").write_text(
         "kind: QuickStarts\nname: feed-the-starter\ntags: [{kind: time, value: morning}]\n", encoding="utf-8"
     )
-    report: Any = quickstarts.import_path(tmp_path)
+    report: Any = quickstarts.import_quickstarts(str(tmp_path))
     assert (report["added"], report["warnings"]) == (1, [])
     assert quickstarts.list_quickstarts()["quickstarts"][0]["tags"] == ["kitchen", "morning"]
 
@@ -410,7 +410,7 @@ def test_a_broken_file_is_reported_and_left_out_whole(
 ) -> None:
     (tmp_path / name).write_text(text, encoding="utf-8", errors="surrogateescape")
     (tmp_path / "z-good.json").write_text(json.dumps(row("good", "Good")), encoding="utf-8")
-    report: Any = quickstarts.import_path(tmp_path)
+    report: Any = quickstarts.import_quickstarts(str(tmp_path))
     assert report["added"] == 1
     assert [said in each["problem"] and each["where"].startswith(name) for each in report["skipped"]] == [True]
     assert [each["name"] for each in quickstarts.list_quickstarts()["quickstarts"]] == ["good"]
@@ -563,7 +563,7 @@ def test_any_unicode_is_survived_and_no_score_is_above_998(
 
 
 def test_the_samples_follow_the_data_model_and_are_found(quickstarts: Quickstarts) -> None:
-    report: Any = quickstarts.import_path(sample_directory() / "quickstarts")
+    report: Any = quickstarts.import_quickstarts(str(sample_directory() / "quickstarts"))
     assert report["added"] >= 20
     assert report["skipped"] == []
     assert [each for each in report["warnings"] if "tasks" not in each["problem"]] == []
