@@ -7,10 +7,7 @@ import logging
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal, NotRequired, cast
-
-from typing_extensions import TypedDict
+from typing import Annotated, Any, NamedTuple, cast
 
 from localmcp.errors import LocalMCPError, NotFound, UnknownTool
 from localmcp.models.language_model import LanguageModel
@@ -58,28 +55,7 @@ ERROR_STATUS = {
 """`code` of an error response -> HTTP status of the original (S0-24)."""
 
 
-class Response(TypedDict):
-    """Status of a sentence."""
-
-    status: Literal["success", "no_tool_call", "error"]
-    query: str
-    tool_result: NotRequired[dict[str, Any]]
-    """`tool` and `data`, the tool's object; a text that is not JSON stays a string (S0-26)."""
-    arguments: NotRequired[dict[str, Any]]
-    proposed: NotRequired[dict[str, Any]]
-    """`tool` and `arguments` of a call that was not made."""
-    message: NotRequired[str]
-    code: NotRequired[str]
-    router: str
-    """`embedded`, or the language model that decided: `ollama:llama3.1`."""
-    certainty: float
-    """How likely the tool is the one that is meant, 0..1, by the embedded ranking."""
-    candidates: NotRequired[list[dict[str, Any]]]
-    """The next best, best first: `tool`, `certainty`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(NamedTuple):
     """The call that was understood from a sentence, before anything runs."""
 
     tool: Tool | None
@@ -118,22 +94,27 @@ class Router:
         query: Annotated[str, Param("What is wanted, in one sentence", required=True, max_length=20_000)] = "",
         limit: Annotated[int | None, Param("Handed to the tool, if it has such a parameter")] = None,
         maxDistance: Annotated[int | None, Param("Handed to the tool, if it has such a parameter")] = None,
-    ) -> Response:
+    ) -> Json:
         """Find the tool that a sentence asks for, fill in its arguments, and run it. Destructive tools are proposed,
         not run; when no tool fits, none is."""
+        # Who decided (`embedded`, or the language model, such as `ollama:llama3.1`), and how likely the tool is the one
+        # that is meant, 0..1, by the embedded ranking.
+        response: Json = {"status": "error", "query": query, "router": "embedded", "certainty": 0.0}
         if not query.strip():
-            return _failed(query, "empty_query", QUERY_EMPTY)
+            return {**response, "code": "empty_query", "message": QUERY_EMPTY}
         present = without_none({"limit": limit, "maxDistance": maxDistance})
         ranking, decision = self.rank(query), None
         try:
             model = self._open_model()
             decision = self._ask_model(model, ranking, present) if model else self.decide(ranking, present)
-            response = self._carry_out(query, decision, model.name if model else "embedded")
+            router = model.name if model else "embedded"
+            response |= {"router": router, "certainty": round(decision.certainty, 3)}
+            response |= self._carry_out(query, decision)
         except UnknownTool as error:
-            response = _failed(query, "tool_not_found", error.message, "language model")
+            response |= {"router": "language model", "code": "tool_not_found", "message": error.message}
         except LocalMCPError as error:
             message = f"Failed to generate tool call: {error}"
-            response = _failed(query, "no_tool_call_generated", message, "language model")
+            response |= {"router": "language model", "code": "no_tool_call_generated", "message": message}
         others = [other for other in ranking.tools if decision is None or other.tool is not decision.tool]
         response["candidates"] = [
             {"tool": other.tool.name, "certainty": round(other.certainty, 3)} for other in others[:SHOWN]
@@ -149,11 +130,13 @@ class Router:
     def decide(self, ranking: Ranking, arguments: Json) -> Decision:
         """Return the call for a ranked sentence, without a language model."""
         # A tool whose very name is said: `searchQuickstarts`, `run get_stats`; an everyday word names one only alone.
-        said = {token.text.lower() for token in ranking.tokens}
-        whole = ranking.sentence.strip().lower()
-        identifiers = (each for each in ranking.tools if "_" in each.tool.name or not each.tool.name.islower())
-        exact = (each for each in ranking.tools if each.tool.name.lower() == whole)
-        named = next((each for each in (*exact, *identifiers) if each.tool.name.lower() in {whole, *said}), None)
+        whole, said = ranking.sentence.strip().lower(), {token.text.lower() for token in ranking.tokens}
+
+        def is_named(ranked: RankedTool) -> bool:
+            name = ranked.tool.name
+            return name.lower() == whole or (name.lower() in said and ("_" in name or not name.islower()))
+
+        named = next(filter(is_named, ranking.tools), None)
         best = named or ranking.best
         is_sure = best is not None and best.certainty >= SURE_ENOUGH_TO_CHANGE
         if not is_sure and not named and ranking.tokens and (title := self._look_up_title(ranking, arguments)):
@@ -204,48 +187,43 @@ class Router:
             raise UnknownTool(f"Tool not found: {name}")
         return Decision(chosen.tool, {**chosen_arguments, **_known(chosen.tool, arguments)}, chosen.certainty)
 
-    def _carry_out(self, query: str, decision: Decision, router: str) -> Response:
-        certainty, called, arguments = round(decision.certainty, 3), decision.tool, decision.arguments
-        response: Response = {"status": "no_tool_call", "query": query, "router": router, "certainty": certainty}
+    def _carry_out(self, query: str, decision: Decision) -> Json:
+        called, arguments = decision.tool, decision.arguments
         if called is None or decision.refusal or called.mark.destructive:
-            response["message"] = (
-                f'No tool call generated for query: "{query}". Message content: "{decision.refusal}"'
-                if decision.refusal or called is None
-                else f"{called.name} may remove or overwrite something and is only proposed. Call it yourself to go on."
-            )
-            if called is not None:
-                response["proposed"] = {"tool": called.name, "arguments": arguments}
-            return response
-        response["arguments"] = arguments
+            message = f'No tool call generated for query: "{query}". Message content: "{decision.refusal}"'
+            if called is not None and not decision.refusal:
+                removes = f"{called.name} may remove or overwrite something and is only proposed."
+                message = f"{removes} Call it yourself to go on."
+            proposed = {"proposed": {"tool": called.name, "arguments": arguments}} if called else {}
+            return {"status": "no_tool_call", "message": message, **proposed}
+        failed: Json = {"arguments": arguments, "status": "error", "code": "tool_failed"}
         try:
             answer = self._registry.call(called.name, arguments)
         except Exception as error:
             # The contract has one text for everything that goes wrong in a tool; bugs are logged with their traceback.
             if not isinstance(error, LocalMCPError):
                 log.exception("%s failed", called.name)
-            code = "not_found" if isinstance(error, NotFound) else "tool_failed"
-            return {**response, "status": "error", "code": code, "message": f"Error executing tool: {error}"}
+            if isinstance(error, NotFound):
+                failed["code"] = "not_found"
+            return {**failed, "message": f"Error executing tool: {error}"}
         try:
             data: Any = json.loads(answer.text)
         except (ValueError, RecursionError):
+            # A text that is not JSON stays a string (S0-26).
             data = answer.text
         else:
-            # The tool's object; where it has none, the JSON of its text (S0-22, S0-26).
+            # The tool's object; where it has none, the JSON of its text (S0-22).
             data = cast(Json, data) if isinstance(data, dict) else answer.value or data
-        response["tool_result"] = {"tool": called.name, "data": data}
+        result = {"tool": called.name, "data": data}
         if not answer.is_error:
-            return {**response, "status": "success"}
+            return {"arguments": arguments, "status": "success", "tool_result": result}
         message = answer.value.get("message") or answer.value.get("error") or answer.text
-        return {**response, "status": "error", "code": "tool_failed", "message": f"Error executing tool: {message}"}
+        return {**failed, "tool_result": result, "message": f"Error executing tool: {message}"}
 
 
 def _known(called: Tool, arguments: Mapping[str, Any]) -> Json:
     properties = called.input_schema.get("properties", {})
     return {name: value for name, value in arguments.items() if name in properties}
-
-
-def _failed(query: str, code: str, message: str, router: str = "embedded") -> Response:
-    return {"status": "error", "query": query, "message": message, "code": code, "router": router, "certainty": 0.0}
 
 
 # ---------------------------------------------------------------- arguments
@@ -394,27 +372,21 @@ class _Filling:
 
     def take_texts(self) -> None:
         """Take quotations, and the rest of the sentence, from its first to its last word that is not the tool's."""
-        wanting = [name for name in self.open(needed=True) if takes_words(self.properties[name])]
-        for name, place in zip(wanting or filter(None, [self._main_text()]), self.unused("quoted"), strict=False):
+        texts = [name for name in self.open(needed=True) if takes_words(self.properties[name])]
+        if not self.required and not any(takes_words(self.properties.get(name, {})) for name in self.arguments):
+            texts = list(filter(None, [bare_parameter(self.tool)]))
+        quotations = self.unused("quoted")
+        for name, place in zip(texts, quotations, strict=False):
             self.put(name, self.tokens[place].text, [place])
         first, second = [*self.tokens, None, None][:2]
         is_followed = second and (second.is_function_word or (first and first.stem in known_verbs()))
         is_command = is_followed and first and first.kind == "word"
         free = [place for place in self.unused() if self.is_value(place) and (place or not is_command)]
-        name = self._main_text()
-        if name is None or not free:
-            return
-        run = range(free[0], free[-1] + 1)
-        # Up to what is used up already.
-        stop = next((place for place in run if place in self.used), run.stop)
-        self.put_words(name, range(run.start, stop))
-
-    def _main_text(self) -> str | None:
-        wanting = [name for name in self.open(needed=True) if takes_words(self.properties[name])]
-        if wanting:
-            return wanting[0] if len(wanting) == 1 else None
-        has_text = any(takes_words(self.properties[name]) for name in self.arguments if name in self.properties)
-        return None if has_text or self.required else bare_parameter(self.tool)
+        if free and len(texts) == len(quotations) + 1:
+            run = range(free[0], free[-1] + 1)
+            # Up to what is used up already.
+            stop = next((place for place in run if place in self.used), run.stop)
+            self.put_words(texts[-1], range(run.start, stop))
 
 
 def _shape_of(name: str, schema: Json) -> Callable[[Token], bool] | None:

@@ -23,12 +23,10 @@ from localmcp.models.embedder import DEFAULT_NAME, TextVectors
 from localmcp.tool_search.words import (
     Query,
     ToolMetadata,
-    ToolText,
     parts_of,
     read_lines,
     score_query,
     score_word,
-    take_query_apart,
     telling,
 )
 
@@ -142,7 +140,7 @@ def shipped_adapter(fingerprint: str) -> Adapter | None:
 class ToolVectors:
     """Vectors of tools, of which there is at least one, by which meaning is compared."""
 
-    def __init__(self, tools: Sequence[ToolText], embedder: Embedder, text_vectors: TextVectors) -> None:
+    def __init__(self, tools: Sequence[ToolMetadata], embedder: Embedder, text_vectors: TextVectors) -> None:
         rows = text_vectors.of([text for tool in tools for text in (tool.named, *tool.texts)], embedder)
         # Unit rows (tools, dimension): of server and name with the first sentence, and of the name alone.
         self._first = np.stack([rows[tool.texts[0]] for tool in tools])
@@ -200,7 +198,7 @@ class ToolCatalog:
     """Tools that are searched together: their words counted, their vectors stacked."""
 
     def __init__(self, tools: tuple[ToolMetadata, ...]) -> None:
-        self.tools = [tool.text for tool in tools]
+        self.tools = tools
         self._lock = threading.Lock()
         self._made: dict[str, Future[ToolVectors]] = {}
         """By model."""
@@ -210,7 +208,7 @@ class ToolCatalog:
         """Stem -> places of the tools whose verb it is."""
         held: dict[str, list[tuple[int, float]]] = {}
         for row, tool in enumerate(self.tools):
-            name = tool.metadata.name
+            name = tool.lowered.name
             self._names.setdefault(_squeeze(name.rpartition("__")[2]), {}).setdefault(row, 0.8)
             self._names.setdefault(_squeeze(name), {})[row] = 1.0
             for verb in tool.verbs:
@@ -233,8 +231,8 @@ class ToolCatalog:
         inside = re.compile(rf"(?<![^\W_]){re.escape(lowered)}" if len(lowered) < 4 else "")
         rungs: dict[int, float] = {}
         for row, tool in enumerate(self.tools):
-            texts = (tool.metadata.name, tool.metadata.description, *tool.metadata.keywords)
-            if (score := score_word(lowered, tool.metadata)) and inside.search(" ".join(texts)):
+            texts = (tool.lowered.name, tool.lowered.description, *tool.lowered.keywords)
+            if (score := score_word(lowered, tool.lowered)) and inside.search(" ".join(texts)):
                 rungs[row] = score
         return rungs | {row: 1.0 for row, score in named.items() if score == 1.0}
 
@@ -338,34 +336,27 @@ class ToolFinder:
         """Return what speaks for each tool, (tools, columns of `Weights.order`) for each text, how many telling words
         the first has, and whether the model was there in time."""
         catalog = self._catalog(tuple(tools))
-        read = [take_query_apart(text) for text in texts]
-        by_words = [catalog.compare_words(query) for query in read]
-        found = self._compare_meaning(catalog, texts, patience)
-        by_meaning = found or [np.zeros((len(tools), 5), np.float32)] * len(texts)
+        queries = [Query.read(text) for text in texts]
+        by_words = [catalog.compare_words(query) for query in queries]
+        by_meaning = [np.zeros((len(tools), 5), np.float32)] * len(texts)
+        vectors = None
+        if patience is not None and self._embedder is not None and texts[0].strip():
+            deadline = time.monotonic() + patience
+            try:
+                model = self._embedder.get(patience)
+                vectors = catalog.vectors(model, self._vectors, max(0.0, deadline - time.monotonic()))
+                if vectors is not None:
+                    requests = self._embedder.embed_queries(texts)
+                    if len(requests) > 1:
+                        # One of the parts says what is wanted, the others tell of the circumstances.
+                        whole = requests[0] + 0.5 * requests[1:].mean(axis=0)
+                        requests[0] = whole / np.linalg.norm(whole)
+                    by_meaning = [np.stack(vectors.compare(request), axis=1) for request in requests]
+            except (ModelUnavailable, ConfigurationError) as error:
+                vectors = None
+                log.info("tools are searched by words alone: %s", error)
         rows = [np.concatenate(columns, axis=1) for columns in zip(by_meaning, by_words, strict=True)]
-        return rows, len(read[0].words), found is not None
-
-    def _compare_meaning(
-        self, catalog: ToolCatalog, texts: Sequence[str], patience: float | None
-    ) -> list[Vectors] | None:
-        """Return (tools, 5) for each text; None where the model or the tools' vectors are not there in time."""
-        if patience is None or self._embedder is None or not texts[0].strip():
-            return None
-        deadline = time.monotonic() + patience
-        try:
-            model = self._embedder.get(patience)
-            vectors = catalog.vectors(model, self._vectors, max(0.0, deadline - time.monotonic()))
-            if vectors is None:
-                return None
-            requests = self._embedder.embed_queries(texts)
-        except (ModelUnavailable, ConfigurationError) as error:
-            log.info("tools are searched by words alone: %s", error)
-            return None
-        if len(requests) > 1:
-            # One of the parts says what is wanted, the others tell of the circumstances.
-            whole = requests[0] + 0.5 * requests[1:].mean(axis=0)
-            requests[0] = whole / np.linalg.norm(whole)
-        return [np.stack(vectors.compare(request), axis=1) for request in requests]
+        return rows, len(queries[0].words), vectors is not None
 
     def find(
         self,

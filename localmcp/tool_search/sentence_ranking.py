@@ -92,7 +92,7 @@ def rank_tools(
         explained: set[int] = set()
         if phrase and said >= TRUSTED:
             explained = explained.union(phrase.literals, *phrase.captured.values())
-        left = [tokens[place].stem not in description.text.weights for place in telling if place not in explained]
+        left = [tokens[place].stem not in description.weights for place in telling if place not in explained]
         phrases.append(phrase)
         by_sentence.append((said, said**4, float(placed), sum(left) / max(1, len(left))))
 

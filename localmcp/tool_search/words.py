@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from localmcp.config import packaged_data
 from localmcp.schemas import list_of, mapping_of
@@ -39,18 +39,16 @@ class ToolMetadata:
     examples: tuple[str, ...] = ()
     schema: Json = field(default_factory=dict[str, Any])
 
-    def lower(self) -> ToolMetadata:
-        """Return name, description and keywords in lower case."""
+    @cached_property
+    def lowered(self) -> ToolMetadata:
+        """Name, description and keywords in lower case."""
         keywords = tuple(keyword.lower() for keyword in self.keywords)
         return ToolMetadata(self.name.lower(), self.description.lower(), keywords)
 
     @cached_property
-    def text(self) -> ToolText:
-        """The words, the verbs and the texts of the tool, which is taken apart once."""
+    def weights(self) -> Mapping[str, float]:
+        """Stem -> weight of the best place where the tool has the word."""
         namespace, _, local = self.name.rpartition("__")
-        examples = [spoken_example(example) for example in self.examples[:8]]
-        weights: dict[str, float] = {}
-        # A word counts by the best place where the tool has it.
         texts_of_parameters: list[str] = []
         waiting: list[tuple[Json, int]] = [(self.schema, 0)]
         while waiting:
@@ -60,24 +58,43 @@ class ToolMetadata:
                 allowed = map(str, list_of(parameter.get("enum"))[:50])
                 texts_of_parameters += [name, str(parameter.get("description", "")), *allowed]
                 waiting += [(parameter, depth + 1), (mapping_of(parameter.get("items")), depth + 1)]
+        weights: dict[str, float] = {}
         for text, weight in (
             (" ".join(texts_of_parameters), 0.4),
             (self.description, 0.6),
             (namespace, 0.7),
-            (" ".join(examples), 0.8),
+            (" ".join(self._spoken), 0.8),
             (" ".join((*self.keywords, self.title)), 0.9),
             (local, 1.0),
         ):
             weights.update(dict.fromkeys((stem(word, "english") for word in words(text)), weight))
-        named = " ".join(plain_words(local)) or local
-        in_full = " ".join((*words(namespace), named))
+        return weights
+
+    @cached_property
+    def verbs(self) -> frozenset[str]:
+        """Stems of the verbs in the name and at the beginning of the description; those of looking if there is none."""
+        first_words = (*words(self.name.rpartition("__")[2]), *words(self.description)[:1])
+        return known_verbs() & {stem(word, "english") for word in first_words} or looking()
+
+    @cached_property
+    def named(self) -> str:
+        """The name without the namespace, as words; it is embedded besides."""
+        local = self.name.rpartition("__")[2]
+        return " ".join(plain_words(local)) or local
+
+    @cached_property
+    def texts(self) -> tuple[str, ...]:
+        """What is embedded: server and name with the first sentence, the description, the examples."""
+        in_full = " ".join((*words(self.name.rpartition("__")[0]), self.named))
         # The window of the default model is about 1,000 characters.
         shown = self.description[:600].strip()
         first = first_sentence(shown)
-        spoken = (" ".join(text.split()) for text in examples)
-        texts = (f"{in_full}: {first}" if first else in_full, shown or named, *spoken)
-        verbs = known_verbs() & {stem(word, "english") for word in (*words(local), *words(self.description)[:1])}
-        return ToolText(self.lower(), weights, verbs or looking(), named, tuple(dict.fromkeys(filter(None, texts))))
+        texts = (f"{in_full}: {first}" if first else in_full, shown or self.named, *self._spoken)
+        return tuple(dict.fromkeys(filter(None, texts)))
+
+    @property
+    def _spoken(self) -> list[str]:
+        return [" ".join(spoken_example(example).split()) for example in self.examples[:8]]
 
 
 def score_query(query: str, metadata: ToolMetadata) -> float:
@@ -87,7 +104,7 @@ def score_query(query: str, metadata: ToolMetadata) -> float:
     of words found.
     """
     query = query.strip().lower()
-    lowered = metadata.lower()
+    lowered = metadata.lowered
     if query in ("", lowered.name):
         return 1.0
     scores = [score_word(word, lowered) for word in query.split()]
@@ -121,22 +138,6 @@ def score_word(word: str, metadata: ToolMetadata) -> float:
 # ---------------------------------------------------------------- tools
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ToolText:
-    """A tool, taken apart once."""
-
-    metadata: ToolMetadata
-    """In lower case."""
-    weights: Mapping[str, float]
-    """Stem -> weight of its best place."""
-    verbs: frozenset[str]
-    """Stems of the verbs in the name and at the beginning of the description; those of looking if there is none."""
-    named: str
-    """The name without the namespace, as words; it is embedded besides."""
-    texts: tuple[str, ...]
-    """What is embedded: server and name with the first sentence, the description, the examples."""
-
-
 def plain_words(text: str) -> list[str]:
     """Return the words of a text, without the whole identifiers that `words` puts before their parts."""
     runs_of_words = map(words, re.findall(r"[^\W_]+", text))
@@ -156,29 +157,28 @@ def first_sentence(description: str) -> str:
 # ---------------------------------------------------------------- requests
 
 
-@dataclass(frozen=True, slots=True)
-class Query:
+class Query(NamedTuple):
     """The words of a request or of one of its parts."""
 
     words: Mapping[str, str]
-    """Stem -> the folded word, of those that can point to a tool."""
+    """Stem -> the folded word, of those that can point to a tool; courtesies and values are left out."""
     verbs: frozenset[str] = frozenset()
     """Stems of the verbs that a tool for it may have; empty where no verb is asked for, or in several parts."""
     opposites: frozenset[str] = frozenset()
     """Stems of verbs that do the opposite of what is asked for."""
 
-
-def take_query_apart(query: str) -> Query:
-    """Return the words of a query that can point to a tool, courtesies and values left out."""
-    spoken = [token.text for token in tokenize(query) if token.kind == "word"]
-    surfaces: dict[str, str] = {}
-    for word in plain_words(" ".join(spoken)):
-        if word not in function_words():
-            surfaces.setdefault(stem(word, "english"), word)
-    if parts_of(query) or not spoken:
-        return Query(surfaces)
-    verbs = verbs_asked([fold(text) for text in spoken])
-    return Query(surfaces, verbs, _opposites().get(stem(fold(spoken[0]), "english"), frozenset()) - verbs)
+    @classmethod
+    def read(cls, text: str) -> Query:
+        """Take a request apart."""
+        spoken = [token.text for token in tokenize(text) if token.kind == "word"]
+        surfaces: dict[str, str] = {}
+        for word in plain_words(" ".join(spoken)):
+            if word not in function_words():
+                surfaces.setdefault(stem(word, "english"), word)
+        if parts_of(text) or not spoken:
+            return cls(surfaces)
+        verbs = verbs_asked([fold(word) for word in spoken])
+        return cls(surfaces, verbs, _opposites().get(stem(fold(spoken[0]), "english"), frozenset()) - verbs)
 
 
 def parts_of(text: str) -> list[str]:

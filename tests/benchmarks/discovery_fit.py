@@ -114,7 +114,7 @@ def write_sayings(
         row for tool in tools for row in [each for each in requests if each["tools"] == [tool["name"]]][:OF_EACH_TOOL]
     ]
     model, kept = embedder.get(LONGEST_WAIT), TextVectors(CACHE)
-    texts = {tool["name"]: described(tool).text for tool in tools}
+    texts = {tool["name"]: described(tool) for tool in tools}
     called = [texts[row["tools"][0]] for row in chosen]
     first, named = (kept.rows(part, model) for part in ([text.texts[0] for text in called], [t.named for t in called]))
     with np.load(packaged_data() / FILES[0], allow_pickle=False) as stored:

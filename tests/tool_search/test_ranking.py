@@ -230,12 +230,12 @@ class TestTakenApart:
                 "odd": True,
             }
         }
-        weights = ToolMetadata("x", schema=schema).text.weights
+        weights = ToolMetadata("x", schema=schema).weights
         assert {"roof", "colour", "magenta", "quill", "length"} <= weights.keys()
 
     @given(st.text(max_size=60), st.text(max_size=200), st.lists(st.text(max_size=20), max_size=3))
     def test_any_text_is_taken_apart(self, name: str, description: str, keywords: list[str]) -> None:
-        assert ToolMetadata(name, description, tuple(keywords)).text.texts or not name.strip()
+        assert ToolMetadata(name, description, tuple(keywords)).texts or not name.strip()
         assert len(take_query_apart(description).words) <= len(description)
 
 
