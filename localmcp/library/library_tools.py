@@ -137,6 +137,7 @@ class LibraryTools:
             "forget the folder|file {path}",
             "delete the file {path}",
             "remove {sourceId} from the knowledge base",
+            "put|move|throw {sourceId} into|in|to the trash",
         ),
         destructive=True,
         idempotent=True,

@@ -363,27 +363,24 @@ class Request:
 class Match(NamedTuple):
     """A quick start of the answer."""
 
-    id: int
     name: str
     display_name: str
     description: str
-    score: int
     matched_field: str
     """The field whose score it is; `document` if the words were only found in the whole text."""
-    matched_parameters: int = 0
-    likeness: int = 0
-    """How much of the search text that field has as it was typed, 0..100; tells the tighter of two fuzzy matches."""
+    place: tuple[int, int, int, int, str]
+    """Sort key (§3): the score; how many more parameters matched; how much less of the search text the field has as it
+    was typed, 0..100, which tells the tighter of two fuzzy matches; the length of the title; the name."""
     origin: str | None = None
     """The mounted file that it is in."""
 
     @property
-    def shown_name(self) -> str:
-        return shown_name(self.name, self.origin)
+    def score(self) -> int:
+        return self.place[0]
 
     @property
-    def place(self) -> tuple[int, int, int, int, str]:
-        """Sort key (§3): the score, more parameters matched, the shorter title, the name."""
-        return self.score, -self.matched_parameters, -self.likeness, len(self.display_name), self.name
+    def shown_name(self) -> str:
+        return shown_name(self.name, self.origin)
 
 
 class Catalog:
@@ -491,7 +488,8 @@ def find_quickstarts(connection: apsw.Connection, catalog: Catalog, request: Req
         likeness = 0
         if FUZZY <= score < FALLBACK:
             likeness = round(fuzz.partial_ratio(queries[where].folded, catalog.folded[where][identity]))
-        matches.append(Match(identity, *catalog.rows[identity], score, where, len(by_parameter), likeness))
+        row = catalog.rows[identity]
+        matches.append(Match(*row, where, (score, -len(by_parameter), -likeness, len(row[1]), row[0])))
     matches = sorted(matches, key=lambda match: match.place)[: request.limit]
     if fuzzy and len(matches) < request.limit:
         others = allowed - scores.keys()
@@ -518,7 +516,7 @@ def find_in_documents(
                 row = catalog.rows[identity]
                 title = index_text(" ".join(row[:2]), "english")
                 score = _fallback(where, sum(f" {stems} " not in f" {title} " for stems in stemmed))
-                match = Match(identity, *row, score, "document")
+                match = Match(*row, "document", (score, 0, 0, len(row[1]), row[0]))
                 matches[identity] = min(match, matches.get(identity, match), key=lambda match: match.place)
     return sorted(matches.values(), key=lambda match: match.place)
 

@@ -15,7 +15,7 @@ import apsw
 from localmcp.errors import FileUnavailable, InvalidInput, LocalMCPError, ModelUnavailable
 from localmcp.humanize import quoted
 from localmcp.index.collections import ensure_collection
-from localmcp.index.federation import never_changed
+from localmcp.index.federation import MountedFile, never_changed
 from localmcp.index.search import Index
 from localmcp.models import Embedder
 from localmcp.rules import rulebook
@@ -193,7 +193,10 @@ class RuleCatalog:
             score, reason = 0.0, "it says too little"
         if score <= 0:
             return {"success": True, "stored": False, "message": f"No rule generated. Reason: {reason}"}
-        category = self.finder.nearest_category(f"{context}\n{text}".strip(), embedder)
+        category = "best-practices"
+        if embedder:
+            [meaning] = embedder.embed_passages([f"{context}\n{text}".strip()])
+            category = list(CATEGORIES)[int((self.finder.categories() @ meaning).argmax())]
         draft = RuleDraft(text, category, context, instruction, "remembered", project=project or None)
         try:
             answer = self.add(draft, "count")
@@ -371,12 +374,20 @@ class RuleCatalog:
     ) -> Json:
         """List the developer's rules, newest first."""
         selection = Selection(category.strip().lower() if category else None, project or None, retired, words)
+        condition, bindings = selection.condition()
+
+        def look(file: MountedFile, theirs: apsw.Connection) -> tuple[list[Rule], int] | None:
+            """Return the newest rules that yours lacks, and how many there are."""
+            held = rulebook.held_rules(connection)
+            rows = fetch_all(theirs, f"select id, digest, project from rules where {condition}", bindings)
+            ids = sorted((rule_id for rule_id, *same in rows if tuple(same) not in held), reverse=True)
+            return [*rulebook.load_rules(theirs, ids[: offset + limit], file.name).values()], len(ids)
+
         with self.database.read() as connection:
             if rulebook.is_hidden(connection):
                 return {"count": 0, "total": 0, "rules": []}
-            mounted = [] if retired else self.finder.list_mounted(connection, selection, offset + limit)
+            mounted = [] if retired else self.finder.federation.read_mounted(look)
             own = rulebook.select_rules(connection, selection, offset + limit)
-            condition, bindings = selection.condition()
             total = fetch_one(connection, f"select count(*) from rules where {condition}", bindings)
             total += sum(number for _, number in mounted)
             notices = rulebook.unknown_category(connection, selection.category) if not total else []

@@ -21,7 +21,6 @@ from localmcp.humanize import command_line
 from localmcp.index.federation import Federation, MountedFile
 from localmcp.index.passages import read_texts
 from localmcp.index.search import MODEL_WAIT_SECONDS, Index
-from localmcp.models import Embedder
 from localmcp.models.embedder import TextVectors
 from localmcp.rules import rulebook
 from localmcp.rules.rulebook import CATEGORIES, Rule, Selection, digest_of, load_rules, load_vectors
@@ -56,7 +55,7 @@ class RuleFinder:
     def __init__(
         self, database: Database, index: Index, max_results: int, threshold: float, federation: Federation
     ) -> None:
-        self._federation, self._database, self._index = federation, database, index
+        self.federation, self._database, self._index = federation, database, index
         self._max_results, self._threshold = max_results, threshold
         self._vectors = TextVectors(cache_directory() / "rules")
         self._everyday: dict[str, Everyday] = {}
@@ -151,7 +150,7 @@ class RuleFinder:
                     "them with: localmcp keys create --collection NAME --collection rules"
                 )
             own = look(connection)
-            mounted = self._federation.read_mounted(look_beside, notices)
+            mounted = self.federation.read_mounted(look_beside, notices)
             shelves = [own, *mounted] if own else mounted
             least = self._threshold if similarityThreshold is None else similarityThreshold
             matches = [match for near, _ in shelves for match in near]
@@ -245,7 +244,7 @@ class RuleFinder:
         below 1 (rules reported as not useful) lowers the relevance; everything else changes none, or a rule of the
         task's category would pass better ones.
         """
-        cosines = self._categories() @ task.vector
+        cosines = self.categories() @ task.vector
         # How near the task is to each category, 0..1.
         nearness = (cosines - cosines.mean()) / max(float(cosines.max() - cosines.mean()), 1e-6)
         shares: dict[str, float] = dict(zip(CATEGORIES, nearness.clip(0).tolist(), strict=True))
@@ -307,31 +306,10 @@ class RuleFinder:
             self._everyday[model] = Everyday(**unit_rows)
         return self._everyday[model]
 
-    def _categories(self) -> Vectors:
+    def categories(self) -> Vectors:
+        """Return the vectors of `CATEGORIES`, in order."""
         texts = [f"{name}: {words}" for name, words in CATEGORIES.items()]
         return self._vectors.rows(texts, self._index.embedder.get())
-
-    def nearest_category(self, text: str, embedder: Embedder | None) -> str:
-        """Return the one of the nine categories that a text is nearest to; best-practices without a model."""
-        if embedder is None:
-            return "best-practices"
-        return list(CATEGORIES)[int((self._categories() @ embedder.embed_passages([text])[0]).argmax())]
-
-    def list_mounted(self, own: apsw.Connection, selection: Selection, limit: int) -> list[tuple[list[Rule], int]]:
-        """Return the newest `limit` rules of each mounted file that yours lacks, and how many there are.
-
-        `own`: a connection to your file.
-        """
-        condition, bindings = selection.condition()
-
-        def look(file: MountedFile, theirs: apsw.Connection) -> tuple[list[Rule], int] | None:
-            held = rulebook.held_rules(own)
-            rows = fetch_all(theirs, f"select id, digest, project from rules where {condition}", bindings)
-            ids = sorted((rule_id for rule_id, *same in rows if tuple(same) not in held), reverse=True)
-            rules = load_rules(theirs, ids[:limit], file.name)
-            return (list(rules.values()), len(ids)) if ids else None
-
-        return self._federation.read_mounted(look)
 
 
 # ---------------------------------------------------------------- how relevant a rule is (0..1), with any model

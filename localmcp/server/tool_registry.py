@@ -19,7 +19,7 @@ from localmcp.own_tools.python import FunctionTool, as_answer, hidden_mark
 from localmcp.schemas import Json, check_arguments
 from localmcp.tool_search.discovery import EXECUTE_TOOL as EXECUTE_TOOL
 from localmcp.tool_search.discovery import TOOL_SEARCH as TOOL_SEARCH
-from localmcp.tool_search.discovery import Discovery, ToolHit
+from localmcp.tool_search.discovery import Discovery
 from localmcp.tool_search.ranking import Profile, ToolFinder
 from localmcp.tool_search.words import ToolMetadata
 from localmcp.tools import Answer, Provider, Registry, Tool, current_scope, use_scope
@@ -166,7 +166,7 @@ class ToolRegistry(Registry):
         adapted = (own for own in self._providers if getattr(own, "provider", None) is provider)
         return super().remove_provider(next(adapted, provider))
 
-    def search(self, query: str = "", max_results: int = 0, *, profile: Profile = "best") -> list[ToolHit]:
+    def search(self, query: str = "", max_results: int = 0, *, profile: Profile = "best") -> list[Json]:
         """Return the tools that fit, best first: name, description, score, input_schema.
 
         An empty query lists all; `max_results` of 0 and less do not cut; `classic` scores by the original's ladder

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Annotated, Any, NamedTuple, cast
 
-from localmcp.errors import LocalMCPError, NotFound, UnknownTool
+from localmcp.errors import InvalidInput, LocalMCPError, NotFound, UnknownTool
 from localmcp.models.language_model import LanguageModel
 from localmcp.schemas import lenient_value, list_of, mapping_of
 from localmcp.tool_search.discovery import EXECUTE_TOOL, Discovery
@@ -19,12 +19,12 @@ from localmcp.tool_search.sentence_ranking import (
     Ranking,
     Slot,
     asks_for,
-    fits,
     is_telling,
     parse_phrase,
     rank_tools,
     takes_words,
     trim,
+    value_of,
     values_from,
     written,
 )
@@ -106,9 +106,21 @@ class Router:
         ranking, decision = self.rank(query), None
         try:
             model = self._open_model()
-            decision = self._ask_model(model, ranking, present) if model else self.decide(ranking, present)
-            router = model.name if model else "embedded"
-            response |= {"router": router, "certainty": round(decision.certainty, 3)}
+            if model is None:
+                decision = self.decide(ranking, present)
+            else:
+                response["router"] = model.name
+                says, call = model.choose(query, [tool.tool for tool in ranking.tools[:OFFERED]])
+                name, arguments = call or ("", {})
+                chosen = next((tool for tool in ranking.tools if tool.tool.name == name), None)
+                if call and chosen is None:
+                    # No such tool, or one that no sentence is routed to.
+                    raise UnknownTool(f"Tool not found: {name}")
+                decision = Decision(None, {}, 0.0, says)
+                if chosen:
+                    arguments = {**arguments, **_known(chosen.tool, present)}
+                    decision = Decision(chosen.tool, arguments, chosen.certainty)
+            response["certainty"] = round(decision.certainty, 3)
             response |= self._carry_out(query, decision)
         except UnknownTool as error:
             response |= {"router": "language model", "code": "tool_not_found", "message": error.message}
@@ -176,17 +188,6 @@ class Router:
                     return Decision(finder, arguments, likeness)
         return None
 
-    def _ask_model(self, model: LanguageModel, ranking: Ranking, arguments: Json) -> Decision:
-        text, call = model.choose(ranking.sentence, [tool.tool for tool in ranking.tools[:OFFERED]])
-        if call is None:
-            return Decision(None, {}, 0.0, text)
-        name, chosen_arguments = call
-        chosen = next((tool for tool in ranking.tools if tool.tool.name == name), None)
-        if chosen is None:
-            # No such tool, or one that no sentence is routed to.
-            raise UnknownTool(f"Tool not found: {name}")
-        return Decision(chosen.tool, {**chosen_arguments, **_known(chosen.tool, arguments)}, chosen.certainty)
-
     def _carry_out(self, query: str, decision: Decision) -> Json:
         called, arguments = decision.tool, decision.arguments
         if called is None or decision.refusal or called.mark.destructive:
@@ -200,6 +201,9 @@ class Router:
         try:
             answer = self._registry.call(called.name, arguments)
         except Exception as error:
+            if isinstance(error, InvalidInput) and not arguments:
+                # The sentence has none of the values of which the tool needs one.
+                return self._carry_out(query, Decision(None, {}, 0.0, f"{called.name} fits, but needs more: {error}"))
             # The contract has one text for everything that goes wrong in a tool; bugs are logged with their traceback.
             if not isinstance(error, LocalMCPError):
                 log.exception("%s failed", called.name)
@@ -230,7 +234,6 @@ def _known(called: Tool, arguments: Mapping[str, Any]) -> Json:
 
 TRUSTED = 0.5
 """A phrase that is matched less fully does not tell where the arguments are."""
-_THOUSANDS = re.compile(r"[-+]?\d{1,3}(,\d{3})+(\.\d+)?")
 
 
 def fill_arguments(
@@ -298,17 +301,8 @@ class _Filling:
 
     def put_values(self, name: str, positions: Sequence[int]) -> None:
         schema = self.properties[name]
-        item = schema.get("items", schema)
-        values: list[Any] = []
-        for token in (self.tokens[position] for position in positions):
-            if fits(token, item) and "enum" in item:
-                values.append(next(value for value in item["enum"] if fits(token, {"enum": [value]})))
-            elif fits(token, item):
-                # A comma before exactly three digits separates thousands; `0,25` is written with one as well.
-                text = token.text.replace(",", "") if _THOUSANDS.fullmatch(token.text) else token.text
-                *whole, last = re.split("[.,]", text)
-                number = float(f"{''.join(whole)}.{last}" if whole else last)
-                values.append(int(number) if number.is_integer() else number)
+        found = (value_of(self.tokens[position], schema) for position in positions)
+        values = [value for value in found if value is not None]
         self.put(name, values if schema.get("type") == "array" else values[0], positions)
 
     def put_words(self, name: str, positions: Sequence[int], *, singular: bool = False) -> None:
@@ -366,7 +360,7 @@ class _Filling:
             for position in self.unused("number"):
                 beside = [self.tokens[place] for place in (position - 1, position + 1) if 0 <= place < len(self.tokens)]
                 is_near = any(is_telling(token) and token.stem in near for token in beside)
-                if fits(self.tokens[position], schema) and (name in self.required or is_near):
+                if value_of(self.tokens[position], schema) is not None and (name in self.required or is_near):
                     self.put_values(name, values_from(self.tokens, position, schema))
                     break
 

@@ -6,9 +6,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, Any, Literal, NotRequired, cast
-
-from typing_extensions import TypedDict
+from typing import Annotated, Any, Literal, cast
 
 from localmcp.errors import InvalidInput, UnknownTool
 from localmcp.humanize import cut_to, quoted
@@ -40,21 +38,6 @@ MOST_RESULTS, NEAREST = 10, 5
 Detail = Literal["full", "brief"]
 
 
-class ToolHit(TypedDict):
-    """A tool that fits."""
-
-    name: str
-    description: str
-    score: float
-    # A provider that is down may owe the schema. Only the library's search gives it in both spellings (C1-2).
-    input_schema: NotRequired[dict[str, Any]]
-    inputSchema: NotRequired[dict[str, Any]]
-    notice: NotRequired[str]
-    """A warning: its server has changed its definition."""
-    parameters: NotRequired[str]
-    """Instead of the schema: `to* (string), cc (array of string)`; `*` = required."""
-
-
 class Discovery:
     """Searches every tool that the caller may call, and runs it. Thread-safe.
 
@@ -69,12 +52,13 @@ class Discovery:
         self.starting: Callable[[], list[str]] = list
         """Names of connected servers whose tools are not known yet."""
 
-    def search(self, query: str = "", max_results: int = 0, *, profile: Profile = "best") -> list[ToolHit]:
+    def search(self, query: str = "", max_results: int = 0, *, profile: Profile = "best") -> list[Json]:
         """Return the tools that fit, best first, as `ToolFinder.find` says. 0 and less do not cut."""
-        hits: list[ToolHit] = []
+        hits: list[Json] = []
         for hit_tool, score in self.rank(query, profile, max_results)[0]:
+            # A provider that is down may owe the schema. Only here it is in both spellings (C1-2).
             schema = _schema_of(hit_tool)
-            hit: ToolHit = {"name": hit_tool.name, "description": hit_tool.description, "score": round(score, 4)}
+            hit: Json = {"name": hit_tool.name, "description": hit_tool.description, "score": round(score, 4)}
             hits.append(hit if schema is None else {**hit, "input_schema": schema, "inputSchema": schema})
         return hits
 
@@ -165,7 +149,7 @@ class Discovery:
         whole = max_results if is_full else min(hits.parts, 3) if sure and text else 0
         # Of a tool that scores far less than the best one, the text of a brief answer has little more than the name.
         least = 0.2 * ranked[0][1]
-        shown: list[ToolHit] = []
+        shown: list[Json] = []
         written: list[Any] = []
         for rank, (ranked_tool, score) in enumerate(ranked):
             is_bare = rank >= whole > 0 or score < least
@@ -215,11 +199,12 @@ class Discovery:
             return replace(_told({"error": message}, message, [error.hint] if error.hint else []), is_error=True)
 
 
-def _as_hit(hit_tool: Tool, score: float, *, full: bool, asked: bool, bare: bool) -> ToolHit:
+def _as_hit(hit_tool: Tool, score: float, *, full: bool, asked: bool, bare: bool) -> Json:
     """Return a hit as tool_search has it: with its schema, a very long one only if `asked`, or in one line; `bare`:
     of the parameters only those that are required."""
-    hit: ToolHit = {"name": hit_tool.name, "description": hit_tool.description, "score": round(score, 4)}
+    hit: Json = {"name": hit_tool.name, "description": hit_tool.description, "score": round(score, 4)}
     if hit_tool.notice:
+        # Its server has changed its definition.
         hit["notice"] = hit_tool.notice
     schema = _schema_of(hit_tool)
     if schema is None:

@@ -297,20 +297,27 @@ def takes_words(schema: Json) -> bool:
     return "enum" not in single and single.get("type", "string") == "string"
 
 
-def fits(token: Token, schema: Json) -> bool:
-    """Return whether a token can fill a parameter that is not free text."""
+def value_of(token: Token, schema: Json) -> Any:
+    """Return what a token says for a parameter that is not free text, or an item of it; None if it says nothing."""
     single = schema.get("items", {}) if schema.get("type") == "array" else schema
     if "enum" in single:
-        choices = [fold(str(value)) for value in single["enum"]]
-        return fold(token.text) in choices or token.stem in (stem(choice, "english") for choice in choices)
-    return token.kind == "number" and single.get("type") in ("integer", "number")
+        choices = ((fold(str(value)), value) for value in single["enum"])
+        written = fold(token.text)
+        return next((v for name, v in choices if name == written or stem(name, "english") == token.stem), None)
+    if token.kind != "number" or single.get("type") not in ("integer", "number"):
+        return None
+    # A comma before exactly three digits separates thousands; `0,25` is written with one as well.
+    is_thousands = re.fullmatch(r"[-+]?\d{1,3}(,\d{3})+(\.\d+)?", token.text)
+    *whole, last = re.split("[.,]", token.text.replace(",", "") if is_thousands else token.text)
+    number = float(f"{''.join(whole)}.{last}" if whole else last)
+    return int(number) if number.is_integer() else number
 
 
 def values_from(tokens: Sequence[Token], position: int, schema: Json) -> range:
     """Return the places of the value at a place, none if it does not fit; of a list `3, 4 and 5` as a whole."""
     stop = position
     for following in range(position, len(tokens)):
-        if fits(tokens[following], schema):
+        if value_of(tokens[following], schema) is not None:
             stop = following + 1
         elif following == position or tokens[following].text != "and":
             break

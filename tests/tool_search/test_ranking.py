@@ -20,10 +20,10 @@ from localmcp.own_tools.python import FunctionTool
 from localmcp.tool_search.discovery import Discovery
 from localmcp.tool_search.ranking import Hits, ToolFinder, scale_of
 from localmcp.tool_search.words import (
+    Query,
     ToolMetadata,
     known_verbs,
     read_lines,
-    take_query_apart,
     verbs_asked,
 )
 from localmcp.tools import Registry
@@ -236,7 +236,8 @@ class TestTakenApart:
     @given(st.text(max_size=60), st.text(max_size=200), st.lists(st.text(max_size=20), max_size=3))
     def test_any_text_is_taken_apart(self, name: str, description: str, keywords: list[str]) -> None:
         assert ToolMetadata(name, description, tuple(keywords)).texts or not name.strip()
-        assert len(take_query_apart(description).words) <= len(description)
+        # A letter such as þ is a word in two spellings.
+        assert len(Query.read(description).words) <= 2 * len(description)
 
 
 @pytest.mark.parametrize(
