@@ -28,7 +28,6 @@ from localmcp.quickstarts.catalog import Quickstarts
 from localmcp.records.copies import MilvusCopies
 from localmcp.records.records import Records
 from localmcp.rules.catalog import RuleCatalog, restore_version
-from localmcp.rules.files import RuleFiles
 from localmcp.rules.finder import RuleFinder
 from localmcp.storage.database import Database
 from localmcp.tables.table_tools import TableTools
@@ -69,7 +68,6 @@ class Workspace:
             self.database, self.index, self.settings.rules_max_results, self.settings.rules_threshold, self.federation
         )
         self.rules = RuleCatalog(self.database, self.index, self.rule_finder)
-        self.rule_exchange = RuleFiles(self.rules)
         self.library.restorers |= {"rule": restore_version, "quick start": store.restore_version}
         self.library.after_restoring = {"rule": self.rules.embed_missing_or_say}
         self.records = Records(self.index, self.milvus, self.library.remove)
@@ -89,7 +87,7 @@ class Workspace:
         self.router = Router(self.registry, self.discovery, lambda: LanguageModel(spec, key) if spec else None)
         for service in (
             self.knowledge, self.library_tools, self.tables, self.quickstarts, self.rule_finder, self.rules,
-            self.rule_exchange, self.records, self.milvus_copies, Examples(), self.discovery, self.router,
+            self.records, self.milvus_copies, Examples(), self.discovery, self.router,
         ):  # fmt: skip
             self.registry.add_service(service)
         self.registry.show_all = self.settings.show_all_tools

@@ -22,7 +22,6 @@ from localmcp.humanize import counted
 from localmcp.quickstarts.catalog import Quickstarts
 from localmcp.records.records import Records
 from localmcp.rules.catalog import RuleCatalog
-from localmcp.rules.files import RuleFiles
 from localmcp.rules.finder import RuleFinder
 from localmcp.schemas import Json
 from localmcp.tables.table_tools import TableTools
@@ -328,7 +327,7 @@ def import_rules(session: Session, paths: tuple[Path, ...], project: str | None)
 
 
 @rules.command("export")
-@tool_options(RuleFiles.export_rules)
+@tool_options(RuleCatalog.export_rules)
 @click.option("--to", "folder", type=click.Path(path_type=Path), help="Write files below this folder, not to stdout.")
 @click.option("--force", is_flag=True, help="Files that are there may be replaced.")
 @pass_session

@@ -125,18 +125,7 @@ class Quickstarts:
         if not texts:
             message = "Error: At least one search parameter (name, displayName, or description) must be provided"
             return {**search_answer(request, maxDistance, [], None), "message": message}
-        try:
-            with self._database.read() as connection:
-                return self._answer(connection, request)
-        except apsw.Error as error:
-            raise LocalMCPError(str(error)) from error
-
-    def _answer(self, connection: apsw.Connection, request: Request) -> Json:
         notices: list[str] = []
-        fuzzy = check_levenshtein(connection)
-        if not fuzzy:
-            log.warning("levenshtein is not available in this file: quick starts are searched by substring")
-        own = find_quickstarts(connection, self._catalog(self._database, connection), request, fuzzy=fuzzy)
 
         def search_mounted(file: MountedFile, theirs: apsw.Connection) -> list[Match]:
             catalog = self._catalog(file.database, theirs)
@@ -144,18 +133,22 @@ class Quickstarts:
             same = _same_quickstarts(connection, theirs, [match.name for match in matches])
             return [match._replace(origin=file.name) for match in matches if same.get(match.name) is False]
 
-        mounted = self._federation.read_mounted(search_mounted, notices)
-        matches = [*islice(merge(own, *mounted, key=lambda match: match.place), request.limit)]
-        best = None
-        if matches:
-            first = matches[0]
-            best = self._find_mounted(first.shown_name) if first.origin else store.find_row(connection, first.name)
-            if best is None:
-                raise NotFound(f"{first.shown_name} was removed meanwhile.")
-        answer = search_answer(request, request.max_distance if fuzzy else 0, matches, best)
+        try:
+            with self._database.read() as connection:
+                fuzzy, catalog = check_levenshtein(connection), self._catalog(self._database, connection)
+                own = find_quickstarts(connection, catalog, request, fuzzy=fuzzy)
+                mounted = self._federation.read_mounted(search_mounted, notices)
+                matches = [*islice(merge(own, *mounted, key=lambda match: match.place), limit)]
+                best = self._find_exactly(connection, matches[0].shown_name) if matches else None
+        except apsw.Error as error:
+            raise LocalMCPError(str(error)) from error
+        if matches and best is None:
+            raise NotFound(f"{matches[0].shown_name} was removed meanwhile.")
+        answer = search_answer(request, maxDistance if fuzzy else 0, matches, best)
         if notices:
             answer["notices"] = notices
         if not fuzzy:
+            log.warning("levenshtein is not available in this file: quick starts are searched by substring")
             answer["fallback"] = True
         return answer
 
@@ -333,8 +326,7 @@ class Quickstarts:
 
     def _find(self, connection: apsw.Connection, name: str) -> Row:
         """Return yours of that name or title, else a mounted one; the words of a name may come in any order."""
-        row = store.find_row(connection, name) or self._find_mounted(name)
-        if row is not None:
+        if row := self._find_exactly(connection, name):
             return row
         names = {frozenset(other.split("-")): other for other in store.names(connection)}
         meant = names.get(frozenset(name.lower().replace("-", " ").split()))
@@ -343,14 +335,16 @@ class Quickstarts:
         hint = did_you_mean(name, names.values(), "listQuickstarts shows them with their names.")
         raise NotFound(f"There is no quick start '{name}'.", hint=hint)
 
-    def _find_mounted(self, name: str) -> Row | None:
-        """Return the quick start of that name or title in any mounted file; `NAME:name` is in that one."""
+    def _find_exactly(self, connection: apsw.Connection, name: str) -> Row | None:
+        """Return yours of that name or title, else one in any mounted file; `NAME:name` is in that one."""
         origin, bare = split_name(name)
 
         def look(file: MountedFile, theirs: apsw.Connection) -> Row | None:
             row = store.find_row(theirs, bare, file.name) if origin == file.name else None
             return row or store.find_row(theirs, name, file.name)
 
+        if row := store.find_row(connection, name):
+            return row
         rows = self._federation.read_mounted(look)
         return next((row for row in rows if row.origin == origin), rows[0] if rows else None)
 

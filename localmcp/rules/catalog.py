@@ -1,4 +1,4 @@
-"""The rules a person keeps: added unless one says the same, changed, retired, deleted, listed, and embedded."""
+"""The rules a person keeps: added unless one says the same, changed, retired, deleted, listed, imported, embedded."""
 
 from __future__ import annotations
 
@@ -6,19 +6,22 @@ import json
 import uuid
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from heapq import merge
 from itertools import islice
+from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
 import apsw
 
-from localmcp.errors import FileUnavailable, InvalidInput, LocalMCPError, ModelUnavailable
+from localmcp.errors import AccessDenied, FileUnavailable, InvalidInput, LocalMCPError, ModelUnavailable
 from localmcp.humanize import quoted
 from localmcp.index.collections import ensure_collection
 from localmcp.index.federation import MountedFile, never_changed
 from localmcp.index.search import Index
 from localmcp.models import Embedder
 from localmcp.rules import rulebook
+from localmcp.rules.files import FILE_NAMES, Format, read_file, read_text, rule_files_in, write_rules
 from localmcp.rules.finder import RuleFinder, read_pattern
 from localmcp.rules.learning import normalize, weigh
 from localmcp.rules.rulebook import (
@@ -373,12 +376,12 @@ class RuleCatalog:
         offset: Annotated[int, Param("Passed over first", minimum=0)] = 0,
     ) -> Json:
         """List the developer's rules, newest first."""
-        selection = Selection(category.strip().lower() if category else None, project or None, retired, words)
+        selection = Selection(category, project, retired, words)
         condition, bindings = selection.condition()
 
         def look(file: MountedFile, theirs: apsw.Connection) -> tuple[list[Rule], int] | None:
             """Return the newest rules that yours lacks, and how many there are."""
-            held = rulebook.held_rules(connection)
+            held = set(fetch_all(connection, "select digest, project from rules"))
             rows = fetch_all(theirs, f"select id, digest, project from rules where {condition}", bindings)
             ids = sorted((rule_id for rule_id, *same in rows if tuple(same) not in held), reverse=True)
             return [*rulebook.load_rules(theirs, ids[: offset + limit], file.name).values()], len(ids)
@@ -390,7 +393,7 @@ class RuleCatalog:
             own = rulebook.select_rules(connection, selection, offset + limit)
             total = fetch_one(connection, f"select count(*) from rules where {condition}", bindings)
             total += sum(number for _, number in mounted)
-            notices = rulebook.unknown_category(connection, selection.category) if not total else []
+            notices = rulebook.unknown_category(connection, category) if not total else []
         newest = merge(own, *(rules for rules, _ in mounted), key=lambda rule: rule.inserted_at, reverse=True)
         rules = list(islice(newest, offset, offset + limit))
         waiting = [rule.id for rule in rules if rule.always_apply == ALWAYS_ONCE_SEEN and rule.origin is None]
@@ -401,6 +404,67 @@ class RuleCatalog:
                 connection.executemany(sql, ((ALWAYS, rule_id) for rule_id in waiting))
                 bump_generations(connection, "content")
         result: Json = {"count": len(rules), "total": total, "rules": [shown_rule(rule) for rule in rules]}
+        return {**result, "notices": notices} if notices else result
+
+    @hidden_change(
+        "importRules",
+        title="Import rules",
+        keywords=("rules", "CLAUDE.md", "AGENTS.md", "cursorrules", "copilot", "load"),
+        examples=("import the rules from {path}",),
+        idempotent=True,
+    )
+    def import_rules(
+        self,
+        path: Annotated[str | None, Param("File, or project folder; only for the person at the machine")] = None,
+        text: Annotated[str | None, Param("The rules themselves", max_length=5_000_000)] = None,
+        format: Annotated[Format, Param("Form of text")] = "markdown",  # noqa: A002
+        project: Annotated[str | None, Param("They hold in this project only")] = None,
+    ) -> Json:
+        """Import rules from CLAUDE.md, AGENTS.md, .cursorrules, .cursor/rules/*.mdc, Copilot instructions, Markdown
+        lists or JSON Lines. Known rules are left as they are; what cannot be read is reported with its line."""
+        if (path is None) == (text is None):
+            raise InvalidInput("Give either path or text.")
+        if text is not None:
+            readings = [("text", read_text(text, Path(FILE_NAMES[format]).name, "text"))]
+        elif current_scope().trusted:
+            readings = [(str(file), read_file(file)) for file in rule_files_in(Path(path or ""))]
+        else:
+            raise AccessDenied("Files are imported by the person at the machine; hand over text instead.")
+        drafts = [replace(draft, project=draft.project or project) for _, (read, _) in readings for draft in read]
+        fresh: dict[tuple[bytes, str | None], RuleDraft] = {}
+        with self.database.read() as connection:
+            for draft in drafts:
+                if rulebook.find_same(connection, draft.rule_text, draft.project) is None:
+                    fresh.setdefault((rulebook.digest_of(draft.rule_text), draft.project), draft)
+        if fresh:
+            self.store([*fresh.values()])
+        skipped = [problem for _, (_, problems) in readings for problem in problems]
+        nothing = "no rules in it: a rule is a list item, such as “- Use tabs.”"
+        skipped += [{"where": name, "problem": nothing} for name, reading in readings if reading == ([], [])]
+        known, names = len(drafts) - len(fresh), [name for name, _ in readings]
+        return {"added": len(fresh), "known": known, "files": names, "skipped": skipped}
+
+    @hidden_tool(
+        "exportRules",
+        title="Export rules",
+        keywords=("rules", "CLAUDE.md", "AGENTS.md", "cursorrules", "copilot", "save"),
+        examples=("export the rules as {format}",),
+    )
+    def export_rules(
+        self,
+        format: Annotated[Format, Param("Form")] = "jsonl",  # noqa: A002
+        category: Annotated[str | None, Param("Only this category")] = None,
+        project: Annotated[str | None, Param("This project's and general ones")] = None,
+        which: Annotated[Literal["inForce", "retired", "all"], Param("Which rules")] = "inForce",
+    ) -> Json:
+        """Return the rules as files that can be imported again."""
+        selection = Selection(category, project, {"inForce": False, "retired": True, "all": None}[which])
+        with self.database.read() as connection:
+            hidden = rulebook.is_hidden(connection)
+            rules = [] if hidden else rulebook.select_rules(connection, selection)
+            notices = [] if hidden or rules else rulebook.unknown_category(connection, category)
+        files = [{"name": name, "text": text} for name, text in write_rules(rules[::-1], format).items()]
+        result: Json = {"count": len(rules), "format": format, "files": files}
         return {**result, "notices": notices} if notices else result
 
     def model(self) -> Embedder | None:

@@ -7,14 +7,11 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast
+from typing import Any, Literal, cast
 
-from localmcp.errors import AccessDenied, InvalidInput, NotFound
+from localmcp.errors import NotFound
 from localmcp.files import expand_home, reason_of
-from localmcp.rules import rulebook
-from localmcp.rules.catalog import RuleCatalog
-from localmcp.rules.rulebook import CATEGORIES, GENERAL, Rule, RuleDraft, Selection, digest_of
-from localmcp.tools import Json, Param, current_scope, hidden_change, hidden_tool
+from localmcp.rules.rulebook import CATEGORIES, GENERAL, Rule, RuleDraft
 from localmcp.wording.normalize import runs
 
 Format = Literal["jsonl", "claude", "agents", "cursorrules", "mdc", "copilot", "markdown"]
@@ -39,77 +36,6 @@ MOST_BYTES = 5_000_000
 
 Reading = tuple[list[RuleDraft], list[dict[str, str]]]
 """What a file held, and what in it could not be read."""
-
-
-class RuleFiles:
-    """Imports and exports rules."""
-
-    def __init__(self, catalog: RuleCatalog) -> None:
-        self._catalog = catalog
-
-    @hidden_change(
-        "importRules",
-        title="Import rules",
-        keywords=("rules", "CLAUDE.md", "AGENTS.md", "cursorrules", "copilot", "load"),
-        examples=("import the rules from {path}",),
-        idempotent=True,
-    )
-    def import_rules(
-        self,
-        path: Annotated[str | None, Param("File, or project folder; only for the person at the machine")] = None,
-        text: Annotated[str | None, Param("The rules themselves", max_length=5_000_000)] = None,
-        format: Annotated[Format, Param("Form of text")] = "markdown",  # noqa: A002
-        project: Annotated[str | None, Param("They hold in this project only")] = None,
-    ) -> Json:
-        """Import rules from CLAUDE.md, AGENTS.md, .cursorrules, .cursor/rules/*.mdc, Copilot instructions, Markdown
-        lists or JSON Lines. Known rules are left as they are; what cannot be read is reported with its line."""
-        if (path is None) == (text is None):
-            raise InvalidInput("Give either path or text.")
-        if text is not None:
-            readings = [("text", read_text(text, Path(FILE_NAMES[format]).name, "text"))]
-        elif current_scope().trusted:
-            readings = [(str(file), read_file(file)) for file in rule_files_in(Path(path or ""))]
-        else:
-            raise AccessDenied("Files are imported by the person at the machine; hand over text instead.")
-        drafts = [replace(draft, project=draft.project or project) for _, (read, _) in readings for draft in read]
-        distinct = {(digest_of(draft.rule_text), draft.project): draft for draft in reversed(drafts)}
-        with self._catalog.database.read() as connection:
-            fresh = [
-                draft
-                for draft in reversed(distinct.values())
-                if rulebook.find_same(connection, draft.rule_text, draft.project) is None
-            ]
-        if fresh:
-            self._catalog.store(fresh)
-        skipped = [problem for _, (_, problems) in readings for problem in problems]
-        nothing = "no rules in it: a rule is a list item, such as “- Use tabs.”"
-        skipped += [{"where": name, "problem": nothing} for name, reading in readings if reading == ([], [])]
-        known, names = len(drafts) - len(fresh), [name for name, _ in readings]
-        return {"added": len(fresh), "known": known, "files": names, "skipped": skipped}
-
-    @hidden_tool(
-        "exportRules",
-        title="Export rules",
-        keywords=("rules", "CLAUDE.md", "AGENTS.md", "cursorrules", "copilot", "save"),
-        examples=("export the rules as {format}",),
-    )
-    def export_rules(
-        self,
-        format: Annotated[Format, Param("Form")] = "jsonl",  # noqa: A002
-        category: Annotated[str | None, Param("Only this category")] = None,
-        project: Annotated[str | None, Param("This project's and general ones")] = None,
-        which: Annotated[Literal["inForce", "retired", "all"], Param("Which rules")] = "inForce",
-    ) -> Json:
-        """Return the rules as files that can be imported again."""
-        retired = {"inForce": False, "retired": True, "all": None}[which]
-        selection = Selection(category.strip().lower() if category else None, project or None, retired)
-        with self._catalog.database.read() as connection:
-            hidden = rulebook.is_hidden(connection)
-            rules = [] if hidden else rulebook.select_rules(connection, selection)
-            notices = [] if hidden or rules else rulebook.unknown_category(connection, selection.category)
-        files = [{"name": name, "text": text} for name, text in write_rules(rules[::-1], format).items()]
-        result: Json = {"count": len(rules), "format": format, "files": files}
-        return {**result, "notices": notices} if notices else result
 
 
 def rule_files_in(path: Path) -> list[Path]:
@@ -167,11 +93,12 @@ def read_text(text: str, file_name: str, shown: str) -> Reading:
     problems: list[dict[str, str]] = [{"where": shown, "problem": problem} for problem in said]
     description = str(front.get("description") or "").strip()
     patterns = tuple(glob for glob in cast("list[str]", globs) if glob not in ("*", "**", "**/*"))
-    head = re.match(r"---[ \t]*\r?\n.*?^---[ \t]*\r?$", text, re.DOTALL | re.MULTILINE)
-    body, first = (text[head.end() :], head[0].count("\n")) if head else (text, 0)
+    # Empty lines instead of the front matter keep the numbers of the others.
+    if head := re.match(r"---[ \t]*\r?\n.*?^---[ \t]*\r?$", text, re.DOTALL | re.MULTILINE):
+        text = "\n" * head[0].count("\n") + text[head.end() :]
     # Files for one assistant hold nothing but rules, be it in running text.
-    for item, category, context, line in markdown_rules(body, prose=file_name.endswith((".mdc", "rules"))):
-        origin = f"{shown}:{line + first}"
+    for item, category, context, line in markdown_rules(text, prose=file_name.endswith((".mdc", "rules"))):
+        origin = f"{shown}:{line}"
         if not says_enough(item):
             problems.append({"where": origin, "problem": f"“{item}”: two words are seldom a rule"})
             continue

@@ -25,7 +25,7 @@ from localmcp.models.embedder import TextVectors
 from localmcp.rules import rulebook
 from localmcp.rules.rulebook import CATEGORIES, Rule, Selection, digest_of, load_rules, load_vectors
 from localmcp.schemas import lenient_value, path_matcher
-from localmcp.storage.database import Database, fetch_all, fetch_column, read_generations
+from localmcp.storage.database import Database, fetch_all, fetch_column, fetch_one, read_generations
 from localmcp.storage.schema import utc_moment
 from localmcp.tools import Json, Param, current_scope, integer_or_string, tool, without_none
 
@@ -104,7 +104,7 @@ class RuleFinder:
             raise InvalidInput(EMPTY_TASK)
         if len(taskDescription) > MOST_CHARACTERS:
             raise InvalidInput(f"Error: taskDescription must be at most {MOST_CHARACTERS} characters")
-        selection = Selection(category.strip().lower() if category else None, project or None)
+        selection = Selection(category or None, project or None)
         notices: list[str] = []
 
         @cache
@@ -121,7 +121,8 @@ class RuleFinder:
 
         def look(connection: apsw.Connection, origin: str | None = None) -> tuple[list[Match], list[Rule]] | None:
             """Return the rules of a file that are near the task, and those that hold for every task."""
-            if rulebook.find_collection(connection) is None or not rulebook.has_rules(connection):
+            in_force = "select 1 from rules where retired_at is null limit 1"
+            if rulebook.find_collection(connection) is None or not fetch_one(connection, in_force):
                 return None
             standing = rulebook.standing_rules(connection, selection, origin)
             return self.match(connection, task(), selection, origin), standing
@@ -136,7 +137,7 @@ class RuleFinder:
                     f"Take them into your file with: {merge}"
                 )
             # What your file holds too is left out, also where it is retired: who retired a rule wants it from nobody.
-            held = rulebook.held_rules(connection)
+            held = set(fetch_all(connection, "select digest, project from rules"))
             near, standing = rules
             return (
                 [match for match in near if (digest_of(match.rule.rule_text), match.rule.project) not in held],
@@ -157,10 +158,11 @@ class RuleFinder:
             rated = self._rate(matches, task()) if matches else []
             fitting = [(relevance, match) for relevance, match in rated if relevance >= least]
             fitting = fitting[: maxResults or self._max_results]
-            if own and rulebook.lacks_vectors(connection, self._index.embedder.get().identity):
+            identity = self._index.embedder.get().identity if own else None
+            if identity and (rulebook.is_foreign(connection, identity) or rulebook.rules_without_vector(connection, 1)):
                 notices.append("Some rules were not read by this model, and not found: run `localmcp reembed`.")
             if own and not fitting and not mounted:
-                notices += rulebook.unknown_category(connection, selection.category)
+                notices += rulebook.unknown_category(connection, category)
             # S2-15: rules that were applied together with one of these at least twice.
             sql = """
                 select other.rule_id, count(distinct other.occasion) as times

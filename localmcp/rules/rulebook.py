@@ -171,11 +171,6 @@ def load_vectors(connection: apsw.Connection, dimension: int) -> tuple[Ids, Vect
     return np.array([rule_id for rule_id, _ in rows], np.int64), vectors
 
 
-def held_rules(connection: apsw.Connection) -> set[tuple[bytes, str | None]]:
-    """Return `digest_of` and project of every rule that the file holds, retired ones as well."""
-    return set(fetch_all(connection, "select digest, project from rules"))
-
-
 def require_rule(connection: apsw.Connection, rule_id: int) -> Rule:
     """Return the rule of that id; raises NotFound if there is none that the caller may see."""
     rules = {} if is_hidden(connection) else load_rules(connection, [rule_id])
@@ -202,9 +197,10 @@ def refuse_twin(connection: apsw.Connection, rule_id: int, rule_text: str, proje
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which rules; None = any."""
+    """Which rules; None and empty = any."""
 
     category: str | None = None
+    """In any case, as a person types it."""
     project: str | None = None
     """Rules of this project, and those of every project."""
     retired: bool | None = False
@@ -215,15 +211,16 @@ class Selection:
     def condition(self) -> tuple[str, dict[str, Any]]:
         """SQL and its bindings."""
         parts = ["1"]
-        if self.category is not None:
+        if self.category:
             parts.append("category = :category")
-        if self.project is not None:
+        if self.project:
             parts.append("(project is null or project = :project)")
         if self.retired is not None:
             parts.append(f"retired_at is {'not ' if self.retired else ''}null")
         if self.words:
             parts.append("(instr(lower(rule_text), lower(:words)) or instr(lower(context), lower(:words)))")
-        bindings = {"category": self.category, "project": self.project, "words": self.words}
+        category = self.category.strip().lower() if self.category else None
+        bindings = {"category": category, "project": self.project, "words": self.words}
         return " and ".join(parts), without_none(bindings)
 
 
@@ -242,16 +239,11 @@ def standing_rules(connection: apsw.Connection, selection: Selection, origin: st
     return list(load_rules(connection, fetch_column(connection, sql, bindings), origin).values())
 
 
-def has_rules(connection: apsw.Connection) -> bool:
-    """Return whether any rule is in force."""
-    return bool(fetch_one(connection, "select 1 from rules where retired_at is null limit 1"))
-
-
 def unknown_category(connection: apsw.Connection, category: str | None) -> list[str]:
     """Return which categories there are, if this is none of them."""
     sql = "select distinct category from rules where retired_at is null order by category"
     categories = fetch_column(connection, sql)
-    if not category or not categories or category in categories:
+    if not category or not categories or (category := category.strip().lower()) in categories:
         return []
     return [f"No rule has the category '{quoted(category)}'. {choices(categories)}"]
 
@@ -306,8 +298,3 @@ def read_by(connection: apsw.Connection) -> str | None:
 def is_foreign(connection: apsw.Connection, identity: ModelIdentity) -> bool:
     """Return whether the rules' vectors come from another model than this one."""
     return read_by(connection) not in (None, identity.fingerprint)
-
-
-def lacks_vectors(connection: apsw.Connection, identity: ModelIdentity) -> bool:
-    """Return whether this model has not read all of the rules in force."""
-    return is_foreign(connection, identity) or bool(rules_without_vector(connection, 1))

@@ -72,7 +72,7 @@ def import_rules(workspace: Workspace, name: str) -> None:
     folder = sample_directory() / "rules"
     samples = [folder, folder / "team-rules.jsonl", folder / "checklist.md"]
     for path in samples if name == "samples" else [HERE / f"rules_{name}.jsonl"]:
-        report = workspace.rule_exchange.import_rules(str(path))
+        report = workspace.rules.import_rules(str(path))
         assert not report["skipped"], report["skipped"]
 
 

@@ -244,7 +244,7 @@ def test_a_rule_for_some_files_says_so_in_every_format_and_reads_back_the_same(k
 def test_an_import_that_adds_nothing_writes_nothing(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     # Calling it is an error.
     monkeypatch.setattr(workspace.database, "write", None)
-    assert workspace.rule_exchange.import_rules(text="- API\n")["added"] == 0
+    assert workspace.rules.import_rules(text="- API\n")["added"] == 0
     nothing = workspace.registry.call("importQuickstarts", {"text": "just text"}).value
     assert (nothing["added"], len(nothing["skipped"])) == (0, 1)
 
@@ -266,9 +266,9 @@ def test_a_path_without_rules_is_told(workspace: Workspace, tmp_path: Path) -> N
     (tmp_path / "empty").mkdir()
     for path in (tmp_path / "empty", tmp_path / "missing"):
         with pytest.raises(NotFound):
-            workspace.rule_exchange.import_rules(str(path))
+            workspace.rules.import_rules(str(path))
     with pytest.raises(InvalidInput):
-        workspace.rule_exchange.import_rules()
+        workspace.rules.import_rules()
 
 
 # ---------------------------------------------------------------- the command line
