@@ -51,7 +51,12 @@ def explain_failure(error: LocalMCPError) -> Json:
     log.warning("quick starts cannot be searched: %s", error)
     is_missing = isinstance(error, FileUnavailable)
     failure = "Error: Database connection not available" if is_missing else "Error searching quickstarts"
-    return {**search_answer(Request({}, 0, 0), DEFAULT_DISTANCE, [], None), "message": f"{failure}: {error}"}
+    return no_answer({"maxDistance": DEFAULT_DISTANCE}, f"{failure}: {error}")
+
+
+def no_answer(params: Json, message: str) -> Json:
+    """Return the answer to a search that found nothing, which says why."""
+    return {"tool": "searchQuickstarts", "searchParams": params, "results": [], "count": 0, "message": message}
 
 
 def answer_text(answer: Json) -> str:
@@ -122,9 +127,11 @@ class Quickstarts:
         given: dict[Field, str | None] = {"name": name, "display_name": displayName, "description": description}
         texts: dict[Field, str] = {where: text for where, text in given.items() if text and text.strip()}
         request = Request(texts, limit, maxDistance, tag or None)
+        # Those that were given (S0-21).
+        params: Json = {"displayName" if where == "display_name" else where: text for where, text in texts.items()}
         if not texts:
             message = "Error: At least one search parameter (name, displayName, or description) must be provided"
-            return {**search_answer(request, maxDistance, [], None), "message": message}
+            return no_answer({"maxDistance": maxDistance}, message)
         notices: list[str] = []
 
         def search_mounted(file: MountedFile, theirs: apsw.Connection) -> list[Match]:
@@ -142,9 +149,18 @@ class Quickstarts:
                 best = self._find_exactly(connection, matches[0].shown_name) if matches else None
         except apsw.Error as error:
             raise LocalMCPError(str(error)) from error
-        if matches and best is None:
+        distance = maxDistance if fuzzy else 0
+        if not matches:
+            said = ", ".join(f"{field}='{quoted(text)}'" for field, text in params.items())
+            message = f"No quickstarts found matching ({said}) with Levenshtein distance ≤{distance}"
+            if tag:
+                only = f"Only those with the tag '{quoted(tag)}' were searched; listQuickstarts shows the tags."
+                message = f"{message}\n{only}"
+            answer = no_answer({**params, "maxDistance": distance}, message)
+        elif best is None:
             raise NotFound(f"{matches[0].shown_name} was removed meanwhile.")
-        answer = search_answer(request, maxDistance if fuzzy else 0, matches, best)
+        else:
+            answer = found_answer({**params, "maxDistance": distance}, matches, best)
         if notices:
             answer["notices"] = notices
         if not fuzzy:
@@ -356,23 +372,9 @@ def _same_quickstarts(own: apsw.Connection, theirs: apsw.Connection, names: Iter
     return {name: own_contents.get(name) == content for name, content in their_contents.items()}
 
 
-_KEYS: dict[Field, str] = {"name": "name", "display_name": "displayName", "description": "description"}
-
-
-def search_answer(request: Request, max_distance: int, matches: Sequence[Match], best: Row | None) -> Json:
-    """Return the answer to a request; `best` is the row of the first match, None if there is none."""
-    params: Json = {_KEYS[field]: text for field, text in request.texts.items()}
-    params["maxDistance"] = max_distance
-    answer: Json = {"tool": "searchQuickstarts", "searchParams": params, "results": [], "count": len(matches)}
-    if best is None:
-        said = ", ".join(f"{_KEYS[field]}='{quoted(text)}'" for field, text in request.texts.items())
-        answer["message"] = f"No quickstarts found matching ({said}) with Levenshtein distance ≤{max_distance}"
-        if request.tag:
-            answer["message"] += (
-                f"\nOnly those with the tag '{quoted(request.tag)}' were searched; listQuickstarts shows the tags."
-            )
-        return answer
-    answer["results"] = [
+def found_answer(params: Json, matches: Sequence[Match], best: Row) -> Json:
+    """Return the best match (S0-20), of which `best` is the row, and the list (S0-19) [C0-2]."""
+    results = [
         without_none(
             {
                 "name": match.shown_name,
@@ -388,6 +390,7 @@ def search_answer(request: Request, max_distance: int, matches: Sequence[Match],
     ]
     times = {"created_at": best.created_at, "updated_at": best.updated_at}
     whole = {"id": best.id, "name": best.shown_name, "content": best.content, **times}
-    facts: Json = {key: value for key, value in answer["results"][0].items() if key != "name"}
-    answer["result"] = {**facts, "quickstart": whole}
-    return answer
+    result = {**results[0], "quickstart": whole}
+    del result["name"]
+    answer: Json = {"tool": "searchQuickstarts", "searchParams": params, "results": results, "count": len(results)}
+    return {**answer, "result": result}

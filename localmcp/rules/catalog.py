@@ -563,18 +563,15 @@ def _columns(draft: RuleDraft) -> dict[str, Any]:
     }
 
 
-_TRASHED = (
-    "id", "rule_text", "category", "context", "relevance_score", "created_from_instruction_id", "last_applied",
-    "instructions_count", "inserted_at", "updated_at", "retired_at", "project", "globs", "always_apply", "made_by",
-)  # fmt: skip
-_USE = ("id", "occasion", "task", "useful", "used_at")
-
-
 def _put_into_trash(connection: apsw.Connection, rule: Rule) -> None:
-    row = fetch_all(connection, f"select {', '.join(_TRASHED)} from rules where id = ?", (rule.id,))[0]
-    uses = fetch_all(connection, f"select {', '.join(_USE)} from rule_uses where rule_id = ? order by id", (rule.id,))
+    def rows(table: str, key: str) -> list[Json]:
+        sql = "select name from pragma_table_info(?) where name not in ('embedding', 'digest')"
+        names: list[str] = fetch_column(connection, sql, (table,))
+        found = fetch_all(connection, f"select {', '.join(names)} from {table} where {key} = ?", (rule.id,))
+        return [dict(zip(names, row, strict=True)) for row in found]
+
     instructions = fetch_column(connection, "select id from user_instructions where rule_id = ?", (rule.id,))
-    content = {"row": dict(zip(_TRASHED, row, strict=True)), "uses": uses, "instructions": instructions}
+    content = {"row": rows("rules", "id")[0], "uses": rows("rule_uses", "rule_id"), "instructions": instructions}
     put_into_trash(connection, "rule", rule.rule_text, content, COLLECTION)
 
 
@@ -594,8 +591,7 @@ def restore_version(connection: apsw.Connection, entry: TrashEntry) -> None:
         rulebook.forget_vectors(connection, [rule_id])
     upsert_rows(connection, "rules", ("id",), [row])
     connection.execute("delete from rule_uses where rule_id = ?", (rule_id,))
-    uses = [{"rule_id": rule_id, **dict(zip(_USE, use, strict=True))} for use in content["uses"]]
-    upsert_rows(connection, "rule_uses", ("id",), uses)
+    upsert_rows(connection, "rule_uses", ("id",), content["uses"])
     connection.execute("update user_instructions set rule_id = null where rule_id = ?", (rule_id,))
     sql = "update user_instructions set rule_id = ? where id in (select value from json_each(?))"
     connection.execute(sql, (rule_id, json.dumps(content["instructions"])))

@@ -153,6 +153,8 @@ class Literal:
     words: tuple[str, ...]
     """Folded; any of them."""
     stems: frozenset[str]
+    alike: frozenset[str]
+    """Stems of the words of the same groups."""
     weight: float
 
 
@@ -200,12 +202,18 @@ def parse_phrase(text: str) -> Phrase:
 
 
 @cache
+def _groups() -> list[set[str]]:
+    return [{stem(word, "english") for word in line.split()} for line in read_lines("phrase_synonyms.txt")]
+
+
+@cache
 def _literal(written: str) -> Literal:
     words = tuple(fold(word) for word in written.split("|"))
     stems = frozenset(stem(word, "english") for word in words)
     asks = any(stem(word, "english") in stems for word in _VERB_WORDS)
     weight = FUNCTION_WEIGHT if function_words().issuperset(words) else VERB_WEIGHT if asks else 1.0
-    return Literal(words, stems, weight)
+    alike = frozenset[str]().union(*(group for group in _groups() if not group.isdisjoint(stems)))
+    return Literal(words, stems, alike, weight)
 
 
 def match_phrase(phrase: Phrase, tokens: Sequence[Token], properties: Mapping[str, Any]) -> PhraseMatch | None:
@@ -261,26 +269,17 @@ def _said_with(item: Literal, tokens: Sequence[Token], position: int) -> list[tu
     token, *following = tokens[position : position + 2]
     quality = 1.0 if token.stem in item.stems else 0.0
     if not quality and token.kind == "word" and item.weight > FUNCTION_WEIGHT:
-        quality = _near_match(item, token.text, token.stem)
+        quality = ALIKE if token.stem in item.alike else MISSPELT * _is_misspelt(item, token.text)
     said = [(1, quality)] if quality else []
     if following and token.kind == following[0].kind == "word" and _is_joined(item, token.text, following[0].text):
         said.append((2, 1.0))
     return said
 
 
-@cache
-def _groups() -> tuple[frozenset[str], ...]:
-    lines = read_lines("phrase_synonyms.txt")
-    return tuple(frozenset(stem(word, "english") for word in line.split()) for line in lines)
-
-
 @lru_cache(maxsize=50_000)
-def _near_match(item: Literal, text: str, word_stem: str) -> float:
+def _is_misspelt(item: Literal, text: str) -> bool:
     word = fold(text)
-    if any(word_stem in group and not group.isdisjoint(item.stems) for group in _groups()):
-        return ALIKE
-    is_typing_error = word not in function_words() and any(is_slip(word, other) for other in item.words)
-    return MISSPELT if is_typing_error else 0.0
+    return word not in function_words() and any(is_slip(word, other) for other in item.words)
 
 
 @lru_cache(maxsize=50_000)
