@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, cast
 
 import apsw
 
-from localmcp.errors import AccessDenied, FileUnavailable, InvalidInput, LocalMCPError, ModelUnavailable
+from localmcp.errors import AccessDenied, FileUnavailable, InvalidInput, LocalMCPError, ModelMismatch, ModelUnavailable
 from localmcp.humanize import quoted
 from localmcp.index.collections import ensure_collection
 from localmcp.index.federation import MountedFile, never_changed
@@ -473,11 +473,16 @@ class RuleCatalog:
             return self._embedder.get()
         return None
 
-    def embed_missing(self) -> int:
-        """Embed the rules that the model at hand has not read; returns how many. Raises ModelUnavailable."""
+    def embed_missing(self, *, anew: bool = True) -> int:
+        """Embed the rules that the model at hand has not read; returns how many. Raises ModelUnavailable.
+
+        Those that another model has read are embedded `anew`, which may take long, or refused with ModelMismatch.
+        """
         embedder = self._embedder.get()
         with self.database.read() as connection:
             is_foreign = rulebook.is_foreign(connection, embedder.identity)
+        if is_foreign and not anew:
+            raise ModelMismatch("the vectors of the rules come from another model.")
         if is_foreign:
             with self.database.write() as connection:
                 rulebook.switch_model(connection, embedder.identity)
@@ -498,18 +503,12 @@ class RuleCatalog:
             done += len(vectors)
 
     def embed_missing_or_say(self) -> str:
-        """Embed what was changed; all of the rules only when asked, since that may take long. Return why it was not."""
-        reason = "the vectors of the rules come from another model."
+        """Embed what was changed; return why it was not."""
         try:
-            identity = self._embedder.get().identity
-            with self.database.read() as connection:
-                is_foreign = rulebook.is_foreign(connection, identity)
-            if not is_foreign:
-                self.embed_missing()
-                return ""
+            self.embed_missing(anew=False)
         except LocalMCPError as error:
-            reason = error.message
-        return f"Not found until `localmcp reembed`: {reason}"
+            return f"Not found until `localmcp reembed`: {error.message}"
+        return ""
 
     def _answer(self, rule_id: int, message: str, *, embed: bool = True) -> Json:
         """Return the status of a rule, with what keeps it from being found or from holding; `embed` what is missing."""

@@ -380,7 +380,6 @@ class Everyday:
         """All are unit rows: of the requests (n, dimension); of rules as teams write them, and the mean of four tasks
         for each (m, dimension), shipped for one model, where they find the best rule of .05 more tasks."""
         self.requests, self._rules, self._tasks = requests, rules, tasks
-        self._covariance = np.cov(requests.T, bias=True).astype(np.float32)
         cosines = requests @ requests.T
         self._mean, self._deviation = float(cosines.mean()), max(float(cosines.std()), 1e-6)
         np.fill_diagonal(cosines, -1)
@@ -400,10 +399,9 @@ class Everyday:
             weights = np.exp(15 * np.take_along_axis(cosines, nearest, axis=1))
             means = np.einsum("mk,mkd->md", weights, self._tasks[nearest])
             rules = 0.625 * rules + 0.375 * means / np.linalg.norm(means, axis=1, keepdims=True)
-        # The mean and deviation of a rule's cosines with all requests, without making each of these cosines.
-        variance = ((rules @ self._covariance) * rules).sum(axis=1, keepdims=True)
-        usual = rules @ self.requests.mean(axis=0)[:, None]
-        return (rules @ views - usual) / np.sqrt(np.maximum(variance, 1e-12))
+        usual = rules @ self.requests.T
+        deviation = np.maximum(usual.std(axis=1, keepdims=True), 1e-6)
+        return (rules @ views - usual.mean(axis=1, keepdims=True)) / deviation
 
     def reluctance(self, cosines: Vectors, is_question: Vector | bool) -> Vector:
         """Return what tasks have against any rule: they are like requests that need none, or ask for a fact.
