@@ -22,8 +22,9 @@ from localmcp.errors import InvalidInput, ModelUnavailable, NotFound
 from localmcp.index.collections import choose_collections
 from localmcp.index.fusion import Mode
 from localmcp.index.search import Index, SearchRequest
-from localmcp.schemas import Json, nearest
-from localmcp.storage.database import Database, fetch_all
+from localmcp.library.search import Ambiguous, find_source, nearest_hint
+from localmcp.schemas import Json
+from localmcp.storage.database import Database
 
 MODES: tuple[Mode, ...] = ("keyword", "semantic", "hybrid")
 LOOKED_AT = 50
@@ -84,55 +85,35 @@ def read_questions(path: Path, database: Database, collections: tuple[str, ...] 
     ({"notes/backup.md": 3}); an empty list means that nothing answers the question. InvalidInput if the file is not of
     that form, or a name fits several documents; NotFound if a document is not there: both name the line.
     """
-    names, questions = _names(database, collections), list[Question]()
+    questions: list[Question] = []
     try:
         # Not splitlines(), which also ends a line at U+2028 and U+0085, as texts in JSON may hold.
         lines = path.read_text(encoding="utf-8-sig").split("\n")
     except UnicodeDecodeError as error:
         raise InvalidInput(f"{path} is not UTF-8: {error}.") from error
-    for where, line in ((f"{path}, line {n}", line) for n, line in enumerate(lines, 1) if line.strip()):
-        try:
-            entry = _Line.model_validate_json(line)
-        except ValidationError as error:
-            place, says = "".join(f"{name}: " for name in error.errors()[0]["loc"][:1]), error.errors()[0]["msg"]
-            raise InvalidInput(f"{where}: {place}{says}.") from error
-        relevant = entry.relevant or [str(answer.get("path")) for answer in entry.answers]
-        grades = relevant if isinstance(relevant, dict) else dict.fromkeys(relevant, 1.0)
-        found = {_find(where, name, names): grade for name, grade in grades.items() if grade}
-        questions.append((entry.query, entry.kind, found))
+    with database.read() as connection:
+        choose_collections(connection, list(collections) if collections else None)
+        for where, line in ((f"{path}, line {n}", line) for n, line in enumerate(lines, 1) if line.strip()):
+            try:
+                entry = _Line.model_validate_json(line)
+            except ValidationError as error:
+                place, says = "".join(f"{name}: " for name in error.errors()[0]["loc"][:1]), error.errors()[0]["msg"]
+                raise InvalidInput(f"{where}: {place}{says}.") from error
+            relevant = entry.relevant or [str(answer.get("path")) for answer in entry.answers]
+            graded = relevant if isinstance(relevant, dict) else dict.fromkeys(relevant, 1.0)
+            found: dict[str, float] = {}
+            for name, grade in ((name, grade) for name, grade in graded.items() if grade):
+                try:
+                    sources = [find_source(connection, name, collection=one) for one in collections or [None]]
+                except Ambiguous as error:
+                    raise InvalidInput(f"{where}: {error.message}", hint=error.hint) from error
+                if (source := next(filter(None, sources), None)) is None:
+                    raise NotFound(f"{where}: no document '{name}'.", hint=nearest_hint(connection, name))
+                found[source.uuid] = grade
+            questions.append((entry.query, entry.kind, found))
     if not questions:
         raise InvalidInput(f"{path} holds no question.", hint='A line: {"query": "…", "relevant": ["a title"]}')
     return questions
-
-
-def _names(database: Database, collections: tuple[str, ...] | None) -> dict[str, dict[str, str]]:
-    # Every name of a document (id, place, title) -> the ids that it fits, each with its place or title.
-    with database.read() as connection:
-        chosen = choose_collections(connection, list(collections) if collections else None)
-        ids = json.dumps([collection.id for collection in chosen])
-        inside = "trashed_at is null and collection_id in (select value from json_each(?))"
-        rows = fetch_all(connection, f"select uuid, uri, title from sources where {inside}", (ids,))
-    names: dict[str, dict[str, str]] = {}
-    for uuid, uri, title in rows:
-        for name in filter(None, (title, uri, uuid)):
-            names.setdefault(name.replace("\\", "/"), {})[uuid] = uri or title
-    return names
-
-
-def _find(where: str, name: str, names: Mapping[str, Mapping[str, str]]) -> str:
-    searched = name.replace("\\", "/")
-    ending = "/" + searched.lstrip("./")
-    fitting = names.get(searched) or {
-        uuid: place for path, places in names.items() if path.endswith(ending) for uuid, place in places.items()
-    }
-    if len(fitting) == 1:
-        return next(iter(fitting))
-    if fitting:
-        shown = ", ".join(f"{place} (id {uuid[:8]})" for uuid, place in [*fitting.items()][:5])
-        hint = "Give a longer end of the path, or the whole id, which 'localmcp sources --json' prints."
-        raise InvalidInput(f"{where}: '{name}' fits {len(fitting)} documents: {shown}.", hint=hint)
-    near = nearest(searched, list(names))
-    raise NotFound(f"{where}: no document '{name}'.", hint=f"Did you mean '{near}'?" if near else None)
 
 
 # ---------------------------------------------------------------- one run

@@ -14,7 +14,6 @@ from typing import Any, cast
 from localmcp.files import reason_of
 from localmcp.schemas import Json, compact_json, list_of, mapping_of, one_or_more
 
-SUFFIXES = (".yml", ".yaml", ".json", ".jsonl", ".ndjson")
 METADATA_FILES = ("metadata.yml", "metadata.yaml")
 """The form that is beside a quick start in its folder: {kind: QuickStarts, name, tags}."""
 MOST_BYTES = 100_000_000
@@ -55,9 +54,10 @@ class Unreadable(ValueError):
 def read_path(path: Path) -> Reading:
     """Read a file, or every YAML and JSON file below a folder; what cannot be parsed gives one problem a file."""
     reading, files = Reading(), {path.name: path}
+    suffixes = (".yml", ".yaml", ".json", ".jsonl", ".ndjson")
     if path.is_dir():
         below = (Path(place, name).relative_to(path) for place, _, names in os.walk(path) for name in names)
-        forms = sorted(file for file in below if file.suffix.lower() in SUFFIXES and file.name not in METADATA_FILES)
+        forms = sorted(file for file in below if file.suffix.lower() in suffixes and file.name not in METADATA_FILES)
         files = {str(file): path / file for file in forms if not any(part.startswith(".") for part in file.parts)}
         if not files:
             reading.skipped.append({"where": path.name, "problem": "a folder without a YAML or JSON file"})

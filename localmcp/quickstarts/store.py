@@ -7,6 +7,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import islice
 from typing import Any, Literal, NamedTuple
 
@@ -400,15 +401,14 @@ class Catalog:
                 for word in _WORD.findall(folded):
                     self.ids_by_word[where][word].add(identity)
         self.vocabulary = list(set[str]().union(*self.ids_by_word.values()))
-        self._kept: dict[str, dict[str, int]] = {}
+        # Kept, for people type on.
+        self.near = cache(self._near)
 
     def _near(self, word: str) -> dict[str, int]:
-        """Return the catalog's words that a word may mean, and how far they are; kept, for people type on."""
+        """Return the catalog's words that a word may mean, and how far they are."""
         from rapidfuzz import process
         from rapidfuzz.distance import OSA, Levenshtein
 
-        if word in self._kept:
-            return self._kept[word]
         # Edits of a word: none in codes and up to 2 letters, 1 to 5, 2 to 8, else 3; a swap of neighbors counts as one.
         is_code = len(word) <= 2 or any(character.isdigit() for character in word)
         budget = 0 if is_code else 1 if len(word) <= 5 else 2 if len(word) <= 8 else 3
@@ -421,8 +421,7 @@ class Catalog:
             ):
                 edits[other] = min(Levenshtein.distance(word, other), COMMON_STEM)
         # Words up to five letters, and any with three edits, keep their first letter.
-        kept = {other: far for other, far in edits.items() if word[0] == other[0] or (len(word) > 5 and far <= 2)}
-        return self._kept.setdefault(word, kept)
+        return {other: far for other, far in edits.items() if word[0] == other[0] or (len(word) > 5 and far <= 2)}
 
     def scores(self, where: Field, query: Query) -> dict[int, int]:
         """Return id -> score, 0..699, of the quick starts whose field answers: that of its best tier.
@@ -434,7 +433,7 @@ class Catalog:
 
         folded, ids_by_word = self.folded[where], self.ids_by_word[where]
         # Significant word -> words of the catalog -> Levenshtein distance, 2 for another form of the word.
-        edits = {word: self._near(word) for word in query.significant}
+        edits = {word: self.near(word) for word in query.significant}
         # How many of the words no quick start knows in the field ("mortgage" in "mortgage calculator"). In a smaller
         # catalog, a missing word says nothing about the question.
         foreign = sum(map(ids_by_word.keys().isdisjoint, edits.values())) if len(self.rows) >= 20 else 0

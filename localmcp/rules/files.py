@@ -103,7 +103,7 @@ def read_text(text: str, file_name: str, shown: str) -> Reading:
             problems.append({"where": origin, "problem": f"“{item}”: two words are seldom a rule"})
             continue
         # A rule may end in "(only for files `a/*.ts`)".
-        only_for = _ONLY_FOR.search(item)
+        only_for = re.search(r" \(only for files (`[^`]+`(?:, `[^`]+`)*)\)$", item)
         rule = item[: only_for.start()] if only_for else item
         about = tuple(re.findall("`([^`]+)`", only_for[1])) if only_for else patterns
         context = " › ".join(part for part in (description, context) if part)
@@ -154,11 +154,8 @@ _ALIASES = {
 }  # fmt: skip
 """Headings that name a category in other words."""
 
-_ONLY_FOR = re.compile(r" \(only for files (`[^`]+`(?:, `[^`]+`)*)\)$")
 _EMPHASIS = re.compile(r"(`+[^`]*`+)|(?<![\w*/])\*\*(?=[^\s*/])([^*]+)\*\*(?![\w*/])")
 """Code, and strong words, whose marks say nothing to an assistant; the stars of `src/**/a` are none."""
-_CHECKBOX = re.compile(r"^\[[ xX]\]\s+")
-_LINK_ONLY = re.compile(r"^!?\[[^\]]*\]\([^)]*\)\.?$")
 _RULE_LIKE = re.compile(
     r"^(?:\w[\w ]{1,30}:\s+)?"
     r"(?:always|never|do not|don't|avoid|prefer|use|keep|write|make|ensure|run|put|follow|add|ask|check|answer)\b"
@@ -214,7 +211,7 @@ def markdown_rules(text: str, prose: bool) -> Iterator[tuple[str, str, str, int]
                 titles = [other for other in titles if other is not title or plain != category]
                 break
         context = " › ".join(titles)
-        if _LINK_ONLY.match(content) or content.startswith("@"):
+        if re.match(r"!?\[[^\]]*\]\([^)]*\)\.?$", content) or content.startswith("@"):
             continue
         if kind == "item":
             # An assistant is shown no context: an item below "Avoid:" alone would ask for what it forbids.
@@ -255,7 +252,7 @@ def _blocks(node: Any, depth: int = 0, is_new: bool = False) -> Iterator[tuple[s
         elif is_new:
             # Only the first paragraph of an item is the rule; more of them explain it.
             is_new = False
-            yield "item", depth, _CHECKBOX.sub("", content), line
+            yield "item", depth, re.sub(r"^\[[ xX]\]\s+", "", content), line
 
 
 def write_rules(rules: Sequence[Rule], kind: Format) -> dict[str, str]:

@@ -47,8 +47,6 @@ COLLECTION, KIND = "developer rules", "rules"
 """Rules are in a collection of a separate kind, bound to one model; no search for documents sees it."""
 VECTOR_IDS = 1 << 39
 """A rule's vector has this number plus its id: upper half of the range, above all chunk ids."""
-_LONGEST_FOREIGN = 20_000
-"""Characters of a text in a rule of a mounted file, which anybody may have written."""
 
 ALWAYS, ALWAYS_ONCE_SEEN = 1, 2
 """Of `always_apply`: holds for every task; and is to, once the person has seen it, because an assistant wrote it."""
@@ -88,7 +86,7 @@ class Rule:
     def is_short(self) -> bool:
         """Whether a rule may be shown; in a mounted file anything may be called one."""
         texts = (self.rule_text, self.category, self.context, self.globs_json, self.project or "")
-        return self.origin is None or max(map(len, texts)) <= _LONGEST_FOREIGN
+        return self.origin is None or max(map(len, texts)) <= 20_000
 
     def as_json(self, importance: dict[str, float], **facts: Any) -> Any:
         """Return the rule as answers show it, with those of `facts` that are not None."""

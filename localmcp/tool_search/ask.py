@@ -35,16 +35,8 @@ from localmcp.wording.normalize import fold, stem, words
 log = logging.getLogger(__name__)
 
 ASK = "ask"
-OFFERED = 8
-"""Tools, by rank, that a language model chooses among."""
-SHOWN = 3
-"""Candidates in a response."""
 SURE_ENOUGH_TO_READ, SURE_ENOUGH_TO_CHANGE = 0.35, 0.6
 """A tool is run from this certainty on; below it the call is only proposed."""
-LIKE_A_TITLE = 0.85
-"""Share of the letters from which a sentence is a title, mistyped."""
-
-QUERY_EMPTY = "Query field cannot be empty"
 ERROR_STATUS = {
     "empty_query": 400,
     "tool_not_found": 400,
@@ -101,7 +93,7 @@ class Router:
         # that is meant, 0..1, by the embedded ranking.
         response: Json = {"status": "error", "query": query, "router": "embedded", "certainty": 0.0}
         if not query.strip():
-            return {**response, "code": "empty_query", "message": QUERY_EMPTY}
+            return {**response, "code": "empty_query", "message": "Query field cannot be empty"}
         present = without_none({"limit": limit, "maxDistance": maxDistance})
         ranking, decision = self.rank(query), None
         try:
@@ -110,7 +102,7 @@ class Router:
                 decision = self.decide(ranking, present)
             else:
                 response["router"] = model.name
-                says, call = model.choose(query, [tool.tool for tool in ranking.tools[:OFFERED]])
+                says, call = model.choose(query, [tool.tool for tool in ranking.tools[:8]])
                 name, arguments = call or ("", {})
                 chosen = next((tool for tool in ranking.tools if tool.tool.name == name), None)
                 if call and chosen is None:
@@ -129,7 +121,7 @@ class Router:
             response |= {"router": "language model", "code": "no_tool_call_generated", "message": message}
         others = [other for other in ranking.tools if decision is None or other.tool is not decision.tool]
         response["candidates"] = [
-            {"tool": other.tool.name, "certainty": round(other.certainty, 3)} for other in others[:SHOWN]
+            {"tool": other.tool.name, "certainty": round(other.certainty, 3)} for other in others[:3]
         ]
         return response
 
@@ -184,7 +176,7 @@ class Router:
                     rows = list_of(self._registry.call(finder.name, arguments).value.get("results"))
                 title = str(mapping_of(rows[0]).get("displayName", "")) if rows else ""
                 likeness = fuzz.ratio(fold(ranking.sentence), fold(title)) / 100
-                if likeness >= LIKE_A_TITLE:
+                if likeness >= 0.85:
                     return Decision(finder, arguments, likeness)
         return None
 

@@ -28,8 +28,6 @@ COMMON_CALLS = (
 MAX_RESULTS = 100
 """C1-1: more are cut to this."""
 NOTHING_FOUND = "No tools found. Try different keywords or a broader search term."
-NOTHING_SURE = "Nothing fits surely; the nearest are below. If none does it, these servers have no tool for it."
-NAME_REQUIRED = "Tool name is required"
 ONE_LINE = 160
 """Characters of a description, and of the list of parameters, in a brief answer."""
 MOST_RESULTS, NEAREST = 10, 5
@@ -160,7 +158,8 @@ class Discovery:
         if not text and len(shown) == max_results < (total := len(self._searchable())):
             after.append(f"{total - max_results} more: ask for what you need, or with max_results={MAX_RESULTS}.")
         value: Json = {"confidence": "high" if sure else "low", "tools": shown, "count": len(shown)}
-        return _told(value, compact_json(written), after, before=[] if sure else [NOTHING_SURE])
+        unsure = "Nothing fits surely; the nearest are below. If none does it, these servers have no tool for it."
+        return _told(value, compact_json(written), after, before=[] if sure else [unsure])
 
     # It runs whatever it is given, so it is marked like the most dangerous tool behind it: a client that trusts
     # annotations would otherwise remove things without asking. Attaching adds exactly two tools (S1-1), so there is
@@ -185,7 +184,7 @@ class Discovery:
         """Run a tool that tool_search found (adding, refreshing, removing documents, files, folders, collections;
         verifying citations; and more) and return its own answer."""
         if not name:
-            return Answer({"error": NAME_REQUIRED}, NAME_REQUIRED, is_error=True)
+            return Answer({"error": "Tool name is required"}, "Tool name is required", is_error=True)
         if name == EXECUTE_TOOL:
             raise InvalidInput(f"name: {EXECUTE_TOOL} cannot run itself; give the name of the tool that is meant.")
         try:

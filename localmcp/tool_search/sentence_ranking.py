@@ -27,8 +27,6 @@ model the odds follow from the strength."""
 
 TRUSTED = 0.65
 """A phrase that is said less fully does not tell what its slots took."""
-NONE_AT_MOST, LEAST = 0.4, 0.25
-"""A tool is worth a call if "none of them" is not likelier than this, and the tool itself at least this likely."""
 PATIENCE = 60.0
 """Seconds that a sentence waits for the model: what is run must not depend on how long it takes to load."""
 
@@ -58,7 +56,7 @@ class Ranking:
     def best(self) -> RankedTool | None:
         """The tool that is meant, if one is likely enough."""
         best = next(iter(self.tools), None)
-        return best if best and best.certainty >= LEAST and self.none <= NONE_AT_MOST else None
+        return best if best and best.certainty >= 0.25 and self.none <= 0.4 else None
 
 
 def rank_tools(

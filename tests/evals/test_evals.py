@@ -107,7 +107,7 @@ def test_a_title_of_two_documents_is_refused_with_what_it_fits(
     library = Library(database, hash_embedder)
     library.put("Cold.", title="Dew point", uri="/notes/dew.md")
     library.put("Colder.", title="Dew point")
-    expected = "line 1: 'Dew point' fits 2 documents: /notes/dew.md .id ........., Dew point .id "
+    expected = "line 1: 'Dew point' fits 2 documents: ........, /notes/dew.md"
     with pytest.raises(InvalidInput, match=expected):
         read_questions(path, database, None)
 
