@@ -251,36 +251,24 @@ def folded_text(text: str) -> str:
     return " ".join(fold(text).split())
 
 
-@dataclass(frozen=True, slots=True)
 class Query:
     """A search text, taken apart."""
 
-    folded: str
-    words: Sequence[str]
-    """Runs of letters and digits, in order."""
-    significant: tuple[str, ...]
-    """Its words that must be found, or cost; the others (stop words, "please show me") are ignored."""
-    telling: set[str]
-    """The significant words that show what it is about."""
-    only_stop_words: bool
-    max_distance: int
-
-    @property
-    def pattern(self) -> str:
+    def __init__(self, text: str, max_distance: int) -> None:
+        self.max_distance = max_distance
+        self.folded = folded_text(text)
+        self.pattern = self.folded.strip(" .,;:!?\"'()[]")
         """The text without the punctuation around it, which a field need not have."""
-        return self.folded.strip(" .,;:!?\"'()[]")
-
-
-def read_query(text: str, max_distance: int) -> Query:
-    """Fold and split a search text, and mark the words that matter."""
-    folded = folded_text(text)
-    words = _WORD.findall(folded)
-    stop = stop_words("english") | stop_words(detect_language(folded) or "english")
-    content = {word for word in words if word not in stop}
-    important = content - FILLERS or content
-    significant = tuple(word for word in words if word in important)
-    telling = {word for word in important if stem(word, "english") not in DEEDS} or important
-    return Query(folded, words, significant, telling, bool(words) and not content, max_distance)
+        self.words = _WORD.findall(self.folded)
+        """Runs of letters and digits, in order."""
+        stop = stop_words("english") | stop_words(detect_language(self.folded) or "english")
+        content = {word for word in self.words if word not in stop}
+        important = content - FILLERS or content
+        self.significant = [word for word in self.words if word in important]
+        """Words that must be found, or cost; the others (stop words, "please show me") are ignored."""
+        self.telling = {word for word in important if stem(word, "english") not in DEEDS} or important
+        """The significant words that show what it is about."""
+        self.only_stop_words = bool(self.words) and not content
 
 
 def match_type(score: int) -> MatchType:
@@ -467,9 +455,7 @@ def find_quickstarts(connection: apsw.Connection, catalog: Catalog, request: Req
     """Return the best matches, best first; without `fuzzy` only those that hold the exact text (S0-17)."""
     from rapidfuzz import fuzz
 
-    queries: dict[Field, Query] = {
-        where: read_query(text, request.max_distance) for where, text in request.texts.items()
-    }
+    queries: dict[Field, Query] = {where: Query(text, request.max_distance) for where, text in request.texts.items()}
     ids = tagged_ids(connection, request.tag)
     allowed = catalog.rows.keys() if ids is None else catalog.rows.keys() & ids
     scores: dict[int, list[tuple[int, Field]]] = {}

@@ -27,6 +27,7 @@ from localmcp.rules.rulebook import CATEGORIES, Rule, Selection, digest_of, load
 from localmcp.schemas import lenient_value, path_matcher
 from localmcp.storage.database import Database, fetch_all, fetch_column, fetch_one, read_generations
 from localmcp.storage.schema import utc_moment
+from localmcp.tool_search.words import read_lines
 from localmcp.tools import Json, Param, current_scope, integer_or_string, tool, without_none
 
 MOST_CHARACTERS = 10_000
@@ -442,9 +443,7 @@ MOST_COMPARED = 2000
 @cache
 def requests_without_rules() -> list[str]:
     """Everyday requests, then those of people at work for which hardly any rule matters."""
-    files = (packaged_data() / name for name in ("everyday_requests.txt", "requests_without_rules.txt"))
-    lines = (line for file in files for line in file.read_text(encoding="utf-8").splitlines())
-    return [line for line in lines if line and not line.startswith("#")]
+    return [*read_lines("everyday_requests.txt"), *read_lines("requests_without_rules.txt")]
 
 
 # ---------------------------------------------------------------- patterns of files

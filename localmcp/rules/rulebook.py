@@ -131,11 +131,15 @@ def digest_of(rule_text: str) -> bytes:
     return hashlib.blake2b(plain.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
-_RULE = """
-    select id, rule_text, category, context, relevance_score, last_applied, instructions_count, inserted_at,
-        retired_at, project, globs, always_apply, made_by
-    from rules
-"""
+def _select(connection: apsw.Connection, which: str, bindings: Any, origin: str | None = None) -> list[Rule]:
+    # `which`: what follows "from rules"; `origin` is the mounted file's name.
+    sql = f"""
+        select id, rule_text, category, context, relevance_score, last_applied, instructions_count, inserted_at,
+            retired_at, project, globs, always_apply, made_by
+        from rules {which}
+    """
+    rules = (Rule(*row, origin=origin) for row in fetch_all(connection, sql, bindings))
+    return [rule for rule in rules if rule.is_short]
 
 
 def find_collection(connection: apsw.Connection) -> Collection | None:
@@ -152,9 +156,9 @@ def is_hidden(connection: apsw.Connection) -> bool:
 def load_rules(connection: apsw.Connection, rule_ids: Iterable[int], origin: str | None = None) -> dict[int, Rule]:
     """Return rule id -> rule, in the order asked for, without unknown ids; `origin` is the mounted file's name."""
     asked = list(rule_ids)
-    rows = fetch_all(connection, f"{_RULE} where id in (select value from json_each(?))", (json.dumps(asked),))
-    rules = {row[0]: Rule(*row, origin=origin) for row in rows}
-    return {rule_id: rules[rule_id] for rule_id in asked if rule_id in rules and rules[rule_id].is_short}
+    which = "where id in (select value from json_each(?))"
+    rules = {rule.id: rule for rule in _select(connection, which, (json.dumps(asked),), origin)}
+    return {rule_id: rules[rule_id] for rule_id in asked if rule_id in rules}
 
 
 def load_vectors(connection: apsw.Connection, dimension: int) -> tuple[Ids, Vectors]:
@@ -179,9 +183,8 @@ def require_rule(connection: apsw.Connection, rule_id: int) -> Rule:
 
 def find_same(connection: apsw.Connection, rule_text: str, project: str | None, *, other_than: int = 0) -> Rule | None:
     """Return the rule in force with the same text in the same project, of another id."""
-    sql = f"{_RULE} where digest = ? and project is ? and retired_at is null and id <> ? limit 1"
-    row = fetch_one(connection, sql, (digest_of(rule_text), project, other_than))
-    return Rule(*row) if row else None
+    which = "where digest = ? and project is ? and retired_at is null and id <> ? limit 1"
+    return next(iter(_select(connection, which, (digest_of(rule_text), project, other_than))), None)
 
 
 def refuse_twin(connection: apsw.Connection, rule_id: int, rule_text: str, project: str | None) -> None:
@@ -225,16 +228,15 @@ class Selection:
 def select_rules(connection: apsw.Connection, selection: Selection, limit: int = -1) -> list[Rule]:
     """Return the rules, newest first; a limit of -1 cuts nothing."""
     condition, bindings = selection.condition()
-    sql = f"{_RULE} where {condition} order by id desc limit :limit"
-    return [Rule(*row) for row in fetch_all(connection, sql, {**bindings, "limit": limit})]
+    return _select(connection, f"where {condition} order by id desc limit :limit", {**bindings, "limit": limit})
 
 
 def standing_rules(connection: apsw.Connection, selection: Selection, origin: str | None = None) -> list[Rule]:
     """Return the first twenty rules that hold for every task."""
     condition, bindings = selection.condition()
     # By itself SQLite would go through all rules in force.
-    sql = f"select id from rules indexed by rules_always where always_apply = 1 and {condition} order by id limit 20"
-    return list(load_rules(connection, fetch_column(connection, sql, bindings), origin).values())
+    which = f"indexed by rules_always where always_apply = 1 and {condition} order by id limit 20"
+    return _select(connection, which, bindings, origin)
 
 
 def unknown_category(connection: apsw.Connection, category: str | None) -> list[str]:
@@ -275,8 +277,7 @@ def switch_model(connection: apsw.Connection, identity: ModelIdentity) -> None:
 def rules_without_vector(connection: apsw.Connection, limit: int) -> list[Rule]:
     """Return rules in force that no model has read yet."""
     # The plus keeps SQLite from sorting all rules in force instead of reading the index of those without a vector.
-    sql = f"{_RULE} where embedding is null and +retired_at is null order by id limit ?"
-    return [Rule(*row) for row in fetch_all(connection, sql, (limit,))]
+    return _select(connection, "where embedding is null and +retired_at is null order by id limit ?", (limit,))
 
 
 def forget_vectors(connection: apsw.Connection, rule_ids: Sequence[int]) -> None:

@@ -104,22 +104,6 @@ CENTER, SPREAD = 0.0555, 0.0778
 """Mean and standard deviation of the default model's cosines between two everyday requests."""
 
 
-class Adapter(NamedTuple):
-    """A map fitted to pairs of a request and the tool that serves it; without it seventh's hit@5 falls by .09."""
-
-    down: Vectors
-    up: Vectors
-    """A (dimension, rank) and B (rank, dimension)."""
-    axes: Vectors
-    """(dimension, axes): the directions in which sayings and capabilities are kept."""
-    sayings: Vectors
-    """What people say: rows (pairs, axes)."""
-    capabilities: Vectors
-    """What the tool for it is called: rows (pairs, axes)."""
-    wording: Vector
-    """(dimension + 1,): parts what people say from what tools are called; the last is the offset."""
-
-
 def _mean_of_nearest(cosines: NDArray[Any], rows: Vectors, count: int) -> Vector:
     nearest = np.argpartition(cosines, -count)[-count:]
     shares = np.exp(SHARPNESS * cosines[nearest])
@@ -127,13 +111,20 @@ def _mean_of_nearest(cosines: NDArray[Any], rows: Vectors, count: int) -> Vector
 
 
 @cache
-def shipped_adapter(fingerprint: str) -> Adapter | None:
-    """Return the adapter that was fitted to a model, if one was; its matrices are kept as whole numbers."""
-    names = ("down", "up", "axes", "sayings", "capabilities", "wording")
+def shipped_adapter(fingerprint: str) -> dict[str, Any] | None:
+    """Return the map that was fitted to pairs of a request and the tool that serves it, with a model, if one was.
+
+    `down` (dimension, rank) and `up` (rank, dimension) move requests; `axes` (dimension, axes) are the directions in
+    which the pairs are kept: `sayings`, what people say, and `capabilities`, what the tool for it is called, are rows
+    (pairs, axes). `wording` (dimension + 1,) parts what people say from what tools are called; the last is the offset.
+    Without it seventh's hit@5 falls by .09.
+    """
     for file in FILES:
         with np.load(packaged_data() / file, allow_pickle=False) as stored:
             if str(stored["fingerprint"]) == fingerprint:
-                return Adapter(*(stored[name].astype(np.float32) * stored[f"{name}_unit"] for name in names))
+                # The matrices are kept as whole numbers.
+                names = [name for name in stored.files if f"{name}_unit" in stored.files]
+                return {name: stored[name].astype(np.float32) * stored[f"{name}_unit"] for name in names}
     return None
 
 
@@ -152,10 +143,12 @@ class ToolVectors:
         # No adapter was fitted to most models.
         self._adapter = adapter = shipped_adapter(embedder.identity.fingerprint)
         if adapter:
-            self._on_axes = ((self._first + self._named) @ (adapter.axes * 0.5)).astype(np.float32)
+            self._on_axes = ((self._first + self._named) @ (adapter["axes"] * 0.5)).astype(np.float32)
             # What people say for tools such as this one. Both sides of the comparison are worded as tools are, so it
             # finds what a request cannot be compared with.
-            said = [_mean_of_nearest(adapter.capabilities @ tool, adapter.sayings, NEAREST) for tool in self._on_axes]
+            said = [
+                _mean_of_nearest(adapter["capabilities"] @ tool, adapter["sayings"], NEAREST) for tool in self._on_axes
+            ]
             self._sayings = np.stack(said)
         is_default = embedder.identity.name == DEFAULT_NAME
         self._scale = (1.0, 0.0) if is_default else scale_of(embedder, text_vectors)
@@ -170,16 +163,16 @@ class ToolVectors:
         adapter, freedom, row = self._adapter, 1.0, request
         if adapter:
             # How freely a request is worded: from 0, as tools are called (assistants do that), to 1.
-            freedom = min(1.0, max(0.0, float(request @ adapter.wording[:-1] + adapter.wording[-1])))
-            moved = request + freedom * ((request @ adapter.down) @ adapter.up)
+            freedom = min(1.0, max(0.0, float(request @ adapter["wording"][:-1] + adapter["wording"][-1])))
+            moved = request + freedom * ((request @ adapter["down"]) @ adapter["up"])
             row = (moved / np.linalg.norm(moved)).astype(np.float32)
         cosines = (self._first @ row, np.maximum.reduceat(self._others @ row, self._begins), self._named @ row)
         first, other, named = (cosine * self._scale[0] + self._scale[1] for cosine in cosines)
         if adapter is None:
             return first, other, named, first, first / 2
-        on_axes = request @ adapter.axes
+        on_axes = request @ adapter["axes"]
         # What tools for such requests are called; both sides are worded as people speak.
-        called = _mean_of_nearest(adapter.sayings @ on_axes, adapter.capabilities, NEAREST_SAYINGS)
+        called = _mean_of_nearest(adapter["sayings"] @ on_axes, adapter["capabilities"], NEAREST_SAYINGS)
         return first, other, named, freedom * (self._sayings @ on_axes), freedom * (self._on_axes @ called)
 
 
@@ -336,7 +329,7 @@ class ToolFinder:
         """Return what speaks for each tool, (tools, columns of `Weights.order`) for each text, how many telling words
         the first has, and whether the model was there in time."""
         catalog = self._catalog(tuple(tools))
-        queries = [Query.read(text) for text in texts]
+        queries = [Query(text) for text in texts]
         by_words = [catalog.compare_words(query) for query in queries]
         by_meaning = [np.zeros((len(tools), 5), np.float32)] * len(texts)
         vectors = None

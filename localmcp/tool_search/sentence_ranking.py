@@ -144,16 +144,17 @@ ALIKE, MISSPELT = 0.8, 0.85
 _VERB_WORDS = frozenset("find search show display give get view see print list look open tell need".split())
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class Literal:
-    """A word of a phrase; the same object wherever it is written the same, so that comparisons are kept by it."""
+    """A word of a phrase, or several with | between; kept, so that comparisons are kept by it."""
 
-    words: tuple[str, ...]
-    """Folded; any of them."""
-    stems: frozenset[str]
-    alike: frozenset[str]
-    """Stems of the words of the same groups."""
-    weight: float
+    def __init__(self, written: str) -> None:
+        self.words = [fold(word) for word in written.split("|")]
+        self.stems = {stem(word, "english") for word in self.words}
+        self.alike = set[str]().union(*(group for group in _groups() if not group.isdisjoint(self.stems)))
+        """Stems of the words of the same groups."""
+        asks = any(stem(word, "english") in self.stems for word in _VERB_WORDS)
+        is_function_word = function_words().issuperset(self.words)
+        self.weight = FUNCTION_WEIGHT if is_function_word else VERB_WEIGHT if asks else 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,14 +205,7 @@ def _groups() -> list[set[str]]:
     return [{stem(word, "english") for word in line.split()} for line in read_lines("phrase_synonyms.txt")]
 
 
-@cache
-def _literal(written: str) -> Literal:
-    words = tuple(fold(word) for word in written.split("|"))
-    stems = frozenset(stem(word, "english") for word in words)
-    asks = any(stem(word, "english") in stems for word in _VERB_WORDS)
-    weight = FUNCTION_WEIGHT if function_words().issuperset(words) else VERB_WEIGHT if asks else 1.0
-    alike = frozenset[str]().union(*(group for group in _groups() if not group.isdisjoint(stems)))
-    return Literal(words, stems, alike, weight)
+_literal = cache(Literal)
 
 
 def match_phrase(phrase: Phrase, tokens: Sequence[Token], properties: Mapping[str, Any]) -> PhraseMatch | None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 from localmcp.config import packaged_data
 from localmcp.schemas import list_of, mapping_of
@@ -157,28 +157,22 @@ def first_sentence(description: str) -> str:
 # ---------------------------------------------------------------- requests
 
 
-class Query(NamedTuple):
-    """The words of a request or of one of its parts."""
+class Query:
+    """The words of a request or of one of its parts, courtesies and values left out."""
 
-    words: Mapping[str, str]
-    """Stem -> the folded word, of those that can point to a tool; courtesies and values are left out."""
-    verbs: frozenset[str] = frozenset()
-    """Stems of the verbs that a tool for it may have; empty where no verb is asked for, or in several parts."""
-    opposites: frozenset[str] = frozenset()
-    """Stems of verbs that do the opposite of what is asked for."""
-
-    @classmethod
-    def read(cls, text: str) -> Query:
-        """Take a request apart."""
+    def __init__(self, text: str) -> None:
         spoken = [token.text for token in tokenize(text) if token.kind == "word"]
-        surfaces: dict[str, str] = {}
+        self.words: dict[str, str] = {}
+        """Stem -> the folded word, of those that can point to a tool."""
         for word in plain_words(" ".join(spoken)):
             if word not in function_words():
-                surfaces.setdefault(stem(word, "english"), word)
-        if parts_of(text) or not spoken:
-            return cls(surfaces)
-        verbs = verbs_asked([fold(word) for word in spoken])
-        return cls(surfaces, verbs, _opposites().get(stem(fold(spoken[0]), "english"), frozenset()) - verbs)
+                self.words.setdefault(stem(word, "english"), word)
+        self.verbs = self.opposites = frozenset[str]()
+        """Stems of the verbs that a tool for it may have, and of those that do the opposite of what is asked for; empty
+        where no verb is asked for, or in several parts."""
+        if spoken and not parts_of(text):
+            self.verbs = verbs_asked([fold(word) for word in spoken])
+            self.opposites = _opposites().get(stem(fold(spoken[0]), "english"), frozenset()) - self.verbs
 
 
 def parts_of(text: str) -> list[str]:

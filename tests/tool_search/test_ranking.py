@@ -237,7 +237,7 @@ class TestTakenApart:
     def test_any_text_is_taken_apart(self, name: str, description: str, keywords: list[str]) -> None:
         assert ToolMetadata(name, description, tuple(keywords)).texts or not name.strip()
         # A letter such as þ is a word in two spellings.
-        assert len(Query.read(description).words) <= 2 * len(description)
+        assert len(Query(description).words) <= 2 * len(description)
 
 
 @pytest.mark.parametrize(
