@@ -92,7 +92,7 @@ def _describe(tool: Tool) -> Json:
 def search(session: Session, words: tuple[str, ...], limit: int) -> None:
     """Find tools by what they do, as an assistant would."""
     discovery = session.reading().discovery
-    if not discovery.finder.remembers:
+    if not discovery.finder.vectors.has_file:
         session.remark("Reading what every tool does; the next search remembers it …")
     # A person waits for the model, which an assistant's search does not.
     ranked, found = discovery.rank(" ".join(words), most=limit, patience=120.0)

@@ -335,8 +335,6 @@ def _by_words(query: Query, words: Sequence[str], edits: Mapping[str, Mapping[st
 
 # ---------------------------------------------------------------- the catalog
 
-FIELDS: tuple[Field, ...] = ("name", "display_name", "description")
-
 
 @dataclass(frozen=True, slots=True)
 class Request:
@@ -379,12 +377,12 @@ class Catalog:
         self.generation: int = fetch_one(connection, "select quickstarts from state")
         self.rows: dict[int, tuple[str, str, str]] = {}
         """Name, title and description by id."""
-        self.folded: dict[Field, dict[int, str]] = {where: {} for where in FIELDS}
-        self.ids_by_word: dict[Field, defaultdict[str, set[int]]] = {where: defaultdict(set) for where in FIELDS}
+        self.folded: dict[Field, dict[int, str]] = {where: {} for where in WEIGHTS}
+        self.ids_by_word: dict[Field, defaultdict[str, set[int]]] = {where: defaultdict(set) for where in WEIGHTS}
         sql = "select id, name, display_name, description from quickstarts where deleted_at is null"
         for identity, name, title, description in connection.execute(sql):
             self.rows[identity] = (str(name), str(title), str(description))
-            for where, text in zip(FIELDS, self.rows[identity], strict=True):
+            for where, text in zip(WEIGHTS, self.rows[identity], strict=True):
                 folded = self.folded[where][identity] = folded_text(text)
                 for word in _WORD.findall(folded):
                     self.ids_by_word[where][word].add(identity)
@@ -463,8 +461,11 @@ def find_quickstarts(connection: apsw.Connection, catalog: Catalog, request: Req
         if fuzzy:
             by_field = catalog.scores(where, query)
         else:
-            distances = ((identity, partial_distance(query, text)) for identity, text in catalog.folded[where].items())
-            by_field = {identity: _fallback(where, far) for identity, far in distances if far is not None}
+            by_field = {
+                identity: min(FALLBACK + WEIGHTS[where] * distance, MOST_FALLBACK)
+                for identity, text in catalog.folded[where].items()
+                if (distance := partial_distance(query, text)) is not None
+            }
         for identity in by_field.keys() & allowed:
             scores.setdefault(identity, []).append((by_field[identity], where))
     matches: list[Match] = []
@@ -482,10 +483,6 @@ def find_quickstarts(connection: apsw.Connection, catalog: Catalog, request: Req
     return matches
 
 
-def _fallback(where: Field, distance: int) -> int:
-    return min(FALLBACK + WEIGHTS[where] * distance, MOST_FALLBACK)
-
-
 def find_in_documents(
     connection: apsw.Connection, catalog: Catalog, queries: Mapping[Field, Query], allowed: Iterable[int]
 ) -> list[Match]:
@@ -500,7 +497,8 @@ def find_in_documents(
             if identity in allowed:
                 row = catalog.rows[identity]
                 title = index_text(" ".join(row[:2]), "english")
-                score = _fallback(where, sum(f" {stems} " not in f" {title} " for stems in stemmed))
+                missing = sum(f" {stems} " not in f" {title} " for stems in stemmed)
+                score = min(FALLBACK + WEIGHTS[where] * missing, MOST_FALLBACK)
                 match = Match(*row, "document", (score, 0, 0, len(row[1]), row[0]))
                 matches[identity] = min(match, matches.get(identity, match), key=lambda match: match.place)
     return sorted(matches.values(), key=lambda match: match.place)

@@ -58,14 +58,10 @@ def read_file(path: Path) -> Reading:
     name = str(path)
     try:
         if path.stat().st_size > MOST_BYTES:
-            return _unreadable(name, f"larger than {MOST_BYTES // 1_000_000} MB")
+            return [], [{"where": name, "problem": f"larger than {MOST_BYTES // 1_000_000} MB"}]
         return read_text(path.read_text(encoding="utf-8-sig"), path.name, name)
     except (OSError, UnicodeDecodeError) as error:
-        return _unreadable(name, reason_of(error))
-
-
-def _unreadable(where: str, problem: str) -> Reading:
-    return [], [{"where": where, "problem": problem}]
+        return [], [{"where": name, "problem": reason_of(error)}]
 
 
 def read_text(text: str, file_name: str, shown: str) -> Reading:
@@ -74,7 +70,8 @@ def read_text(text: str, file_name: str, shown: str) -> Reading:
         return _read_jsonl(text, shown)
     # Read as Markdown, a whole table would become one rule.
     if file_name.lower().endswith((".json", ".csv", ".tsv", ".yaml", ".yml", ".toml", ".xml", ".html")):
-        return _unreadable(shown, "rules are read from Markdown and JSON Lines: one list item, or one object, for each")
+        problem = "rules are read from Markdown and JSON Lines: one list item, or one object, for each"
+        return [], [{"where": shown, "problem": problem}]
     from localmcp.readers.markdown import markdown_head
 
     front, _, remark = markdown_head(text)

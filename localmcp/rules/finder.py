@@ -7,7 +7,6 @@ import math
 import re
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
 from typing import Annotated, Any, NamedTuple
@@ -21,6 +20,7 @@ from localmcp.humanize import command_line
 from localmcp.index.federation import Federation, MountedFile
 from localmcp.index.passages import read_texts
 from localmcp.index.search import MODEL_WAIT_SECONDS, Index
+from localmcp.models import LazyEmbedder
 from localmcp.models.embedder import TextVectors
 from localmcp.rules import rulebook
 from localmcp.rules.rulebook import CATEGORIES, Rule, Selection, digest_of, load_rules, load_vectors
@@ -108,17 +108,8 @@ class RuleFinder:
         selection = Selection(category or None, project or None)
         notices: list[str] = []
 
-        @cache
-        def task() -> Task:
-            # Embedded only where there are rules.
-            embedder = self._index.embedder
-            try:
-                vector = embedder.embed_query(taskDescription, wait=MODEL_WAIT_SECONDS)
-                conversation = embedder.embed_query(context) if context and context.strip() else None
-            except (ModelUnavailable, ConfigurationError) as error:
-                message = f"Failed to generate embedding for task description: {error.message}"
-                raise ModelUnavailable(message, hint=error.hint) from error
-            return Task(taskDescription, vector, conversation, tuple(files or ()))
+        # Embedded only where there are rules.
+        task = cache(lambda: Task(taskDescription, self._index.embedder, context or "", files or ()))
 
         def look(connection: apsw.Connection, origin: str | None = None) -> tuple[list[Match], list[Rule]] | None:
             """Return the rules of a file that are near the task, and those that hold for every task."""
@@ -164,18 +155,8 @@ class RuleFinder:
                 notices.append("Some rules were not read by this model, and not found: run `localmcp reembed`.")
             if own and not fitting and not mounted:
                 notices += rulebook.unknown_category(connection, category)
-            # S2-15: rules that were applied together with one of these at least twice.
-            sql = """
-                select other.rule_id, count(distinct other.occasion) as times
-                from rule_uses as ours
-                join rule_uses as other on other.occasion = ours.occasion and other.useful = 1
-                join rules on rules.id = other.rule_id and retired_at is null
-                where ours.useful = 1 and ours.rule_id in (select value from json_each(:ids))
-                    and other.rule_id not in (select value from json_each(:ids))
-                group by 1 having times >= 2 order by times desc, 1 limit 3
-            """
-            own_ids = json.dumps([match.rule.id for _, match in fitting if match.rule.origin is None])
-            times = dict(fetch_all(connection, sql, {"ids": own_ids}))
+            own_ids = [match.rule.id for _, match in fitting if match.rule.origin is None]
+            times = rulebook.applied_together(connection, own_ids)
             together = load_rules(connection, times).values()
         rules = [
             match.rule.as_json(
@@ -330,14 +311,17 @@ _FACT = re.compile(
 """A question of fact; one that asks what to do speaks of whoever is to do it, or of rules themselves."""
 
 
-@dataclass(frozen=True, slots=True)
 class Task:
-    """What is asked, embedded."""
+    """What is asked, and what the conversation was about so far, embedded."""
 
-    text: str
-    vector: Vector
-    conversation: Vector | None = None
-    files: tuple[str, ...] = ()
+    def __init__(self, text: str, embedder: LazyEmbedder, context: str = "", files: Sequence[str] = ()) -> None:
+        self.text, self.files = text, files
+        try:
+            self.vector = embedder.embed_query(text, wait=MODEL_WAIT_SECONDS)
+            self.conversation = embedder.embed_query(context) if context.strip() else None
+        except (ModelUnavailable, ConfigurationError) as error:
+            message = f"Failed to generate embedding for task description: {error.message}"
+            raise ModelUnavailable(message, hint=error.hint) from error
 
 
 def asks_for_a_fact(text: str) -> bool:

@@ -239,6 +239,20 @@ def standing_rules(connection: apsw.Connection, selection: Selection, origin: st
     return _select(connection, which, bindings, origin)
 
 
+def applied_together(connection: apsw.Connection, rule_ids: Sequence[int]) -> dict[int, int]:
+    """Return the three other rules that were most often applied together with one of these, and how often (S2-15)."""
+    sql = """
+        select other.rule_id, count(distinct other.occasion) as times
+        from rule_uses as ours
+        join rule_uses as other on other.occasion = ours.occasion and other.useful = 1
+        join rules on rules.id = other.rule_id and retired_at is null
+        where ours.useful = 1 and ours.rule_id in (select value from json_each(:ids))
+            and other.rule_id not in (select value from json_each(:ids))
+        group by 1 having times >= 2 order by times desc, 1 limit 3
+    """
+    return dict(fetch_all(connection, sql, {"ids": json.dumps(rule_ids)}))
+
+
 def unknown_category(connection: apsw.Connection, category: str | None) -> list[str]:
     """Return which categories there are, if this is none of them."""
     sql = "select distinct category from rules where retired_at is null order by category"

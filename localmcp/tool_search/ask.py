@@ -224,9 +224,6 @@ def _known(called: Tool, arguments: Mapping[str, Any]) -> Json:
 
 # ---------------------------------------------------------------- arguments
 
-TRUSTED = 0.5
-"""A phrase that is matched less fully does not tell where the arguments are."""
-
 
 def fill_arguments(
     sentence: str, tokens: Sequence[Token], ranked: RankedTool, arguments: Mapping[str, Any]
@@ -237,12 +234,7 @@ def fill_arguments(
     phrase, then paths and ids, numbers, quotations, and the rest of the sentence for the main text. Function words and
     the tool's own words are no values: what only they could fill stays open.
     """
-    filling = _Filling(sentence, tokens, ranked.tool, _known(ranked.tool, arguments))
-    if ranked.phrase and ranked.phrase.score >= TRUSTED:
-        filling.take_slots(ranked.phrase)
-    filling.take_paths_and_ids()
-    filling.take_numbers()
-    filling.take_texts()
+    filling = _Filling(sentence, tokens, ranked, _known(ranked.tool, arguments))
     return filling.arguments, filling.open(needed=True)
 
 
@@ -253,8 +245,9 @@ def bare_parameter(tool: Tool) -> str | None:
 
 
 class _Filling:
-    def __init__(self, sentence: str, tokens: Sequence[Token], tool: Tool, arguments: Json) -> None:
-        self.sentence, self.tokens, self.tool, self.arguments = sentence, tokens, tool, arguments
+    def __init__(self, sentence: str, tokens: Sequence[Token], ranked: RankedTool, arguments: Json) -> None:
+        tool = self.tool = ranked.tool
+        self.sentence, self.tokens, self.arguments = sentence, tokens, arguments
         self.used: set[int] = set()
         self.properties: Mapping[str, Json] = tool.input_schema.get("properties", {})
         self.required: Sequence[str] = tool.input_schema.get("required", ())
@@ -264,6 +257,12 @@ class _Filling:
         own_words = words(" ".join([tool.name, tool.mark.title, *tool.mark.keywords, literals]))
         # Stems of words that name the tool or ask for it.
         self.own = {stem(fold(word), "english") for word in own_words if word not in function_words()}
+        # A phrase that is matched less fully does not tell where the arguments are.
+        if ranked.phrase and ranked.phrase.score >= 0.5:
+            self.take_slots(ranked.phrase)
+        self.take_paths_and_ids()
+        self.take_numbers()
+        self.take_texts()
 
     def open(self, *, needed: bool = False) -> list[str]:
         optional = () if needed else (name for name in self.properties if name not in self.required)

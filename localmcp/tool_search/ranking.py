@@ -275,14 +275,10 @@ class ToolFinder:
     def __init__(self, embedder: LazyEmbedder | None = None, cache: Path | None = None) -> None:
         """Without an embedder words alone decide; `cache` is a folder that keeps tools' vectors for other processes."""
         self._embedder = embedder
-        self._vectors = TextVectors(cache)
+        self.vectors = TextVectors(cache)
+        """Those of tools, which a search before may have kept."""
         # Callers with different rights search different sets.
         self._catalog = lru_cache(8)(ToolCatalog)
-
-    @property
-    def remembers(self) -> bool:
-        """Whether a search before this one has kept the tools' vectors."""
-        return self._vectors.has_file
 
     def score(
         self,
@@ -337,7 +333,7 @@ class ToolFinder:
             deadline = time.monotonic() + patience
             try:
                 model = self._embedder.get(patience)
-                vectors = catalog.vectors(model, self._vectors, max(0.0, deadline - time.monotonic()))
+                vectors = catalog.vectors(model, self.vectors, max(0.0, deadline - time.monotonic()))
                 if vectors is not None:
                     requests = self._embedder.embed_queries(texts)
                     if len(requests) > 1:

@@ -149,7 +149,7 @@ def signs_of(workspace: Workspace, tasks: list[Judged]) -> list[tuple[list[float
         rows = load_vectors(connection, everyday.requests.shape[1])[1][-MOST_COMPARED:]
     usual = everyday.likeness(rows, everyday.requests.T).max(axis=0).mean()
     for task in tasks:
-        embedded = Task(task.text, workspace.embedder.embed_query(task.text))
+        embedded = Task(task.text, workspace.embedder)
         with workspace.database.read() as connection:
             matches = finder.match(connection, embedded, Selection())
         best = max(match.likeness for match in matches) - usual

@@ -219,6 +219,9 @@ def test_the_name_of_a_tool_calls_it_with_what_stands_beside(workspace: Workspac
             {"texts": ["leek", "peas"], "collection_name": "recipes"},
         ),
         ("add all of ~/taxes to the collection taxes", "add_path", {"path": "~/taxes", "collection": "taxes"}),
+        ("put welcome.md into the trash", "remove_source", {"sourceId": "welcome.md"}),
+        ("restore welcome.md", "restore_source", {"sourceId": "welcome.md"}),
+        ("import the rules from team-rules.md", "importRules", {"path": "team-rules.md"}),
     ],
 )
 def test_what_is_to_be_changed_is_not_mixed_up(
@@ -261,6 +264,7 @@ def test_an_empty_query_is_an_error(workspace: Workspace, query: str) -> None:
         ("weigh a hive", "hive"),
         ("delete rule milk", "id"),
         ("open the document", "sourceId (Id, path or title of the document"),
+        ("import the rules from the wiki", "more: Give either path or text"),
     ],
 )
 def test_words_of_the_tool_and_prepositions_are_no_arguments_and_a_missing_one_is_named(
