@@ -480,7 +480,7 @@ class RuleCatalog:
         """
         embedder = self._embedder.get()
         with self.database.read() as connection:
-            is_foreign = rulebook.is_foreign(connection, embedder.identity)
+            is_foreign = rulebook.read_by(connection) not in (None, embedder.identity.fingerprint)
         if is_foreign and not anew:
             raise ModelMismatch("the vectors of the rules come from another model.")
         if is_foreign:

@@ -122,7 +122,7 @@ class RuleFinder:
         def look_beside(file: MountedFile, theirs: apsw.Connection) -> tuple[list[Match], list[Rule]] | None:
             if (rules := look(theirs, file.name)) is None:
                 return None
-            if rulebook.read_by(theirs) != self._index.embedder.get().identity.fingerprint:
+            if not self._has_read(theirs):
                 merge = command_line("localmcp", "merge", file.database.path)
                 notices.append(
                     f"{file.name} (mounted): its rules were not read by the model in use, and are not searched. "
@@ -150,8 +150,7 @@ class RuleFinder:
             rated = self._rate(matches, task()) if matches else []
             fitting = [(relevance, match) for relevance, match in rated if relevance >= least]
             fitting = fitting[: maxResults or self._max_results]
-            identity = self._index.embedder.get().identity if own else None
-            if identity and (rulebook.is_foreign(connection, identity) or rulebook.rules_without_vector(connection, 1)):
+            if own and (not self._has_read(connection) or rulebook.rules_without_vector(connection, 1)):
                 notices.append("Some rules were not read by this model, and not found: run `localmcp reembed`.")
             if own and not fitting and not mounted:
                 notices += rulebook.unknown_category(connection, category)
@@ -177,18 +176,21 @@ class RuleFinder:
         others = {"combinations": combinations or None, "always": always[:20] or None, "notices": notices or None}
         return without_none({"success": True, "rules": rules, **others})
 
+    def _has_read(self, connection: apsw.Connection) -> bool:
+        """Return whether the rules of a file have vectors of the model in use."""
+        return rulebook.read_by(connection) == self._index.embedder.get().identity.fingerprint
+
     def match(
         self, connection: apsw.Connection, task: Task, selection: Selection, origin: str | None = None
     ) -> list[Match]:
         """Return the rules of a file that are nearest in meaning, with their likeness, as far as the model in use has
         read them; `origin` is the mounted file's name."""
-        embedder = self._index.embedder.get()
-        if rulebook.read_by(connection) != embedder.identity.fingerprint:
+        if not self._has_read(connection):
             return []
         everyday, generation = self.everyday(), read_generations(connection).signs
         shelf = self._shelves.get(origin)
         if shelf is None or shelf.state != (everyday, generation):
-            ids, vectors = load_vectors(connection, embedder.identity.dimension)
+            ids, vectors = load_vectors(connection, len(task.vector))
             level = everyday.level(vectors[-MOST_COMPARED:]) if len(ids) else 0.0
             shelf = self._shelves[origin] = Shelf((everyday, generation), ids, vectors, level)
         ids, vectors = shelf.ids, shelf.vectors
@@ -267,7 +269,7 @@ class RuleFinder:
         """
         bindings = {"task": embedding.astype("<f4").tobytes(), "threshold": threshold, "limit": limit}
         with self._database.read() as connection:
-            if rulebook.read_by(connection) != self._index.embedder.get().identity.fingerprint:
+            if not self._has_read(connection):
                 return []
             cosines = dict(fetch_all(connection, sql, bindings))
             rules = load_rules(connection, cosines)

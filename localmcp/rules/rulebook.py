@@ -306,8 +306,3 @@ def read_by(connection: apsw.Connection) -> str | None:
     collection = find_collection(connection)
     model_id = collection.model_id if collection else None
     return fetch_one(connection, "select fingerprint from models where id = ?", (model_id,))
-
-
-def is_foreign(connection: apsw.Connection, identity: ModelIdentity) -> bool:
-    """Return whether the rules' vectors come from another model than this one."""
-    return read_by(connection) not in (None, identity.fingerprint)
