@@ -53,7 +53,6 @@ class KeyInfo:
     last_used_at: str | None
     is_active: bool
     uses: int = 0
-    """Requests it has opened."""
 
     @property
     def status(self) -> str:

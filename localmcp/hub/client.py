@@ -190,14 +190,12 @@ class Connection:
         self._calls: list[tuple[asyncio.Timeout, float, AskPerson | None, str]] = []
         """Of each that waits for the server: its clock and seconds, how its client asks the person, and its caller."""
         self._session: ClientSession
-        self._status = 0
-        """Of the last answer over HTTP."""
+        self._http_status = 0
         self._opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._leave = asyncio.Event()
         self._life: asyncio.Task[None] | None = None
         self._life_scope = anyio.CancelScope()
         self._timeouts = 0
-        """Requests without an answer since the last answer."""
         self._refusal: Unavailable | None = None
         """Why requests can no longer be signed."""
 
@@ -261,7 +259,7 @@ class Connection:
         if launch.url:
 
             async def remember_status(response: httpx2.Response) -> None:
-                self._status = response.status_code
+                self._http_status = response.status_code
 
             http_client = httpx2.AsyncClient(
                 headers=launch.headers,
@@ -437,9 +435,9 @@ class Connection:
     async def _explain(self, what: str, error: BaseException, seconds: float = 0.0) -> LocalMCPError:
         while isinstance(error, BaseExceptionGroup):
             error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
-        if self._refusal is not None or self._status == 401 and not self.entry.headers:
+        if self._refusal is not None or self._http_status == 401 and not self.entry.headers:
             return self._refusal or LoginNeeded(self.entry.name)
-        if self._status == 401:
+        if self._http_status == 401:
             return ConfigurationError(
                 f"The MCP server '{self.entry.name}' refuses the keys in its `headers` (HTTP 401).",
                 hint=f"Check them in mcp.json; or remove them and run: localmcp servers login {self.entry.name}",
@@ -487,10 +485,10 @@ class Connection:
     def _explain_refusal(self, what: str, error: MCPError) -> LocalMCPError:
         data = error.data if isinstance(error.data, str) else json.dumps(error.data, ensure_ascii=False, default=str)
         more = f" ({cut_to(data, 500)})" if error.data and data not in error.message else ""
-        status = f" (HTTP {self._status})" if self._status >= 400 else ""
+        status = f" (HTTP {self._http_status})" if self._http_status >= 400 else ""
         reason = self._log.shown(f"{error.message}{more}")
         message = f"The MCP server '{self.entry.name}' refused {what}: {reason}{status}"
-        if self._status in (400, 404) and error.code not in (*_UNDERSTOOD, types.UNSUPPORTED_PROTOCOL_VERSION):
+        if self._http_status in (400, 404) and error.code not in (*_UNDERSTOOD, types.UNSUPPORTED_PROTOCOL_VERSION):
             # A server that was started again refuses our old session: with 404, says the protocol, many with 400.
             self._leave.set()
             return SessionLost(message)

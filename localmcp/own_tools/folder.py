@@ -78,7 +78,6 @@ class ManifestFile:
     problems: list[Problem] = field(default_factory=list[Problem])
     kind: str = ""
     manifest: Manifest | PythonManifest | None = None
-    """None where the file cannot be used."""
     sources: dict[Path, Signature | None] = field(default_factory=dict[Path, "Signature | None"])
     """The Python files that it names, as they were when they were run."""
 

@@ -70,7 +70,6 @@ class CommandManifest(Manifest):
     arguments: list[Argument] = []
     working_directory: str = "~"
     environment: list[str] = []
-    """Variables that are passed on."""
     set_environment: dict[str, str] = {}
     stdin: str = ""
     timeout: float = Field(30, ge=0.1, le=3600)
@@ -377,11 +376,9 @@ class HttpManifest(Manifest):
     query: dict[str, Any] = {}
     headers: dict[str, str] = {}
     body: dict[str, Any] | None = None
-    """Any JSON with templates inside."""
     result: str = ""
     """Path into the response's JSON: `data.items[0].name`; empty = all of it."""
     timeout: float = Field(30, ge=0.1, le=600)
-    """Seconds for the whole of it."""
     max_output: int = Field(100_000, ge=1, le=400_000)
     """Characters of the answer."""
 

@@ -110,7 +110,6 @@ class Manifest(Table):
     """What every kind of manifest says that makes one tool."""
 
     types: ClassVar[tuple[str, ...]] = ("string", "integer", "number", "boolean", "array")
-    """The types of parameters that fit this kind."""
     only_reads: ClassVar[bool] = False
     """Whether this kind can do nothing but read, so that the manifest need not say it."""
 

@@ -54,8 +54,7 @@ class Session:
         self._workspace = workspace
         self._server = ToolServer(workspace, self._scope, instructions=wire.instructions)
         self._repeated = wire.answered
-        self._running: set[str | int] = set()
-        """Ids of the requests without a reply."""
+        self._unanswered: set[str | int] = set()
         self._ending = threading.RLock()
         workspace.on_open(self._observe)
 
@@ -119,7 +118,7 @@ class Session:
                             self._repeated = None
                         else:
                             await outgoing.send(reply)
-                        self._running.discard(reply_id)
+                        self._unanswered.discard(reply_id)
 
             async with anyio.create_task_group() as group:
                 group.start_soon(pass_replies)
@@ -134,14 +133,16 @@ class Session:
                         message = item.message
                         if isinstance(message, types.JSONRPCRequest) and message.method != "subscriptions/listen":
                             # Subscriptions stay open.
-                            self._running.add(message.id)
+                            self._unanswered.add(message.id)
                         elif getattr(message, "method", "") == "notifications/cancelled":
                             cancelled = mapping_of(getattr(message, "params", None)).get("requestId")
-                            self._running -= {request_id for request_id in self._running if request_id == cancelled}
+                            self._unanswered -= {
+                                request_id for request_id in self._unanswered if request_id == cancelled
+                            }
                         await into.send(item)
                     # After the last message, the client is owed the replies.
                     with anyio.move_on_after(GRACE_SECONDS):
-                        while self._running:
+                        while self._unanswered:
                             await anyio.sleep(0.01)
                 # The SDK cancels what still runs. A client that no longer reads must not delay the end.
                 asyncio.get_running_loop().call_later(0.5, self.end, 0)

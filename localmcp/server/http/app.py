@@ -119,8 +119,7 @@ class HttpApp:
         self._first_checks = anyio.CapacityLimiter(PARALLEL_CHECKS)
         self._guesses = anyio.CapacityLimiter(1)
         """Keys that begin as none of ours wait here, so that whoever guesses holds up only other guesses."""
-        self._large_bodies: defaultdict[str, asyncio.Semaphore] = defaultdict(partial(asyncio.Semaphore, 1))
-        """By key."""
+        self._large_body_of_key: defaultdict[str, asyncio.Semaphore] = defaultdict(partial(asyncio.Semaphore, 1))
         self.calls = calls = endpoints.Endpoints(open_workspace)
         open_workspace.on_open(calls.server.watch)
         routes = [
@@ -244,7 +243,7 @@ class HttpApp:
         if size > MOST_BODY:
             raise too_large
         is_large = size > SMALL_BODY or "transfer-encoding" in request.headers
-        turn = self._large_bodies[request_scope.get().caller]
+        turn = self._large_body_of_key[request_scope.get().caller]
         if is_large:
             await turn.acquire()
         started = time.perf_counter()
