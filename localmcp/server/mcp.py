@@ -301,12 +301,6 @@ class OwnOffer:
     def _has(self, tool: str) -> bool:
         return self._registry.find(tool) is not None
 
-    def _call(self, tool: str, **arguments: Any) -> Json:
-        answer = self._registry.call(tool, arguments)
-        if answer.is_error:
-            raise NotFound(answer.value.get("message") or answer.text, hint=answer.value.get("hint"))
-        return answer.value
-
     def page(self, kind: str, offset: int) -> tuple[list[Json], int | None]:
         """Return entries from the offset on, and the offset of the next page; documents by their last change."""
         if kind == "resourceTemplates":
@@ -338,7 +332,10 @@ class OwnOffer:
         if not uri.startswith(DOCUMENT_URI):
             return None
         offset = parse_qs(urlsplit(uri).query).get("offset", ["0"])[0]
-        document = self._call("get_document", sourceId=without_scheme(uri), offset=offset)
+        answer = self._registry.call("get_document", {"sourceId": without_scheme(uri), "offset": offset})
+        document = answer.value
+        if answer.is_error:
+            raise NotFound(document.get("message") or answer.text, hint=document.get("hint"))
         contents: list[Json] = [{"uri": uri, "mimeType": "text/plain", "text": document["source"]["content"]}]
         if document.get("truncated"):
             next_uri = f"{DOCUMENT_URI}{document['source']['id']}?offset={document['nextOffset']}"
@@ -356,7 +353,7 @@ class OwnOffer:
         if not self._has("showQuickstart"):
             return None
         try:
-            shown = self._call("showQuickstart", name=name)
+            shown = self._registry.call("showQuickstart", {"name": name}).value
         except NotFound:
             return None
         request = "Guide me through this quick start, one task after the other, and check each with me."

@@ -136,9 +136,8 @@ class Session:
                             self._unanswered.add(message.id)
                         elif getattr(message, "method", "") == "notifications/cancelled":
                             cancelled = mapping_of(getattr(message, "params", None)).get("requestId")
-                            self._unanswered -= {
-                                request_id for request_id in self._unanswered if request_id == cancelled
-                            }
+                            if cancelled in tuple(self._unanswered):
+                                self._unanswered.remove(cancelled)
                         await into.send(item)
                     # After the last message, the client is owed the replies.
                     with anyio.move_on_after(GRACE_SECONDS):
