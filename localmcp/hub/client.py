@@ -218,13 +218,12 @@ class Connection:
         try:
             async with asyncio.timeout(launch.startTimeout):
                 await asyncio.shield(self._opened)
-        except TimeoutError as error:
+        except BaseException as error:
             # To leave a server that hangs may take longer still.
             await self.close()
+            if not isinstance(error, TimeoutError):
+                raise
             raise await self._explain("the handshake", error, launch.startTimeout) from None
-        except BaseException:
-            await self.close()
-            raise
 
     async def close(self) -> None:
         """End the connection, and the server if we started it. Never fails, and takes 8 s at most."""

@@ -135,7 +135,9 @@ def greet(profile: str | None = None) -> Wire | None:
 def first_reply(line: bytes, instructions: str) -> dict[str, Any] | None:
     """Return the reply to `initialize` or `server/discover`; None for anything the SDK must look at."""
     changes = {"listChanged": True}
-    lists: dict[str, Any] = {"tools": changes, "resources": {"subscribe": False, **changes}, "prompts": changes}
+    resources = {"subscribe": False, **changes}
+    capabilities = {"tools": changes, "resources": resources, "prompts": changes, "completions": {}}
+    result: dict[str, Any] = {"capabilities": capabilities, "instructions": instructions}
     try:
         message = json.loads(line)
         request_id, method, params = message["id"], message["method"], message["params"]
@@ -148,26 +150,15 @@ def first_reply(line: bytes, instructions: str) -> dict[str, Any] | None:
             tables = (theirs, *theirs.values())
             if not all(isinstance(t, str) for t in texts) or not all(isinstance(t, dict) for t in tables):
                 return None
-            result: dict[str, Any] = {
-                "protocolVersion": version if version in HANDSHAKE_VERSIONS else HANDSHAKE_VERSIONS[-1],
-                "capabilities": {**lists, "completions": {}},
-                "serverInfo": SERVER_INFO,
-                "instructions": instructions,
-            }
+            version = version if version in HANDSHAKE_VERSIONS else HANDSHAKE_VERSIONS[-1]
+            result |= {"protocolVersion": version, "serverInfo": SERVER_INFO}
         else:
             version, theirs = (params["_meta"][_META + key] for key in ("protocolVersion", "clientCapabilities"))
             if (method, version) != ("server/discover", DISCOVER_VERSION) or not isinstance(theirs, dict):
                 return None
-            lists["resources"]["subscribe"] = True
-            result = {
-                "supportedVersions": [DISCOVER_VERSION],
-                "capabilities": {**lists, "completions": {}},
-                "instructions": instructions,
-                "resultType": "complete",
-                "ttlMs": 0,
-                "cacheScope": "private",
-                "_meta": {_META + "serverInfo": SERVER_INFO},
-            }
+            resources["subscribe"] = True
+            result |= {"supportedVersions": [DISCOVER_VERSION], "_meta": {_META + "serverInfo": SERVER_INFO}}
+            result |= {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         # The SDK answers anything unusual, later.
         return None

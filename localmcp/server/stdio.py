@@ -40,19 +40,17 @@ class Session:
     """Serves the client on `wire`, whose first line may have been answered before the SDK was there."""
 
     def __init__(self, wire: Wire, workspace: OpenOnce, profile: str | None) -> None:
-        self._wire = wire
-        self._scope, self._limits = SCOPE, Json()
+        self._wire, self._workspace = wire, workspace
+        self._limits = Json()
         self._refusal: ConfigurationError | None = None
         """Why the client may reach nothing, when its profile cannot be used."""
         if profile is not None:
             try:
                 self._limits = read_profile(profile)
-                self._scope = replace(SCOPE, **self._limits)
             except ConfigurationError as error:
                 log.error("No tool is served: %s", error)
-                self._scope, self._refusal = replace(SCOPE, tools=frozenset[str]()), error
-        self._workspace = workspace
-        self._server = ToolServer(workspace, self._scope, instructions=wire.instructions)
+                self._refusal, self._limits = error, Json(tools=frozenset[str]())
+        self._server = ToolServer(workspace, replace(SCOPE, **self._limits), instructions=wire.instructions)
         self._repeated = wire.answered
         self._unanswered: set[str | int] = set()
         self._ending = threading.RLock()
