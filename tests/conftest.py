@@ -19,7 +19,7 @@ from remembered_vectors import RememberedVectors
 from shared_models import share_models
 
 import localmcp
-from localmcp.api_keys import keyring
+from localmcp import api_keys as keyring
 from localmcp.config import Settings
 from localmcp.library import reading
 from localmcp.library.ingest import Library

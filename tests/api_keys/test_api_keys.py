@@ -18,8 +18,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import localmcp
-from localmcp.api_keys import ApiKeys, KeyInfo, keyring
-from localmcp.api_keys.keyring import BCRYPT_COST
+from localmcp import api_keys as keyring
+from localmcp.api_keys import BCRYPT_COST, ApiKeys, KeyInfo
 from localmcp.errors import AccessDenied, InvalidInput, NotFound
 from localmcp.storage.database import Database, fetch_one
 from localmcp.tools import Scope, use_scope
