@@ -137,16 +137,8 @@ def checked_collection_name(name: str) -> str:
 
 def ensure_model(connection: apsw.Connection, identity: ModelIdentity) -> int:
     """Return the id of a model in the file, made if absent. Part of the caller's write transaction."""
-    connection.execute(
-        """
-        insert into models (name, fingerprint, sha256, pooling, query_prefix, passage_prefix, dimension, max_tokens,
-                            created_at)
-        values (:name, :fingerprint, :sha256, :pooling, :query_prefix, :passage_prefix, :dimension, :max_tokens, :now)
-        on conflict (fingerprint) do nothing
-        """,
-        {**asdict(identity), "fingerprint": identity.fingerprint, "now": utc_now()},
-    )
-    return fetch_one(connection, "select id from models where fingerprint = ?", (identity.fingerprint,))
+    new = {**asdict(identity), "fingerprint": identity.fingerprint, "created_at": utc_now()}
+    return find_model(connection, identity) or insert_row(connection, "models", new)
 
 
 def find_model(connection: apsw.Connection, identity: ModelIdentity) -> int | None:

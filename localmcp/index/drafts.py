@@ -197,18 +197,7 @@ def draft_record(
         drafts.append(draft_chunk(chunk, title, own_title, spoken, chunk.kind))
         texts[drafts[-1].digest] = chunk.embedded_text(own_title)
     content = text.encode()
-    draft = SourceDraft(
-        collection_id=0,
-        partition_id=None,
-        title=title,
-        source_type="text",
-        format=FORMAT,
-        uri=None,
-        sha256=hashlib.sha256(content).hexdigest(),
-        size=len(content),
-        mtime_ns=None,
-        language=language,
-        metadata=metadata,
-        chunks=drafts,
-    )
+    sha256, size = hashlib.sha256(content).hexdigest(), len(content)
+    about = (title, "text", FORMAT, None, sha256, size, None, language)
+    draft = SourceDraft(0, None, *about, metadata, drafts)
     return draft, texts

@@ -178,15 +178,10 @@ def path_condition(prefix: str) -> tuple[str, list[Any]]:
     if "\0" in prefix:  # no path holds one, and the system refuses to look
         return "0", []
     path_below = os.path.normpath(os.path.expanduser(prefix))
-    if os.path.isabs(path_below):
-        folder = path_below.rstrip(os.sep) + os.sep
-        member = f"{path_below}#"
-        in_file = "substr(uri, 1, ?) = ? and instr(sources.metadata, '\"container\"')"
-        bindings = [path_below, len(folder), folder, len(member), member]
-        return f"(uri = ? or substr(uri, 1, ?) = ? or ({in_file}))", bindings
-    in_file = "instr(uri, ?) and instr(sources.metadata, '\"container\"')"
-    bindings = [os.sep, f"{os.sep}{path_below}{os.sep}", f"{os.sep}{path_below}#"]
-    return f"(instr(uri || ?, ?) or ({in_file}))", bindings
+    is_whole = os.path.isabs(path_below)
+    start, place = (path_below.rstrip(os.sep), "= 1") if is_whole else (os.sep + path_below, "> 0")
+    in_file = f"instr(uri, ?) {place} and instr(sources.metadata, '\"container\"')"
+    return f"(instr(uri || ?, ?) {place} or ({in_file}))", [os.sep, start + os.sep, f"{start}#"]
 
 
 # ---------------------------------------------------------------- conditions on metadata

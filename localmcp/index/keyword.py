@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -252,16 +253,17 @@ class _Words:
             where language in (select value from carray(?)) and collection_id in (select value from carray(?)) limit 1
         """
         among = apsw.carray(self.languages), id_list(self.collection_ids)
-        lists = self.keep(self.generation, ("words", *self.collection_ids), self._read_lists)
+        kept = partial(self.keep, self.generation)
+        lists = [kept(("words", row), partial(self._read_list, row)) for row in self.collection_ids]
         for correction in correct(term.word, *lists)[:3]:
             [meant] = self.terms([(correction.replacement,)], self.languages)
             if meant.chunks and fetch_one(self.connection, sql, (match_expression([meant]), *among)):
                 return Term(term.word, meant.alternatives, meant.chunks, meant.idf, correction)
         return term
 
-    def _read_lists(self) -> list[dict[str, int]]:
+    def _read_list(self, collection_id: int) -> dict[str, int]:
         sql = "select word, chunks from words where collection_id = ?"
-        return [dict(fetch_all(self.connection, sql, (row,))) for row in self.collection_ids]
+        return dict(fetch_all(self.connection, sql, (collection_id,)))
 
 
 def _alternatives(unit: Stems, languages: Sequence[str], umlauts: Mapping[str, str] | None) -> tuple[Stems, ...]:

@@ -19,7 +19,7 @@ import apsw
 from localmcp.arrays import Vector, np
 from localmcp.index.keyword import LONGEST, sentences
 from localmcp.index.vector import Block, code_words, estimates, nearest_codes, pack_signs
-from localmcp.models import MULTILINGUAL_NAME, Embedder
+from localmcp.models import Embedder
 from localmcp.models.embedder import WORD_CODE_BYTES, WordCode
 from localmcp.storage.database import fetch_all, fetch_column, id_list
 from localmcp.wording.normalize import is_function_word, runs, stem, words_of_run
@@ -47,9 +47,7 @@ _IS_CODE = f"typeof(code) = 'blob' and length(code) = {WORD_CODE_BYTES} and type
 
 
 def sentence_codes(embedder: Embedder, texts: Sequence[str]) -> list[bytes]:
-    """Return the codes of each text's sentences, one after the other; empty if the model reads no sentences."""
-    if embedder.identity.name != MULTILINGUAL_NAME:
-        return [b""] * len(texts)
+    """Return the codes of each text's sentences, one after the other."""
     passages: list[list[str]] = []
     for text in texts:
         parts = (text[start : min(stop, start + LONGEST)] for start, stop in sentences(text))
@@ -104,12 +102,10 @@ class WordReader(Protocol):
         ...
 
 
-def index_words(embedder: Embedder, texts: Sequence[str], languages: Iterable[str]) -> list[list[WordCode]]:
-    """Return the words of passages, by the stems under which the keyword index has them, if the model knows words."""
-    if not isinstance(embedder, WordReader):
-        return [[] for _ in texts]
+def stems_with_codes(reader: WordReader, texts: Sequence[str], languages: Iterable[str]) -> list[list[WordCode]]:
+    """Return the words of passages, by the stems under which the keyword index has them."""
     indexed: list[list[WordCode]] = []
-    for language, words in zip(languages, embedder.read_words(texts), strict=True):
+    for language, words in zip(languages, reader.read_words(texts), strict=True):
         codes: dict[str, bytes] = {}
         for word, code in words:
             if stemmed := indexed_word(word, language):
@@ -182,21 +178,19 @@ def alike_passages(search: Search, reader: WordReader, language: str) -> dict[in
 
 def _passages(search: Search, word_ids: Iterable[int]) -> dict[int, list[int]]:
     """Return word id -> the passages that hold it and may answer, of words that are not in many."""
-    connection, values = search.connection, {"collections": id_list(search.embedded)}
+    connection, allowed = search.connection, search.allowed
     sql = "select id, word from word_vectors where id in (select value from carray(?))"
     words = fetch_all(connection, sql, (id_list(word_ids),))
     sql = f"select rowid from chunks_fts where chunks_fts match ? limit {MOST_PASSAGES + 1}"
     found = {word_id: fetch_column(connection, sql, (f'"{word.replace(chr(34), "")}"',)) for word_id, word in words}
     few = {word_id: chunk_ids for word_id, chunk_ids in found.items() if len(chunk_ids) <= MOST_PASSAGES}
-    if search.allowed is not None and not len(search.allowed):
-        return {}
-    if search.allowed is not None:
-        values["allowed"] = apsw.carray(search.allowed)
+    values = {"collections": id_list(search.embedded), "ids": id_list(set(chain.from_iterable(few.values())))}
     sql = f"""
         select chunks.id from chunks join sources on sources.id = source_id
         where chunks.id in (select value from carray(:ids)) and trashed_at is null
             and collection_id in (select value from carray(:collections))
-            {"and source_id in (select value from carray(:allowed))" if search.allowed is not None else ""}
+            {"" if allowed is None else "and source_id in (select value from carray(:allowed))"}
     """
-    may_answer = set(fetch_column(connection, sql, {**values, "ids": id_list(set(chain.from_iterable(few.values())))}))
+    narrowing = {} if allowed is None else {"allowed": id_list(allowed.tolist())}
+    may_answer = set(fetch_column(connection, sql, values | narrowing))
     return {word_id: [row for row in chunk_ids if row in may_answer] for word_id, chunk_ids in few.items()}

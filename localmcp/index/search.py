@@ -488,6 +488,6 @@ class Index:
         kept = self._kept.get(key)
         if kept is None or kept[0] != generation:
             kept = generation, make()
-            # The last sixteen keys; of two threads, one is forgotten.
-            self._kept = dict([*self._kept.items()][-15:]) | {key: kept}
+            # The last 32 keys; of two threads, one is forgotten.
+            self._kept = dict([*self._kept.items()][-31:]) | {key: kept}
         return kept[1]

@@ -282,10 +282,9 @@ def _hide_chunks(connection: apsw.Connection, collection_id: int, chunk_ids: Seq
 
 
 def _count_in_groups(connection: apsw.Connection, chunk_ids: Sequence[int], sign: int) -> None:
-    sql = "select group_id, count(*) from chunks where id in (select value from carray(?)) group by 1"
-    counts = fetch_all(connection, sql, (id_list(chunk_ids),))
-    sql = "update groups set chunks = chunks + ? where id = ?"
-    connection.executemany(sql, ((sign * chunks, group_id) for group_id, chunks in counts))
+    counted = "select group_id, count(*) as moved from chunks where id in (select value from carray(?)) group by 1"
+    sql = f"update groups set chunks = chunks + moved * ? from ({counted}) where group_id = groups.id"
+    connection.execute(sql, (sign, id_list(chunk_ids)))
 
 
 def purge_sources(connection: apsw.Connection, trashed_before: str) -> int:
@@ -458,7 +457,7 @@ _COUNTS = {
     """,
     "{} vectors belong to no passage": """
         embeddings where chunk_id not in (select id from chunks)
-            and (model_id << 40 | chunk_id) not in (select embedding from rules where embedding is not null)
+            and chunk_id - (1 << 39) not in (select id from rules)
     """,
     # Of another length they are not even read: they may be large.
     "{} segments of sign codes have the wrong length": f"{_SEGMENTS} not ({SEGMENT_FITS})",

@@ -200,9 +200,9 @@ def nearest_codes(
         for distance, (_, bits) in zip(distances, codes, strict=True):
             for row, word in zip(bits, signs, strict=True):
                 distance += np.bitwise_count(row ^ word)
-        counts = np.sum([np.bincount(d, minlength=64 * len(signs) + 1) for d in distances], axis=0).cumsum()
+        counts = np.bincount(np.concatenate(distances), minlength=64 * len(signs) + 1).cumsum()
         limit = int(np.searchsorted(counts, ORDERED_TIMES * most))
-        near = [np.flatnonzero(d <= limit) for d in distances]
+        near = [np.flatnonzero(distance <= limit) for distance in distances]
         codes = [(ids[at], np.take(bits, at, axis=1)) for (ids, bits), at in zip(codes, near, strict=True)]
     # Equal distances at the limit can be many, when texts repeat.
     ids = np.concatenate([ids for ids, _ in codes])[: 2 * ORDERED_TIMES * most]

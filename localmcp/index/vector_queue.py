@@ -18,20 +18,13 @@ import uuid
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import apsw
 
-from localmcp.index.collections import (
-    Collection,
-    calibrate,
-    ensure_model,
-    find_model,
-    spec_of,
-    visible_collections,
-)
+from localmcp.index.collections import Collection, calibrate, ensure_model, find_model, spec_of, visible_collections
 from localmcp.index.drafts import WORD_ONLY
-from localmcp.index.multilingual import index_words, keep_words, sentence_codes
+from localmcp.index.multilingual import WordReader, keep_words, sentence_codes, stems_with_codes
 from localmcp.index.passages import Passage, load_passages
 from localmcp.index.vector import Made, add_signs, write_vectors
 from localmcp.models import Embedder
@@ -149,9 +142,11 @@ def make_vectors(database: Database, embedder: Embedder, passages: Sequence[Pass
     if fresh:
         texts = [passage.embedded for passage in fresh.values()]
         rows = (row.tobytes() for row in embedder.embed_passages(texts).astype("<f4", copy=False))
-        codes = sentence_codes(embedder, [passage.prose for passage in fresh.values()])
-        stems = index_words(embedder, texts, [passage.language for passage in fresh.values()])
-        made |= zip(fresh, map(Made, rows, codes, stems), strict=True)
+        codes: list[Sequence[Any]] = []
+        if isinstance(embedder, WordReader):
+            codes.append(sentence_codes(embedder, [passage.prose for passage in fresh.values()]))
+            codes.append(stems_with_codes(embedder, texts, [passage.language for passage in fresh.values()]))
+        made |= zip(fresh, map(Made, rows, *codes), strict=True)
     return {passage.chunk_id: made[passage.digest] for passage in passages}
 
 

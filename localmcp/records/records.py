@@ -47,12 +47,7 @@ from localmcp.index.filters import (
     parse_condition,
     parse_range,
 )
-from localmcp.index.passages import (
-    Match,
-    best_matches,
-    load_passages,
-    whole_sources,
-)
+from localmcp.index.passages import Match, best_matches, load_passages, whole_sources
 from localmcp.index.search import Index, SearchOutcome, SearchRequest
 from localmcp.index.sources import drop_collection, drop_partition, keep_version, put_source, trash_sources
 from localmcp.index.vector import Made, nearest_chunks
