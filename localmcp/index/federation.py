@@ -119,10 +119,6 @@ class Federation:
                 if result is not None:
                     yield result
 
-    def described(self) -> list[dict[str, Any]]:
-        """Return name and description of each mounted file; one that cannot be read is logged and left out."""
-        return self.read_mounted(lambda file, _: {"name": file.name, **file.describe()})
-
     def read_mounted(
         self, read: Callable[[MountedFile, apsw.Connection], Result | None], notices: list[str] | None = None
     ) -> list[Result]:

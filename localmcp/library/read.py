@@ -421,7 +421,7 @@ class KnowledgeBase(PassageSearch):
                 "scannedPagesWaiting": waiting_pages(connection, ids) or None,
                 "fileBytes": None if is_bound else self.database.path.stat().st_size,
             }
-        mounts = self.federation.described()
+        mounts = self.federation.read_mounted(lambda file, _: {"name": file.name, **file.describe()})
         for about in mounts:
             about.update(quickstarts=about["quickstarts"] or None, rules=about["rules"] or None)
         return without_none({**result, "mounts": list(map(without_none, mounts)) or None})
