@@ -18,6 +18,7 @@ import sys
 import threading
 import time
 from array import array
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
@@ -54,6 +55,8 @@ DEEPEST = 16_384
 HITS_AT_ONCE = 20_000
 """Queries are sent together while they ask for no more hits than this: an answer may have 64 MB."""
 BATCH_ROWS = 1000
+PATIENCE = 6
+"""Writing takes longer now and then: a busy Milvus Lite did not take 1,000 rows within 10 s, and nobody waits for it."""
 BREADTH, WIDEST = 400, 32_768
 """`ef` of the graph index: neighbors looked at; the most that Milvus allows finds all but everything."""
 COMPARED_ANYWAY = 4000
@@ -164,8 +167,8 @@ class Milvus:
         self._lock = threading.Lock()
         self._client: Any = None
 
-    def call(self, method: str, *arguments: Any, **options: Any) -> Any:
-        """Call a method of `pymilvus.MilvusClient`, bounded by the server's time-out.
+    def call(self, method: str, *arguments: Any, patience: float = 1, **options: Any) -> Any:
+        """Call a method of `pymilvus.MilvusClient`, bounded by so many times the server's time-out.
 
         Unavailable, AccessDenied, NotFound, InvalidInput, as Milvus' error means.
         """
@@ -182,15 +185,15 @@ class Milvus:
                         grpc_options={"grpc.keepalive_time_ms": NO_KEEPALIVE_MS},
                     )
                 client = self._client
-            return getattr(client, method)(*arguments, timeout=self.timeout, **options)
+            return getattr(client, method)(*arguments, timeout=patience * self.timeout, **options)
 
         try:
-            return self.guard(lambda: ask(method, *arguments, **options))
+            return self.guard(lambda: ask(method, *arguments, **options), patience)
         except NotLoaded:
             self.guard(lambda: ask("load_collection", arguments[0]))
-            return self.guard(lambda: ask(method, *arguments, **options))
+            return self.guard(lambda: ask(method, *arguments, **options), patience)
 
-    def guard(self, work: Callable[[], Any]) -> Any:
+    def guard(self, work: Callable[[], Any], patience: float = 1) -> Any:
         """Run something of pymilvus, and translate its errors."""
         if self.is_file and find_spec("milvus_lite") is None:
             raise MissingExtra(f"Milvus Lite ({self.uri})", "milvus-lite")
@@ -200,7 +203,7 @@ class Milvus:
         try:
             return work()
         except (milvus_error, RpcError) as error:
-            translated = translate_error(error, self.uri, self.timeout)
+            translated = translate_error(error, self.uri, patience * self.timeout)
             if isinstance(translated, Unavailable):
                 # The next call begins with a new connection, so that a server that is back is found at once.
                 self._disconnect()
@@ -441,11 +444,10 @@ class MilvusCollection:
         """Return partition -> passages; reads the partition of each passage where they are values of a field."""
         if not self.is_ours:
             return {str(name): self.count(partition_names=[name]) for name in self._call("list_partitions")}
-        counts = {DEFAULT_PARTITION: 0}
+        counts = Counter({DEFAULT_PARTITION: 0})
         for rows in self._pages(DEEPEST, ["partition"]):
-            for row in rows:
-                counts[row["partition"]] = counts.get(row["partition"], 0) + 1
-        return counts
+            counts.update(row["partition"] for row in rows)
+        return dict(counts)
 
     def _row(self, row: Any) -> Json:
         texts = [self._text] if self._text else [name for name in FOREIGN_TEXTS if isinstance(row.get(name), str)]
@@ -506,7 +508,7 @@ class MilvusCollection:
             raise InvalidInput(
                 f"Milvus' collection '{self.name}' was made by another program; it can only be searched."
             )
-        self._call(method, *arguments, **options)
+        self._call(method, *arguments, patience=PATIENCE, **options)
 
     def _call(self, method: str, *arguments: Any, **options: Any) -> Any:
         return self._milvus.call(method, self.name, *arguments, **options)

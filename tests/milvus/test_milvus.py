@@ -300,7 +300,7 @@ def test_a_server_that_falls_silent_later_ends_the_call_too_and_is_found_when_it
             lambda: slow.upsert([row(2, vectors[0])]),
             lambda: list(slow.rows()),
         ):
-            with pytest.raises(Unavailable, match="did not answer within 0.3 s"):
+            with pytest.raises(Unavailable, match=r"did not answer within (0.3|1.8) s"):
                 call()
         os.kill(server.process.pid, signal.SIGCONT)
         assert nearest(collection, vectors[1:], 3) == [[1]]
