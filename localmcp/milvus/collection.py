@@ -56,7 +56,7 @@ HITS_AT_ONCE = 20_000
 """Queries are sent together while they ask for no more hits than this: an answer may have 64 MB."""
 BATCH_ROWS = 1000
 PATIENCE = 6
-"""Writing takes longer now and then: a busy Milvus Lite did not take 1,000 rows within 10 s, and nobody waits for it."""
+"""Writing may take longer, and nobody waits for it: a busy Milvus Lite once needed more than 10 s."""
 BREADTH, WIDEST = 400, 32_768
 """`ef` of the graph index: neighbors looked at; the most that Milvus allows finds all but everything."""
 COMPARED_ANYWAY = 4000
