@@ -388,6 +388,7 @@ class PairEmbedder:
         self._models = (first, second)
         factors = [measure_model(model).factor for model in self._models]
         self._shares = [round(factor / sum(factors), 2) for factor in factors]
+        self.count_tokens = first.count_tokens
         ours, theirs = first.identity, second.identity
         decisive = f"{ours.fingerprint} {theirs.fingerprint} {self._shares}"
         self.identity = ModelIdentity(
@@ -400,11 +401,6 @@ class PairEmbedder:
             dimension=ours.dimension + theirs.dimension,
             max_tokens=min(ours.max_tokens, theirs.max_tokens),
         )
-
-    @property
-    def count_tokens(self) -> TokenCounter:
-        """Counts the tokens of the first model."""
-        return self._models[0].count_tokens
 
     def embed_passages(self, texts: Sequence[str]) -> Vectors:
         """Return vectors of shape (n, dimension), unit rows, in the order of `texts`."""

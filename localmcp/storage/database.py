@@ -104,16 +104,12 @@ class Database:
         """Held only while the file is opened or a connection changes hands: readers never wait for the writer."""
         self._writer: apsw.Connection | None = None
         self._idle: list[apsw.Connection] = []
-        self._open = False
+        self.is_open = False
+        """Whether anything was read or written so far."""
         self._immutable = False
         """In WAL mode in a write-protected folder, and all of it is in the file itself."""
         self._identity: tuple[int, int] | None = None
         """Device and inode of the file that was opened."""
-
-    @property
-    def is_open(self) -> bool:
-        """Whether anything was read or written so far."""
-        return self._open
 
     @property
     def file_id(self) -> str:
@@ -147,7 +143,7 @@ class Database:
                     connection.execute("rollback")
                 with self._lock:
                     # After `close` there is another list: what was lent before reads a file that may be replaced.
-                    keep = idle is self._idle and self._open and len(idle) < 8
+                    keep = idle is self._idle and self.is_open and len(idle) < 8
                     if keep:
                         idle.append(connection)
                 if not keep:
@@ -185,7 +181,7 @@ class Database:
 
     def counters(self) -> dict[str, int]:
         """Return every generation by its name: what any process changed; cheap enough to ask twice a second."""
-        if self._open and not self.path.exists():
+        if self.is_open and not self.path.exists():
             raise self._gone()
         with self.read() as connection:
             row = connection.execute("select * from state")
@@ -200,7 +196,7 @@ class Database:
             for connection in (*self._idle, *([self._writer] if self._writer else [])):
                 with suppress(apsw.Error):
                     connection.close()
-            self._idle, self._writer, self._open, self._immutable = [], None, False, False
+            self._idle, self._writer, self.is_open, self._immutable = [], None, False, False
 
     def copy_to(self, target: Path) -> None:
         """Write one snapshot to `target`, which must not exist: whole, without free pages, not in WAL mode."""
@@ -246,13 +242,13 @@ class Database:
             connection = connect(f"{self.path.as_uri()}?immutable=1", flags | apsw.SQLITE_OPEN_URI)
         else:
             connection = connect(self.path, flags)
-        if self._foreign or (self._open and not self.adopted):
+        if self._foreign or (self.is_open and not self.adopted):
             connection.limit(apsw.SQLITE_LIMIT_LENGTH, MAX_FOREIGN_VALUE_BYTES)
         return connection
 
     def _ensure_open(self) -> None:
         with self._lock:
-            if self._open:
+            if self.is_open:
                 return
             exists = self.path.exists()
             if exists and not self.path.is_file():
@@ -281,7 +277,7 @@ class Database:
                     connection.execute("commit")
                 self._inspect()
             self._identity = _identity_of(self.path)
-            self._open = True
+            self.is_open = True
 
     def _inspect(self) -> bool:
         # Refuses what is not ours; false for a file without any content yet.
@@ -329,13 +325,13 @@ class Database:
             yield
         except (apsw.Error, *UNREADABLE_ROWS) as error:
             translated = translate_error(error, self.path) if isinstance(error, apsw.Error) else None
-            if translated is None and self._open and self.adopted:
+            if translated is None and self.is_open and self.adopted:
                 raise
             raise translated or self._unreadable(error) from error
 
     def explain(self, error: Exception) -> LocalMCPError | None:
         """Return what an unexpected error means: the rows of a foreign file need not be what the schema promises."""
-        is_suspect = self._open and not self.adopted
+        is_suspect = self.is_open and not self.adopted
         return self._unreadable(error) if is_suspect and isinstance(error, UNREADABLE_ROWS) else None
 
     def _unreadable(self, error: Exception) -> FileUnavailable:
