@@ -181,9 +181,6 @@ class Activity:
         return {"calls": calls, "errors": errors, "errorRate": rate, "tools": usage["tool"], "callers": usage["caller"]}
 
 
-# ---------------------------------------------------------------- writing
-
-
 def _row(record: CallRecord, *, keep_arguments: bool) -> Json:
     # A message and titles may repeat arguments, so they are kept only if those are.
     error, answer = record.error, record.answer
@@ -288,8 +285,6 @@ def _dumped(value: Any) -> bytes:
 def _utf8(text: str) -> bytes:
     return text.encode("utf-8", "replace")
 
-
-# ---------------------------------------------------------------- reading
 
 COLUMNS = """
     calls.id, tool, via, caller, api_keys.name, calls.collections, started_at, round(1000 * seconds, 2), success,

@@ -70,9 +70,6 @@ def present_clients() -> list[ClientFile]:
     return [client_file for client_file in client_files() if is_present(client_file)]
 
 
-# ---------------------------------------------------------------- planning and writing a change
-
-
 @dataclass(frozen=True, slots=True)
 class Change:
     """A planned change of one file."""
@@ -189,8 +186,6 @@ def write_changes(changes: Iterable[Change], *, dry_run: bool) -> list[Json]:
     return written
 
 
-# ---------------------------------------------------------------- the entry
-
 Reply = TypeVar("Reply")
 
 
@@ -245,9 +240,6 @@ def block_for(target: ClientFile | None, name: str, entry: Mapping[str, Any]) ->
 
         return tomlkit.dumps(block).rstrip("\n")
     return json.dumps(block, ensure_ascii=False, indent=2)
-
-
-# ---------------------------------------------------------------- the trial start
 
 
 def ask_for_tools(name: str, entry: Mapping[str, Any]) -> list[str]:

@@ -139,8 +139,6 @@ class McpServers:
             raise self.problem
         return None
 
-    # ------------------------------------------------------------ for the commands and the interfaces
-
     def server(self, name: str) -> McpServer:
         """Return the server of that name in the file; raises NotFound, which names those that there are."""
         if name not in self.servers:
@@ -210,8 +208,6 @@ class McpServers:
     def starting(self) -> list[str]:
         """Return the names of the servers that the caller may use and whose tools are not known yet."""
         return [server.entry.name for server in self.reachable() if server.known_tools is None and not server.failure]
-
-    # ------------------------------------------------------------ resources and prompts
 
     def _offering(self) -> list[McpServer]:
         # A caller that may use only some tools gets nothing else of other servers.

@@ -83,10 +83,9 @@ class ManifestFile:
 
     def problem(self, place: Place, message: str, hint: str | None = None, level: Level = "error") -> Problem:
         """Return a problem of a value in the file, with its line."""
-        try:
+        text = ""
+        with suppress(OSError, ValueError):
             text = self.path.read_text(encoding="utf-8-sig")
-        except (OSError, ValueError):
-            text = ""
         return Problem(str(self.path), line_of(text, place), message, hint, level)
 
     def add_problem(

@@ -543,7 +543,7 @@ class _HiddenTools:
         self._tools = {tool.name: tool for tool in tools_of(discovery) if tool.name in OURS}
         for name, tool in self._tools.items():
             tool.description = OURS[name]
-        described = [tool for tool in map(describe_tool, self._tools.values()) if tool is not None]
+        described = filter(None, map(describe_tool, self._tools.values()))
         self._described = [tool.model_dump(by_alias=True, mode="json", exclude_none=True) for tool in described]
 
     async def __call__(self, ctx: Context, call_next: CallNext) -> HandlerResult:

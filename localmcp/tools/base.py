@@ -145,9 +145,6 @@ class Provider(Protocol):
         ...
 
 
-# ---------------------------------------------------------------- lenient parsing
-
-
 def integer_or_string(name: str, value: Any) -> Any:
     """S0-6: whole numbers may come as text or as 25.0; empty text means the default (None)."""
     if isinstance(value, bool):
@@ -174,8 +171,6 @@ def at_most(most: int, name: str, value: Any) -> Any:
 
 MOST_INTEGER = 2**63 - 1
 
-
-# ---------------------------------------------------------------- scope
 
 Value = TypeVar("Value")
 
@@ -259,8 +254,6 @@ client_call = _client_call.get
 use_client_call = partial(_set_during, _client_call)
 """Runs the calls of a block for a client."""
 
-
-# ---------------------------------------------------------------- profiles
 
 RIGHTS = {"read": {"read"}, "write": {"read", "write"}, "admin": {"read", "write", "admin"}}
 """Right -> what it allows; each implies the ones before it."""
