@@ -40,8 +40,6 @@ log = logging.getLogger(__name__)
 
 DEFAULT_LIMIT, MOST_RESULTS = 10, 50
 DEFAULT_DISTANCE = 7
-LONGEST_STEPS = 6_000
-"""Characters of a guide that a language model is shown at once."""
 
 
 def explain_failure(error: LocalMCPError) -> Json:
@@ -69,8 +67,8 @@ def lean_answer(answer: Json) -> Answer:
     text = answer_text(answer)
     if "message" not in answer and "result" in answer:
         steps = render(answer["result"]["quickstart"]["content"], name=answer["results"][0]["name"]).rstrip()
-        if len(steps) > LONGEST_STEPS:
-            steps = f"{steps[:LONGEST_STEPS]} …\n\nThe rest: showQuickstart"
+        if len(steps) > 6_000:
+            steps = f"{steps[:6_000]} …\n\nThe rest: showQuickstart"
         others = [f"- {match['name']}: {match['displayName']}" for match in answer["results"][1:]]
         text = "\n".join([steps, *(["\nOther matches:", *others] if others else []), *answer.get("notices", [])])
     return Answer(answer, text, whole_text=True)

@@ -17,10 +17,6 @@ from localmcp.schemas import Json, compact_json, list_of, mapping_of, one_or_mor
 METADATA_FILES = ("metadata.yml", "metadata.yaml")
 """The form that is beside a quick start in its folder: {kind: QuickStarts, name, tags}."""
 MOST_BYTES = 100_000_000
-MOST_NODES, DEEPEST = 2_000_000, 60
-"""Of one file, after YAML aliases are expanded: a small file can otherwise represent gigabytes."""
-MOST_BITS = 1024
-"""Of a whole number; a larger one is infinite to most readers of JSON."""
 
 Tag = tuple[str, str]
 """Kind and value."""
@@ -177,8 +173,9 @@ def read_values(text: str, suffix: str) -> Iterator[Any]:
         values = [_load_json(line, "JSON Lines", number) for number, line in lines if line.strip()]
     else:
         values = _load_yaml(text)
-    budget = [MOST_NODES]
-    yield from (_plain(value, budget, DEEPEST) for value in values if value is not None)
+    # After YAML aliases are expanded: a small file can otherwise represent gigabytes.
+    budget, deepest = [2_000_000], 60
+    yield from (_plain(value, budget, deepest) for value in values if value is not None)
 
 
 def _load_json(text: str, form: str, line: int | None = None) -> Any:
@@ -222,8 +219,9 @@ def _plain(value: Any, budget: list[int], depth: int) -> Any:
         return value.replace("\0", "\ufffd").encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     if isinstance(value, float) and not math.isfinite(value):
         raise Unreadable(f"holds a number that JSON does not have: {value}")
-    if isinstance(value, int) and value.bit_length() > MOST_BITS:
-        raise Unreadable(f"holds a number of more than {MOST_BITS} bits")
+    # A larger one is infinite to most readers of JSON.
+    if isinstance(value, int) and value.bit_length() > 1024:
+        raise Unreadable("holds a number of more than 1024 bits")
     if value is None or isinstance(value, int | float):
         return value
     if isinstance(value, dict):

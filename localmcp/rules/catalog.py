@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import uuid
 from collections.abc import Sequence
 from contextlib import suppress
@@ -65,14 +66,11 @@ def own_rule_id(name: str, value: Any) -> Any:
     """
     if isinstance(value, list):
         items = cast("list[Any]", value)
-        return [item for item in items if not _is_mounted(item)] or [own_rule_id(name, item) for item in items]
-    if _is_mounted(value):
+        own = [item for item in items if not re.fullmatch(r".*:\d+", str(item))]
+        return own or [own_rule_id(name, item) for item in items]
+    if re.fullmatch(r".*:\d+", str(value)):
         raise never_changed(f"Rule {value}", value.rpartition(":")[0])
     return integer_or_string(name, value)
-
-
-def _is_mounted(rule_id: Any) -> bool:
-    return isinstance(rule_id, str) and ":" in rule_id and rule_id.rpartition(":")[2].isdecimal()
 
 
 class RuleCatalog:
