@@ -64,12 +64,7 @@ Reader = Callable[[bytes, str], Document]
 
 
 def make_document(
-    name: str,
-    text: str,
-    kind: str,
-    markup: Markup = "markdown",
-    source_type: SourceType = "docs",
-    **fields: Any,
+    name: str, text: str, kind: str, markup: Markup = "markdown", source_type: SourceType = "docs", **fields: Any
 ) -> Document:
     """Return a document that keeps the promises of `Document`; its title is `fields`' or made of the file's name.
 

@@ -54,7 +54,7 @@ def read_html(data: bytes, name: str, charset: str | None = None) -> Document:
     is_shared = bool(shared) and title.startswith(shared) and title != shared
     title = shared if is_shared else title
     # With a fifth of addresses in 140 pages of news, hybrid search found words of 570 sentences with an MRR of .847
-    # instead of .864: those of the web are kept where there are few, those from the root of a site lead nowhere here.
+    # instead of .864, so that those of the web are kept where there are few: .862. `/path` leads nowhere in a library.
     addresses = sum(len(node.attributes.get("href") or "") for node in tree.css("a[href*='://']"))
     has_few = addresses < max(500, 0.1 * len(tree.body.text(strip=True) if tree.body else ""))
 

@@ -27,7 +27,7 @@ _SKIPPED = frozenset(("del", "moveFrom", "Fallback", "pPr", "rPr", "txbxContent"
 """What was deleted, repeats others for older programs, says how the text looks, or is a text box."""
 _SPACES = {"tab": "\t", "br": "\n", "cr": "\n", "noBreakHyphen": "-", "line-break": "\n"} | {
     # What stands around the parts of a formula, which are one line here.
-    **{"num": "(", "den": "/(", "d": "(", "rad": "√(", "sup": "^", "sub": "_"},
+    **{"num": "(", "den": "/(", "d": "(", "rad": "√(", "sup": "^", "sub": "_"}
 }
 _ENDS = {"num": ")", "den": ")", "d": ")", "rad": ")", "fName": " "}
 
