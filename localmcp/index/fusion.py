@@ -347,13 +347,13 @@ def adapt_weights(database: Database, embedder: Embedder) -> int:
 def _measure_gap(database: Database, embedder: Embedder, model_id: int, group: Group) -> float | None:
     # The mean difference of the nearest and the tenth cosine, over windows of the group's own text. The windows' own
     # passages stay in: how surely they are found is what is measured.
-    # Texts with vectors, spread over the group, the same ones every time.
+    # Texts with vectors, spread over the group, the same ones in whatever order the files were read.
     sql = """
         select text from chunks where id in (
             select chunks.id from chunks join sources on sources.id = source_id
             where group_id = ? and words >= ? and trashed_at is null
                 and exists (select 1 from vectors where vectors.id = (? << 40 | chunks.id))
-            order by chunks.id * 2654435761 % 4294967296 limit ?
+            order by digest limit ?
         )
     """
     most = min(max(group.chunks // CHUNKS_A_WINDOW, FEWEST_WINDOWS), MOST_WINDOWS)
