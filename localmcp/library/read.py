@@ -67,7 +67,10 @@ _ADVICE = {
 """Names of tools -> what an assistant that may call them is told."""
 _SAME_SIGNS = ("'‘’‚‛′ʼ", '"“”„‟″«»', "-‐‑‒–—―−")
 """Signs that programs put for one another while people type."""
-_PLAIN_SIGNS = str.maketrans({sign: signs[0] for signs in _SAME_SIGNS for sign in signs} | {"\u00ad": None})
+_PLAIN_SIGNS = str.maketrans({sign: signs[0] for signs in _SAME_SIGNS for sign in signs} | dict.fromkeys("\u00ad*`"))
+"""What a quotation may leave out, too: soft hyphens, and the marks of emphasis and code in Markdown."""
+_LINKED = re.compile(r"!?\[\[(?:[^\]|\n]*\|)?([^\]|\n]*)\]\]|!?\[([^\]\n]*)\]\([^()\s]*\)")
+"""A link of Markdown: who quotes it writes its words alone."""
 _ROW = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 
 
@@ -223,7 +226,7 @@ class KnowledgeBase(PassageSearch):
         id: Annotated[str | None, Param("Passage or document they were cited from: id, path or title")] = None,  # noqa: A002
     ) -> Json:
         """Check whether a quote is in the indexed documents, or in the cited one: exact or absent. White space, case,
-        accents, the shapes of quotation marks and dashes are not compared."""
+        accents, markup, the shapes of quotation marks and dashes are not compared."""
         words = _folded(quote.strip().strip("“”„«»‘’\"'"))
         if not quote.strip():
             raise InvalidInput("quote: it holds no visible character; give the words to check.")
@@ -626,5 +629,5 @@ def _find_quote(
 
 
 def _folded(text: str) -> str:
-    """Return a text as quotes are compared: no case, no accents, plain signs, each run of white space as one space."""
-    return " ".join(fold(text.translate(_PLAIN_SIGNS)).split())
+    """Return a text as quotes are compared: no case, accents or markup, plain signs, single spaces."""
+    return " ".join(fold(_LINKED.sub(r"\1\2", text).translate(_PLAIN_SIGNS)).split())

@@ -322,7 +322,10 @@ def test_a_quote_is_exact_but_for_white_space_case_and_accents_and_its_file_fres
 
 def test_signs_that_programs_put_for_one_another_are_the_same_and_the_own_spelling_is_shown(desk: Desk) -> None:
     desk.library.put('We saw the owner\'s "old" well-kept office.', title="Visit")
-    for quote in ("the owner’s “old” well-kept office", 'the owner\'s "old" well–kept o\ufb03ce'):
+    # Markup is none of the words.
+    desk.library.put("**Flat, sour**: see the [long guide](guide.md) or `the` [[Notes/Loaf|other note]].", title="Loaf")
+    quotes = ["the owner’s “old” well-kept office", 'the owner\'s "old" well–kept o\ufb03ce']
+    for quote in (*quotes, "Flat, sour: see the long guide or the other note.", "the [long guide](guide.md) or"):
         assert verify(desk, quote)["verdict"] == "exact"
     verification = verify(desk, "THE OWNER‛S «old» well‑kept office")
     assert verification["verdict"] == "exact"
