@@ -10,6 +10,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cache
 from typing import Annotated, Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import apsw
 
@@ -61,8 +62,7 @@ class RuleFinder:
         self._vectors = TextVectors(cache_directory() / "rules")
         self._everyday: dict[str, Everyday] = {}
         """By model."""
-        self._shelves: dict[str | None, Shelf] = {}
-        """By mounted file; None = yours."""
+        self._shelves: WeakKeyDictionary[Database, Shelf] = WeakKeyDictionary()
 
     @tool(
         "getRelevantRules",
@@ -111,16 +111,16 @@ class RuleFinder:
         # Embedded only where there are rules.
         task = cache(lambda: Task(taskDescription, self._index.embedder, context or "", files or ()))
 
-        def look(connection: apsw.Connection, origin: str | None = None) -> tuple[list[Match], list[Rule]] | None:
+        def look(connection: apsw.Connection, file: MountedFile | None) -> tuple[list[Match], list[Rule]] | None:
             """Return the rules of a file that are near the task, and those that hold for every task."""
             in_force = "select 1 from rules where retired_at is null limit 1"
             if rulebook.find_collection(connection) is None or not fetch_one(connection, in_force):
                 return None
-            standing = rulebook.standing_rules(connection, selection, origin)
-            return self.match(connection, task(), selection, origin), standing
+            standing = rulebook.standing_rules(connection, selection, file.name if file else None)
+            return self.match(connection, task(), selection, file), standing
 
         def look_beside(file: MountedFile, theirs: apsw.Connection) -> tuple[list[Match], list[Rule]] | None:
-            if (rules := look(theirs, file.name)) is None:
+            if (rules := look(theirs, file)) is None:
                 return None
             if not self._has_read(theirs):
                 merge = command_line("localmcp", "merge", file.database.path)
@@ -142,7 +142,7 @@ class RuleFinder:
                     "This caller is bound to collections, and the developer's rules are not among them. A key opens "
                     "them with: localmcp keys create --collection NAME --collection rules"
                 )
-            own = look(connection)
+            own = look(connection, None)
             mounted = self.federation.read_mounted(look_beside, notices)
             shelves = [own, *mounted] if own else mounted
             least = self._threshold if similarityThreshold is None else similarityThreshold
@@ -181,19 +181,22 @@ class RuleFinder:
         return rulebook.read_by(connection) == self._index.embedder.get().identity.fingerprint
 
     def match(
-        self, connection: apsw.Connection, task: Task, selection: Selection, origin: str | None = None
+        self, connection: apsw.Connection, task: Task, selection: Selection, file: MountedFile | None = None
     ) -> list[Match]:
-        """Return the rules of a file that are nearest in meaning, with their likeness, as far as the model in use has
-        read them; `origin` is the mounted file's name."""
+        """Return the rules of yours, or of a mounted `file`, that are nearest in meaning, with their likeness, as far
+        as the model in use has read them."""
         if not self._has_read(connection):
             return []
         everyday, generation = self.everyday(), read_generations(connection).signs
-        shelf = self._shelves.get(origin)
+        database = file.database if file else self._database
+        shelf = self._shelves.get(database)
         if shelf is None or shelf.state != (everyday, generation):
             ids, vectors = load_vectors(connection, len(task.vector))
             level = everyday.level(vectors[-MOST_COMPARED:]) if len(ids) else 0.0
-            shelf = self._shelves[origin] = Shelf((everyday, generation), ids, vectors, level)
-        ids, vectors = shelf.ids, shelf.vectors
+            shelf = self._shelves[database] = Shelf((everyday, generation), ids, vectors, level)
+        views = np.stack([task.vector] if task.conversation is None else [task.vector, task.conversation], axis=1)
+        cosines = shelf.vectors @ views
+        nearness = cosines.max(axis=1)
         if selection != Selection() or task.files:
             condition, bindings = selection.condition()
             if task.files:
@@ -205,22 +208,23 @@ class RuleFinder:
                 ]
                 condition += " and (globs = '[]' or globs in (select value from json_each(:about)))"
                 bindings["about"] = json.dumps(about)
-            allowed = np.isin(ids, fetch_column(connection, f"select id from rules where {condition}", bindings))
-            ids, vectors = ids[allowed], vectors[allowed]
-        if not len(ids):
+            allowed = fetch_column(connection, f"select id from rules where {condition}", bindings)
+            # Lower than any cosine.
+            nearness[np.isin(shelf.ids, allowed, invert=True)] = -2
+        nearest = np.argsort(-nearness, kind="stable")[:COMPARED]
+        nearest = nearest[nearness[nearest] > -2]
+        if not len(nearest):
             return []
-        views = np.stack([task.vector] if task.conversation is None else [task.vector, task.conversation], axis=1)
-        cosines = vectors @ views
-        nearest = np.argsort(-cosines.max(axis=1), kind="stable")[:COMPARED]
-        likeness = everyday.likeness(vectors[nearest], views) * [1, 0.7][: views.shape[1]]
-        rules = load_rules(connection, ids[nearest].tolist(), origin)
+        likeness = everyday.likeness(shelf.vectors[nearest], views) * [1, 0.7][: views.shape[1]]
+        rule_ids: list[int] = shelf.ids[nearest].tolist()
+        rules = load_rules(connection, rule_ids, file.name if file else None)
         matches: list[Match] = []
-        rows = zip(ids[nearest].tolist(), cosines[nearest, 0].tolist(), likeness.tolist(), strict=True)
+        rows = zip(rule_ids, cosines[nearest, 0].tolist(), likeness.tolist(), strict=True)
         for rule_id, cosine, alike in rows:
             if rule := rules.get(rule_id):
                 is_task = max(alike) == alike[0]
                 near_to = f"close in meaning (cosine {cosine:.2f})" if is_task else "close to the conversation"
-                matches.append(Match(rule, cosine, max(alike), [near_to]))
+                matches.append(Match(rule, cosine, max(alike), shelf.level, [near_to]))
         return matches
 
     def _rate(self, matches: Sequence[Match], task: Task) -> list[tuple[float, Match]]:
@@ -234,7 +238,7 @@ class RuleFinder:
         # How near the task is to each category, 0..1.
         nearness = (cosines - cosines.mean()) / max(float(cosines.max() - cosines.mean()), 1e-6)
         shares: dict[str, float] = dict(zip(CATEGORIES, nearness.clip(0).tolist(), strict=True))
-        level = max(self._shelves[match.rule.origin].level for match in matches)
+        level = max(match.level for match in matches)
         relevances = self.everyday().relevance(task, np.array([match.likeness for match in matches]), level)
         rated: list[tuple[float, float, Match]] = []
         for match, relevance in zip(matches, relevances.tolist(), strict=True):
@@ -339,6 +343,8 @@ class Match(NamedTuple):
     """With the task."""
     likeness: float
     """With the task or the conversation, whichever is larger when weighted, in the units of `Everyday.likeness`."""
+    level: float
+    """Of its file, see `Everyday.level`."""
     reasons: list[str]
 
 
