@@ -367,6 +367,9 @@ class ToolFinder:
         if not query.strip() or profile == "classic":
             scored = [(tool, score) for tool in tools if (score := score_query(query, tool)) > 0]
             return Hits(tuple(sorted(scored, key=lambda hit: (-hit[1], hit[0].name))), sure=True)
+        # A quotation is a value, but here it is the request itself.
+        if quotation := re.fullmatch(r'\s*["“]([^"“”]*\w[^"“”]*)["”]\s*', query):
+            query = quotation[1]
         names: Mapping[int, float] = {} if queries else self._catalog(tuple(tools)).rungs(query)
         scores = self.score(query, tools, patience, queries)
         if not names and not scores.possible:

@@ -143,6 +143,7 @@ class TestWhatFits:
     def test_of_several_things_covers_the_parts(self, finder: ToolFinder) -> None:
         task = "Tell the keepers to open the gate, weigh the elephant, and get the vet here tomorrow."
         assert {"zoo__open_gate", "weigh_animal", "book_vet"} <= set(find(finder, task)[:4])
+        assert find(finder, f'"{task}"') == find(finder, task)
         asked = ("open the gate", "how heavy is the elephant", "get the vet here")
         found = finder.find(". ".join(asked), ZOO, patience=WAIT, queries=asked)
         assert set(names(found)[:3]) == {"zoo__open_gate", "weigh_animal", "book_vet"} and found.parts == 3
