@@ -108,6 +108,12 @@ def restore(path: Path, backup: Path, *, other: bool = False, **powers: bool) ->
                 missing = "insert into sqlite_sequence select ?2, ?1 where ?2 not in (select name from sqlite_sequence)"
                 connection.executemany(missing, numbers)
                 connection.executemany("update sqlite_sequence set seq = max(seq, ?) where name = ?", numbers)
+                if file_id != current.file_id:
+                    # Whoever has segments of sign codes in memory knows them by their ids.
+                    connection.execute("""
+                        update signs set id = id + (select seq from sqlite_sequence where name = 'signs');
+                        update sqlite_sequence set seq = 2 * seq where name = 'signs'
+                    """)
                 connection.execute("commit")
             adopt_file(file_id)
             _replace_content(prepared, current, previous)

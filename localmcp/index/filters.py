@@ -130,8 +130,8 @@ class Filters:
     def __post_init__(self) -> None:
         texts = {"partition": self.partitions, "sourceType": self.source_types, "pathPrefix": (self.path_prefix or "",)}
         for name, values in texts.items():
-            if re.search("[\ud800-\udfff]", "".join(values)):
-                raise InvalidInput(f"{name}: half a character cannot be compared; use text.")
+            if re.search("[\0\ud800-\udfff]", "".join(values)):
+                raise InvalidInput(f"{name}: NUL or half a character cannot be compared; use text.")
 
     def __bool__(self) -> bool:
         return self != Filters()

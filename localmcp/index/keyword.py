@@ -27,7 +27,7 @@ from localmcp.wording.normalize import (
     stop_words,
     words,
 )
-from localmcp.wording.spelling import Correction, correct
+from localmcp.wording.spelling import Correction, WordList, correct
 
 MOST_UNITS = 512
 """Words of a query that are looked at: questions as long as a paragraph often end with what they are about (64 words
@@ -261,9 +261,9 @@ class _Words:
                 return Term(term.word, meant.alternatives, meant.chunks, meant.idf, correction)
         return term
 
-    def _read_list(self, collection_id: int) -> dict[str, int]:
+    def _read_list(self, collection_id: int) -> WordList:
         sql = "select word, chunks from words where collection_id = ?"
-        return dict(fetch_all(self.connection, sql, (collection_id,)))
+        return WordList(dict(fetch_all(self.connection, sql, (collection_id,))))
 
 
 def _alternatives(unit: Stems, languages: Sequence[str], umlauts: Mapping[str, str] | None) -> tuple[Stems, ...]:

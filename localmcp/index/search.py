@@ -488,6 +488,7 @@ class Index:
         kept = self._kept.get(key)
         if kept is None or kept[0] != generation:
             kept = generation, make()
-            # The last 32 keys; of two threads, one is forgotten.
-            self._kept = dict([*self._kept.items()][-31:]) | {key: kept}
+        # The 32 keys that were asked for last; of two threads, one is forgotten.
+        others = [item for item in self._kept.items() if item[0] != key]
+        self._kept = dict(others[-31:]) | {key: kept}
         return kept[1]

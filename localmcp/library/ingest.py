@@ -230,7 +230,7 @@ class Library:
             if not made:
                 raise
             log.info("not all vectors were made, or the weights not measured: %s", error)
-        report.vectors_added = max(made - report.chunks_added, 0)
+        report.vectors_added = max(made - report.chunks_added, report.vectors_added)
         self._count_waiting(run, collections)
         if report.waiting and not is_explained:
             passages = f"{report.waiting} passages wait for their meaning to be read"

@@ -22,12 +22,14 @@ from localmcp.humanize import choices, counted, quoted
 from localmcp.index.collections import visible_collections, visible_ids
 from localmcp.index.federation import Federation, Wanted, shown_name
 from localmcp.index.filters import (
+    SOURCE_COLUMNS,
     SOURCE_DATE,
     Filters,
     comparisons,
     parse_condition,
     parse_range,
     path_condition,
+    sql_condition,
     type_condition,
 )
 from localmcp.index.fusion import ARM_DEPTH, has_digit, unmentioned
@@ -552,17 +554,22 @@ def explain_empty_filter(connection: apsw.Connection, filters: Filters) -> list[
     entries = "json_each(iif(json_valid(metadata), metadata, '{}'))"
     items = "json_each(case entry.type when 'array' then entry.value else '[]' end)"
     for comparison in comparisons(filters.condition) if filters.condition else ():
+        test, bindings = sql_condition(comparison, "sources.metadata", SOURCE_COLUMNS)
+        if fetch_one(connection, f"select 1 from sources where {where} and {test} limit 1", bindings):
+            continue
         field, wanted = ".".join(comparison.field), comparison.values
         fields = values(f"key from sources, {entries}")
         sql = f"coalesce(item.atom, entry.atom) from sources join {entries} as entry on entry.key = ? left join {items}"
         valid = values(f"{sql} as item", field)
         if field not in fields and field == "tags":
             remarks.append("No document has a tag.")
-        elif field not in fields:
+        elif comparison.field[0] not in {*fields, *SOURCE_COLUMNS}:
             unknown("metadata field", field, fields)
-        elif comparison.operator in ("eq", "in") and not any(item in valid for item in wanted):
+        elif valid and comparison.operator in ("eq", "in"):
             texts = [str(item) for item in valid if item is not None]
             unknown("tag" if field == "tags" else field, str(wanted[0]), texts)
+        else:
+            remarks.append(f"No document has '{field}' {comparison.operator} '{quoted(str(wanted[0]))}'.")
     if filters.since or filters.until:
         dated = [day for day in values(f"{SOURCE_DATE} from sources") if day]
         after, before = filters.since or "", filters.until

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections import ChainMap
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from itertools import accumulate
 
+from localmcp.arrays import NDArray, np
 from localmcp.config import packaged_data
 
 SHORTEST = 4
@@ -20,6 +22,7 @@ FIRST_LETTER = 0.4
 """Added for an edit of the first letter, which is seldom wrong."""
 MOST_EDITS = 2
 """More slips in one word cost more than any that is corrected."""
+WORDS_AT_ONCE = 50_000
 _VOWELS = frozenset("aeiouy")
 _ROWS = ("qwertyuiop", "asdfghjkl", "zxcvbnm")
 
@@ -43,31 +46,49 @@ def is_word(word: str) -> bool:
     return any(first in dictionary and second in dictionary for first, second in halves)
 
 
-def correct(word: str, *vocabularies: dict[str, int]) -> list[Correction]:
+class WordList(dict[str, int]):
+    """Folded word -> how many texts hold it; a slip is compared with those of about its letters, 1 ms for 100,000."""
+
+    def __init__(self, counts: Mapping[str, int]) -> None:
+        super().__init__(counts)
+        self._words = [*counts]
+        starts = range(0, max(len(self._words), 1), WORDS_AT_ONCE)
+        self._letters = np.concatenate([_letters(self._words[start : start + WORDS_AT_ONCE]) for start in starts])
+
+    def near(self, word: str) -> list[Correction]:
+        """Return the words that `word` may be a slip of, likeliest first."""
+        from rapidfuzz import process
+        from rapidfuzz.distance import OSA
+
+        # An edit drops one letter and adds one at most.
+        is_near = np.bitwise_count(self._letters ^ _letters([word])) <= 2 * MOST_EDITS
+        candidates = [self._words[row] for row in np.flatnonzero(is_near).tolist()]
+        alike = process.extract(word, candidates, scorer=OSA.distance, score_cutoff=MOST_EDITS, limit=None)
+        costs = sorted((slip_cost(word, other), other) for other, _, _ in alike)
+        return [Correction(word, other, cost) for cost, other in costs if cost <= _most_cost(word)]
+
+
+def _letters(words: Sequence[str]) -> NDArray[np.uint32]:
+    # Of each word, one bit a letter of the Latin alphabet; others share them. Bit 0 is what fills up short words.
+    signs = np.array(words, f"U{LONGEST + MOST_EDITS}").view(np.uint32).reshape(len(words), LONGEST + MOST_EDITS)
+    return np.bitwise_or.reduce(np.uint32(1) << (signs & 31), axis=1) & ~np.uint32(1)
+
+
+def correct(word: str, *vocabularies: WordList) -> list[Correction]:
     """Return the words that a folded `word` may be a slip of, likeliest first, then most frequent; empty if it is none.
 
-    `vocabularies`: folded word -> how many texts hold it. A nearer word of the dictionary that is in none of them is
+    A nearer word of the dictionary that is in none of them is
     what was meant: nothing is then offered, since the texts do not hold it.
     """
     if not (SHORTEST <= len(word) <= LONGEST and word.isalpha()) or is_word(word):
         return []
-    corrections = dict.fromkeys(slip for vocabulary in vocabularies for slip in _near(word, vocabulary))
+    corrections = dict.fromkeys(slip for vocabulary in vocabularies for slip in vocabulary.near(word))
     if not corrections:
         return []
     counts = ChainMap(*vocabularies)
-    meant = min((slip.cost for slip in _near(word, _dictionary()) if slip.replacement not in counts), default=9.0)
+    meant = min((slip.cost for slip in _dictionary().near(word) if slip.replacement not in counts), default=9.0)
     likely = (correction for correction in corrections if correction.cost <= meant)
     return sorted(likely, key=lambda slip: (slip.cost, -counts[slip.replacement], slip.replacement))
-
-
-def _near(word: str, words: dict[str, int]) -> list[Correction]:
-    # Which words `word` may be a slip of, likeliest first: 9 ms for 100,000 words.
-    from rapidfuzz import process
-    from rapidfuzz.distance import OSA
-
-    alike = process.extract(word, words.keys(), scorer=OSA.distance, score_cutoff=MOST_EDITS, limit=None)
-    costs = sorted((slip_cost(word, other), other) for other, _, _ in alike)
-    return [Correction(word, other, cost) for cost, other in costs if cost <= _most_cost(word)]
 
 
 def is_slip(word: str, other: str) -> bool:
@@ -122,9 +143,9 @@ def _neighbors() -> dict[str, set[str]]:
 
 
 @cache
-def _dictionary() -> dict[str, int]:
+def _dictionary() -> WordList:
     # Whole English words, the same on every machine.
-    return {word: 0 for word in model_vocabulary() if len(word) >= SHORTEST}
+    return WordList({word: 0 for word in model_vocabulary() if len(word) >= SHORTEST})
 
 
 @cache

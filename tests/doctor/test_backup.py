@@ -16,7 +16,7 @@ from folders import many_sections, titles, write
 from localmcp.doctor.backups import back_up, optimize, restore
 from localmcp.errors import FileUnavailable, InvalidInput, NotOurFile
 from localmcp.index.search import SearchRequest
-from localmcp.storage.database import Database, fetch_one
+from localmcp.storage.database import Database, fetch_column, fetch_one
 from localmcp.workspace import Workspace, open_workspace
 
 pytestmark = pytest.mark.usefixtures("in_process")
@@ -127,8 +127,12 @@ def test_a_backup_of_another_file_needs_a_word(workspace: Workspace, tmp_path: P
         copy = back_up(other.database, tmp_path / "copy.localmcp").path
     with pytest.raises(InvalidInput, match="another file"):
         restore(workspace.database.path, copy)
+    with workspace.database.read() as connection:
+        segments = fetch_column(connection, "select id from signs")
     restore(workspace.database.path, copy, other=True)
     assert titles(Database(workspace.database.path)) == ["Soil"]
+    with workspace.database.read() as connection:
+        assert not {*segments} & {*fetch_column(connection, "select id from signs")}, "a running server has read these"
     Database(workspace.database.path).ensure_writable()
 
 

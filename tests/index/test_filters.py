@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from library import Library
 
@@ -97,6 +97,7 @@ VALUES = st.one_of(st.text(max_size=8), st.integers(), st.floats(), st.booleans(
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@example(metadata={}, prefix=None, partition="\0")
 @given(
     metadata=st.dictionaries(st.text(max_size=8), st.one_of(VALUES, st.lists(VALUES, max_size=3)), max_size=3),
     prefix=st.one_of(st.none(), st.text(max_size=12)),

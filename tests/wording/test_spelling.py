@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from localmcp.wording.spelling import correct, is_word, slip_cost
+from localmcp.wording.spelling import WordList, correct, is_word, slip_cost
 
 TEXTS = {"apartment", "advice", "could", "readline", "schutzen", "appartiene", "password", "washing", "anticipazione"}
 
 
-def word_list(words: set[str]) -> dict[str, int]:
-    return dict.fromkeys(words, 1)
+def word_list(words: set[str]) -> WordList:
+    return WordList(dict.fromkeys(words, 1))
 
 
 @pytest.mark.parametrize(
