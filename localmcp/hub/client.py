@@ -23,7 +23,6 @@ from mcp.client import stdio
 from mcp.client.session import ClientRequestContext, ClientSession, IncomingMessage
 from mcp.client.streamable_http import streamable_http_client
 from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost, listen
-from mcp.os.posix.utilities import terminate_posix_process_tree
 from mcp.shared.dispatcher import CallOptions
 from mcp.shared.exceptions import MCPError
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
@@ -48,17 +47,19 @@ for name in ("mcp.client.streamable_http", "mcp.client.stdio"):
 
 # Clients give localmcp two seconds to end, and the SDK would wait four for one stubborn server.
 stdio.PROCESS_TERMINATION_TIMEOUT = stdio.FORCE_KILL_TIMEOUT = 0.5
-_stop_server = stdio._stop_server_process  # pyright: ignore[reportPrivateUsage]
+# The SDK has no public way to these. One without them leaves what a server has started.
+_stop_server: Any = getattr(stdio, "_stop_server_process", None)
+_end_group: Any = getattr(stdio, "terminate_posix_process_tree", None)
 
 
 async def _stop_with_children(process: Any) -> None:
-    # The SDK leaves what a server has started where the server itself ends in time.
+    # The SDK ends the children only of a server that does not end in time.
     await _stop_server(process)
-    if sys.platform != "win32":
-        await terminate_posix_process_tree(process, stdio.FORCE_KILL_TIMEOUT)
+    await _end_group(process, stdio.FORCE_KILL_TIMEOUT)
 
 
-stdio._stop_server_process = _stop_with_children  # pyright: ignore[reportPrivateUsage]
+if _stop_server and _end_group and sys.platform != "win32":
+    setattr(stdio, "_stop_server_process", _stop_with_children)  # noqa: B010
 
 LISTS = {
     "tools": "tools/list",

@@ -330,6 +330,11 @@ def test_no_process_is_left_when_the_servers_are_closed(farm: Farm, options: tup
     assert isinstance(failure(registry, "shop__echo", {"text": "x"}), Unavailable)
 
 
+def test_the_hub_needs_no_private_name_of_the_sdk() -> None:
+    gone = "from mcp.client import stdio; del stdio._stop_server_process, stdio.terminate_posix_process_tree"
+    subprocess.run([sys.executable, "-c", f"{gone}; import localmcp.hub.client"], check=True)
+
+
 def test_secrets_in_addresses_and_arguments_are_kept_from_messages_and_logs() -> None:
     args = ("-c", "run", "--key=argument-secret", "--token", "following-secret", "--verbose")
     url = "https://ada:url%21password@example.org/k3y-in-the-path-of-a-link/mcp?api_key=query%2Fsecret&page=1234567"
