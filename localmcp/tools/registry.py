@@ -201,7 +201,7 @@ class MethodTool(Tool):
             model = fit(json.dumps(accepted) if self.takes_json else accepted)
         except ValidationError as error:
             problems = cast("list[Json]", error.errors(include_url=False, include_context=True))
-            for kind, (field, *index) in ((problem["type"], problem["loc"]) for problem in problems):
+            for kind, (field, *index) in ((problem["type"], problem["loc"] or ("",)) for problem in problems):
                 # The contract's own words: for what is missing, for an item, for the field.
                 missing = self.mark.says.get(f"{field} required") if kind == "missing" else None
                 item = self.mark.says.get(f"{field}[]") if index else None

@@ -113,6 +113,8 @@ def test_arguments_come_as_json_and_anything_may_be_returned_or_raised(workspace
         workspace.registry.call("fail")
     with pytest.raises(LocalMCPError, match="fail failed: SystemExit: 3"):
         workspace.registry.call("fail", {"end": True})
+    with pytest.raises(InvalidInput, match="invalid JSON"):
+        workspace.registry.call("pack", {"name": "\ud800"})
     with pytest.raises(InvalidInput) as error:
         workspace.registry.call("pack", {"nam": "x", "size": "huge", "due": "soon"})
     for part in ("name: required", "nam: not a parameter; did you mean 'name'?", "size", "due"):
