@@ -123,7 +123,8 @@ def make_epub(**parts: str) -> bytes:
             "mimetype": "application/epub+zip",
             "META-INF/container.xml": CONTAINER,
             "OEBPS/book.opf": PACKAGE,
-            "OEBPS/uno.xhtml": "<html><head><title/></head><body><h1>Uno</h1><p>La città era lontana.</p></body>",
+            "OEBPS/uno.xhtml": "<html><head><title/></head><body><h1><a href='uno.xhtml'>Uno</a></h1>"
+            "<p>La città era lontana.</p></body>",
             "OEBPS/due#.xhtml": "<html><body><header><h1>Due</h1></header><p>Poi piovve.</p></body></html>",
         }
         | {name.replace("__", "/").replace("_xml", ".xml"): content for name, content in parts.items()}

@@ -58,13 +58,19 @@ def read_html(data: bytes, name: str, charset: str | None = None) -> Document:
     addresses = sum(len(node.attributes.get("href") or "") for node in tree.css("a[href*='://']"))
     has_few = addresses < max(500, 0.1 * len(tree.body.text(strip=True) if tree.body else ""))
 
+    # What has an anchor -> its first heading, by which a reader finds the place.
+    places, passed = dict[str, str](), set[int]()
+    for heading in tree.css(", ".join(_HEADINGS)):
+        node: LexborNode | None = heading
+        while node is not None and node.mem_id not in passed:
+            passed.add(node.mem_id)
+            places.setdefault(node.attributes.get("id") or "", re.sub(r"\W+", "-", heading.text(strip=True)))
+            node = node.parent
+
     def link_target(address: str) -> str:
         if address[:1] == "/" or ("://" in address and not has_few):
             return ""
-        # Of an anchor, the heading that it is at, by which a reader finds the place.
-        place = tree.css_first(f'[id="{address[1:]}"]') if re.fullmatch(r"#[\w.:-]+", address) else None
-        heading = place and (place if place.tag in _HEADINGS else place.css_first(", ".join(_HEADINGS)))
-        return "#" + re.sub(r"\W+", "-", heading.text(strip=True)) if heading else address
+        return f"#{place}" if address[:1] == "#" and (place := places.get(address[1:] or "#")) else address
 
     markdown, root = page_text(tree, link_target)
     headings = [heading for node in (root.css("h1") if root else []) if (heading := one_line(_nested(node, " ")))]
@@ -231,10 +237,10 @@ class _MarkdownWriter:
             self.children(node)
             words = "".join(self.run[before:])
             target = re.sub(r"[\s()<>|]", lambda sign: quote(sign[0]), self.link(address.strip()))
-            # An address that is shown is a link already; brackets would end it.
-            is_text = len(self.blocks) == blocks and re.search(r"\w", words) and not re.search(r"[][]|://", words)
+            # An address that is shown is a link already, brackets would end it, and numbers are of pages and notes.
+            is_text = len(self.blocks) == blocks and re.search(r"[^\W\d]", words) and not re.search(r"[][]|://", words)
             # Headings lead back to the contents of the page.
-            is_text = is_text and not (address[0] == "#" and node.parent and node.parent.tag in _HEADINGS)
+            is_text = is_text and not (target[:1] == "#" and node.parent and node.parent.tag in _HEADINGS)
             if is_text and 0 < len(target) <= 200 and not re.match("(?i)(?:javascript|data|mailto|tel):", target):
                 self.run[before:] = [words.replace(words.strip(), f"[{words.strip()}]({target})", 1)]
         else:

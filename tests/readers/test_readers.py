@@ -294,8 +294,9 @@ def test_html_becomes_markdown_without_the_frame_of_the_page() -> None:
         ("<table><tr><td><h2>Layout</h2></td><td>x</td></tr></table>", "## Layout\n\nx"),
         ("<a href=a><div>block</div>in a link</a>", "block\n\nin a link"),
         (
-            "<title>T</title><h1><a href='b c.html'>T</a></h1><p><a href='#x'>part</a> <a href=d>[1]</a><h2 id=x>End",
-            "# [T](b%20c.html)\n\n[part](#End) [1]\n\n## End",
+            "<title>T</title><h1><a href='b c.html'>T</a></h1><p><a href='#x'>part</a> <a href=d>[1]</a> "
+            "<a href='#x'>7</a><div id=x><h2>End",
+            "# [T](b%20c.html)\n\n[part](#End) [1] 7\n\n## End",
         ),
         ("<p>Size 5.<a href='#fn1'><sup>1</sup></a> Area 10<sup>-2</sup> m<sup>2</sup>.", "Size 5. [1] Area 10⁻² m²."),
         (
