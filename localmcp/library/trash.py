@@ -140,10 +140,12 @@ def named_in_trash(connection: apsw.Connection, name: str) -> list[SourceRow]:
     if entry and name.startswith("trash:"):
         return [entry]
     name = unicode_path(name)
-    if find_source(connection, name, trashed=True):
-        # In each collection that had the file, the last version.
-        named = reversed(sources_named(connection, name, trashed=True))
-        return [*{row.collection_id: row for row in named}.values()]
+    if source := find_source(connection, name, trashed=True):
+        # In each collection that had the file, the last version; not where it is there again.
+        last = {row.collection_id: row for row in reversed(sources_named(connection, name, trashed=True))}
+        sql = "select collection_id from sources where uri = ? and trashed_at is null"
+        again = {*fetch_column(connection, sql, (source.uri,))}
+        return [row for owner, row in last.items() if owner not in again] or [*last.values()]
     if entry:
         return [entry]
     held = [row for row, _ in trashed(connection)]

@@ -93,7 +93,12 @@ def test_one_collection_knows_nothing_of_another(library: Library, database: Dat
     library.remove([str(folder)], collection="other")
     assert len(titles(database)) == 3
     library.remove([str(folder)])
-    assert len(library.restore(str(folder / "bees.md"))) == len(titles(database)) == 2
+    bees = str(folder / "bees.md")
+    assert len(library.restore(bees)) == len(titles(database)) == 2
+    library.remove([bees])
+    write(folder / "bees.md", "Other words.")
+    library.add_paths([bees])
+    assert len(library.restore(bees)) == 1, "not where it is there again"
 
 
 def test_a_hidden_or_ignored_file_goes_in_when_it_is_named(library: Library, database: Database, folder: Path) -> None:
