@@ -314,8 +314,9 @@ class _Filling:
             if schema is None or name in self.arguments:
                 continue
             quoted = [place for place in run if self.tokens[place].kind == "quoted"]
-            # The one path or id of a run says all, or the one quotation of a short run or at its beginning.
-            essential: Sequence[int] = [place for place in run if self.tokens[place].kind in ("path", "id")]
+            # The one path or id of a run says all where one is asked for (an instruction may speak of files), or the
+            # one quotation of a short run or at its beginning.
+            essential: Sequence[int] = [place for place in run if name in asks_for(self.properties, self.tokens[place])]
             if len(essential) != 1:
                 essential = quoted if len(quoted) == 1 and (len(run) <= 5 or quoted[0] == run[0]) else run
             if not takes_words(schema):

@@ -192,6 +192,7 @@ def test_the_name_of_a_tool_calls_it_with_what_stands_beside(workspace: Workspac
         ("set rule 12's weight to 1.5", "editRule", {"id": 12, "weight": 1.5}),
         ("change rule 12's category to testing", "editRule", {"id": 12, "category": "testing"}),
         ("change rule 3 to Never use tabs", "editRule", {"id": 3, "rule_text": "Never use tabs"}),
+        ("change rule 3 to Never edit schema.py", "editRule", {"id": 3, "rule_text": "Never edit schema.py"}),
         ("rule 12 was usefull", "reportRuleUse", {"ruleIds": [12]}),
         ("chnage rule 3 to Never use tabs, please", "editRule", {"id": 3, "rule_text": "Never use tabs"}),
         (
