@@ -239,8 +239,8 @@ def purge(database: Database, days: float, *, by_itself: bool = False) -> int:
         for entry in entries:
             storage.take_from_trash(connection, entry)
         count = stored.purge_sources(connection, moment) + len(entries)
-        if entries:
-            # The words of versions are in passages no more.
+        if entries or not by_itself:
+            # The words of versions are in passages no more, nor are those of what was edited.
             connection.execute(UNUSED_WORDS)
         # What is known of files that are gone and whose sources have left the trash; `removed` marks stay.
         gone = "status = 'missing' and not exists (select 1 from sources where sources.id = ledger.source_id)"

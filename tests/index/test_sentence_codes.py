@@ -41,6 +41,10 @@ def test_a_fact_in_the_middle_of_a_letter_is_near_and_its_words_find_it_in_anoth
         with workspace.database.write() as connection:
             purge_sources(connection, "9999")
             assert fetch_one(connection, "select count(*) from word_vectors where word = 'hund'") == 0
+            connection.execute("update word_vectors set word = 'edited' where word = 'appl'")
+        assert workspace.library.empty_trash() == 0
+        with workspace.database.read() as connection:
+            assert fetch_one(connection, "select count(*) from word_vectors where word = 'edited'") == 0
 
 
 def test_a_merge_brings_the_codes_along(tmp_path: Path) -> None:
