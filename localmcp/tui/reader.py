@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from rich.text import Text
 from textual import on
@@ -27,8 +27,20 @@ from localmcp.readers.outline import BEGINNING
 from localmcp.schemas import Json
 from localmcp.tui.dialogs import TextScreen, choose
 from localmcp.tui.markdown import Line, Link, renderer_of
-from localmcp.tui.search import Matcher, place_of
-from localmcp.tui.widgets import Asking, Choices, DocumentKeys, Quiet, TextLine, inventory_of, look_around, short
+from localmcp.tui.widgets import (
+    Asking,
+    Choices,
+    DocumentKeys,
+    Quiet,
+    TextLine,
+    inventory_of,
+    look_around,
+    place_of,
+    short,
+)
+
+if TYPE_CHECKING:
+    from localmcp.tui.search import Matcher
 
 DRAWN = 20
 """Passages that are drawn around the one that is meant, and beyond the last one."""

@@ -21,7 +21,7 @@ from localmcp.errors import LocalMCPError
 from localmcp.humanize import FILTERS, counted, explanation, headings_of, parse_query_line
 from localmcp.schemas import Json
 from localmcp.tui.session import Failed, Session
-from localmcp.tui.widgets import DocumentKeys, Pane, Quiet, Row, bar, facts, lines, look_around, short
+from localmcp.tui.widgets import DocumentKeys, Pane, Quiet, Row, bar, facts, lines, look_around, place_of, short
 from localmcp.visible_text import visible
 
 if TYPE_CHECKING:
@@ -485,15 +485,6 @@ def lines_of(citation: Json) -> str:
     """Return `line 3`, or `lines 3–7`."""
     first, last = citation["startLine"], citation["endLine"]
     return f"line {first}" if first == last else f"lines {first}–{last}"
-
-
-def place_of(citation: Json) -> str:
-    """Return `docs/lag.md:12`, short where the file is below the working directory or the home folder."""
-    path = citation.get("path")
-    if not path:
-        return visible(citation["label"])
-    # Headings behind the line are in the title.
-    return short(path) + citation["label"][len(path) :].partition(" › ")[0]
 
 
 def running_text(text: str) -> str:

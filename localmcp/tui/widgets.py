@@ -280,6 +280,15 @@ def short(path: str) -> str:
     return visible(path)
 
 
+def place_of(citation: Json) -> str:
+    """Return `docs/lag.md:12`, short where the file is below the working directory or the home folder."""
+    path = citation.get("path")
+    if not path:
+        return visible(citation["label"])
+    # Headings behind the line are in the title.
+    return short(path) + citation["label"][len(path) :].partition(" › ")[0]
+
+
 # ---------------------------------------------------------------- the document of what is shown
 
 PLACES = {
