@@ -265,6 +265,8 @@ def add(session: Session, paths: tuple[str, ...], **options: Any) -> int | None:
     common["metadata"] = parse_meta(options["meta"])
     chosen = {"include_hidden": options["hidden"], "patterns": options["patterns"]}
     if options["to"]:
+        if options["replace"] or options["no_wait"] or any(path == "-" or "://" in path for path in paths):
+            raise click.UsageError("--to takes files and folders alone, and ends when they are stored.")
         return _add_to_milvus(session, options["to"], paths, **common, **chosen)
     library = session.workspace.library
     if paths == ("-",):

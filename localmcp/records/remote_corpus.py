@@ -17,7 +17,7 @@ from localmcp.humanize import command_line, counted
 from localmcp.index.vector_queue import Lease
 from localmcp.library.ingest import Library
 from localmcp.library.jobs import Progress, ProgressCallback
-from localmcp.milvus.collection import Milvus, MilvusCollection
+from localmcp.milvus.collection import ALLOWED, NAME, Milvus, MilvusCollection
 from localmcp.models import LazyEmbedder
 from localmcp.records.copies import BATCH, NOT_INDEXED, about_copy, live_chunks, load_rows, open_copy, send
 from localmcp.records.records import find_named
@@ -40,7 +40,9 @@ class RemoteCorpus:
     """
 
     def __init__(self, settings: Settings, milvus: Milvus, embedder: LazyEmbedder, name: str) -> None:
-        """`name`: of the collection in Milvus, which is made if it is not there."""
+        """`name`: of the collection in Milvus, which is made if it is not there; InvalidInput if it cannot be one."""
+        if not NAME.fullmatch(name):
+            raise InvalidInput(f"'{name}' cannot be a name in Milvus: {ALLOWED}.")
         self._milvus, self._name, self._lease = milvus, name, Lease("milvus", 3600)
         self._sent = self._unsent = 0
         place = hashlib.sha256(f"{milvus.uri} {settings.milvus_database}".encode()).hexdigest()[:8]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -389,6 +390,8 @@ def _existing(cited: Json) -> str:
     if cited["freshness"] == "unverifiable":
         raise NotFound(f"{path} is a path of another machine, or the file was not adopted.")
     if cited["freshness"] == "missing" or not os.path.isfile(path):
+        if re.search(r"[\u2400-\u2421]|⟨U\+", path):
+            raise NotFound(f"{path} cannot be opened from here: signs stand for control characters in its name.")
         raise NotFound(f"{path} is no longer there.", hint="Refresh the Library.")
     return path
 

@@ -179,8 +179,10 @@ def test_an_empty_path_is_refused_and_does_not_mean_the_current_folder(filled, w
         (("retrieve", "default", "oven", ""), "'TEXT...': it is empty."),
         (("ask", " "), "'QUERY...': it is empty."),
         (("merge", "."), ". is a folder; a file is needed."),
+        (("add", "-", "--to", "milvus://a"), "--to takes files and folders alone"),
+        (("add", ".", "--to", "milvus://a", "--no-wait"), "ends when they are stored"),
     ],
-    ids=["rule", "edit", "long", "collection", "retire", "show", "nothing", "number", "retrieve", "ask", "merge"],
+    ids=lambda value: " ".join(value)[:30] if isinstance(value, tuple) else "",
 )
 def test_a_mistake_is_told_in_words_of_the_command_line(filled, words: tuple[str, ...], says: str) -> None:
     ran = filled(*words)

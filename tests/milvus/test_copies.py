@@ -234,6 +234,9 @@ def test_files_are_added_to_milvus_alone_and_a_second_run_stores_only_what_chang
         captured = capsys.readouterr()
         return json.loads(captured.out or captured.err)
 
+    assert execute(Session(), ["add", "--to", "milvus://../a", str(docs)]) == 2
+    assert "cannot be a name in Milvus" in capsys.readouterr().err and not list(tmp_path.rglob("a-*"))
+
     def texts() -> dict[str, str]:
         return {row["path"]: row["text"] for batch in milvus.open("corpus").rows() for row in batch}
 

@@ -11,7 +11,9 @@ import pytest
 from folders import write
 from tui_driver import RunningTui, commands_of_text, kept, make_library, open_tui, settings_of
 
+from localmcp.errors import NotFound
 from localmcp.tui.reader import ReaderScreen
+from localmcp.tui.widgets import open_original
 from localmcp.workspace import Workspace
 
 CHAPTERS = 50
@@ -96,6 +98,8 @@ async def test_the_editor_is_opened_at_the_passage_or_the_error_line_says_why_no
     path.unlink()
     await tui.press("e")
     assert "no longer there" in tui.error() and len(started) == 2
+    with pytest.raises(NotFound, match="control characters in its name"):
+        open_original({"path": f"{path.parent}/bell␇.md", "freshness": "fresh"})
 
 
 async def test_keys_do_nothing_in_a_document_that_another_process_has_removed(tui: RunningTui) -> None:
