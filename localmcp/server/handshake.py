@@ -75,7 +75,8 @@ class Wire:
             except (ValueError, RecursionError):
                 # The SDK says what is wrong with it.
                 return text
-            if "method" in mapping_of(message) and message.get("id", "") is None:
+            method = mapping_of(message).get("method")
+            if method and message.get("id", "") is None and not str(method).startswith("notifications/"):
                 # The SDK would take this request for a notification, and answer nothing.
                 return "null"
             if has_halves:
