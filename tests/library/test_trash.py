@@ -195,7 +195,10 @@ def test_a_caller_of_some_collections_sees_the_quick_start_it_removed(call: Any,
     assert call("searchQuickstarts", name="lamp")["count"] == 1
 
 
-def test_a_rule_that_was_deleted_comes_back_with_its_use_and_instructions(call: Any, workspace: Workspace) -> None:
+@pytest.mark.parametrize("is_earlier", [False, True])
+def test_a_rule_that_was_deleted_comes_back_with_its_use_and_instructions(
+    call: Any, workspace: Workspace, is_earlier: bool
+) -> None:
     call("addRule", rule_text="Prefer short functions to long ones.", category="testing", globs=["*.py"])
     call("addRule", rule_text="Prefer short functions to long ones.", onDuplicate="count")
     call("reportRuleUse", ruleIds=[1], task="parser")
@@ -208,6 +211,11 @@ def test_a_rule_that_was_deleted_comes_back_with_its_use_and_instructions(call: 
 
     before = everything()
     call("deleteRule", id=1)
+    if is_earlier:
+        with workspace.database.write() as connection:
+            use = ", ".join(f"value->>'{name}'" for name in ("id", "occasion", "task", "useful", "used_at"))
+            uses = f"(select json_group_array(json_array({use})) from json_each(content, '$.uses'))"
+            connection.execute(f"update trash set content = json_set(content, '$.uses', json({uses}))")
     call("restore_source", sourceId="Prefer short functions to long ones.")
     assert everything() == before
     found = call("getRelevantRules", taskDescription="short functions", similarityThreshold=-1)["rules"]
