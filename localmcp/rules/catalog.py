@@ -589,8 +589,10 @@ def restore_version(connection: apsw.Connection, entry: TrashEntry) -> None:
     upsert_rows(connection, "rules", ("id",), [row])
     connection.execute("delete from rule_uses where rule_id = ?", (rule_id,))
     # In the trash of earlier versions they have no names.
-    named = ("rule_id", "id", "occasion", "task", "useful", "used_at")
-    uses = [use if "id" in use else dict(zip(named, (rule_id, *use), strict=True)) for use in content["uses"]]
+    named = "rule_id id occasion task useful used_at".split()
+    uses: list[Json] = [
+        use if "id" in use else dict(zip(named, (rule_id, *use), strict=True)) for use in content["uses"]
+    ]
     upsert_rows(connection, "rule_uses", ("id",), uses)
     connection.execute("update user_instructions set rule_id = null where rule_id = ?", (rule_id,))
     sql = "update user_instructions set rule_id = ? where id in (select value from json_each(?))"

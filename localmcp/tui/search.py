@@ -488,7 +488,7 @@ def lines_of(citation: Json) -> str:
 
 
 def running_text(text: str) -> str:
-    """Return a passage as one paragraph without headings, rules and marks, if anything is left.
+    """Return a passage as one paragraph without headings, rules, marks and addresses, if anything is left.
 
     Of a table, `| Flour | 400 g |` is `Flour · 400 g`.
     """
@@ -497,5 +497,5 @@ def running_text(text: str) -> str:
         if line.endswith("|"):
             cells = (cell.replace("\\|", "|").strip() for cell in re.split(r"(?<!\\)\|", line))
             shown[number] = " · ".join(filter(None, cells))
-    words = " ".join(line.removeprefix("- ") for line in shown)
+    words = re.sub(r"\[([^][]*)\]\([^()\s]*\)", r"\1", " ".join(line.removeprefix("- ") for line in shown))
     return " ".join(words.replace("**", "").split()) or " ".join(text.split())

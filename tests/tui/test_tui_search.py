@@ -103,7 +103,7 @@ async def test_files_that_changed_or_have_copies_and_tables_are_shown_as_such(tu
     write(docs / "bees.md", "---\ndate: 2001-09-09\n---\n# Bees\n\nA queen of the bees of long ago.\n")
     await tui.type("queen")
     assert "changed since" in tui.text()
-    write(docs / "loaf.md", "# Loaf\n\n| What | Weight |\n|---|---|\n| Spelt\\|rye flour | 400 g |\n")
+    write(docs / "loaf.md", "# Loaf\n\n| What | Weight |\n|---|---|\n| [Spelt\\|rye](b.md) flour | 400 g |\n")
     for place in ("sent/lease.md", "archive/lease.md", "lease.md"):
         write(docs / "flat" / place, "# Lease\n\nThe deposit is three months of rent.\n")
     library.refresh()
