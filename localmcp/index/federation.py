@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
 MOST_COPIES = 50
-"""Hits beyond a page for those of them that another file has too."""
+"""Hits beyond a page for those of them that another file has too; no file is asked again, as an index reads on."""
 
 
 @dataclass(frozen=True, slots=True)
