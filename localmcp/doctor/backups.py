@@ -167,8 +167,6 @@ def _scratch(folder: Path) -> Generator[Path]:
         raise FileUnavailable(f"{folder} cannot be written: {error.strerror or error}.") from error
 
 
-# ---------------------------------------------------------------- damage
-
 REMADE_TABLES = frozenset({"words", "terms", "chunks_fts", "quickstarts_fts", "vectors", "sentence_codes",
                            "word_vectors", "signs", "calls", ""})  # fmt: skip
 """What can be made again from the documents, or, as the log of calls, be begun anew."""
@@ -209,9 +207,6 @@ def count_wrong_counts(connection: apsw.Connection) -> int:
             + (select (select count(*) from chunks_fts) > 0 and not exists (select 1 from terms))
     """
     return fetch_one(connection, sql)
-
-
-# ---------------------------------------------------------------- repair
 
 
 def repair(database: Database, say: Callable[[str], None] = lambda _: None) -> tuple[Path | None, list[str]]:
@@ -314,9 +309,6 @@ def _rebuild_words(database: Database) -> int:
         rebuild_index(connection)
         bump_generations(connection, "content")
     return total
-
-
-# ---------------------------------------------------------------- optimization
 
 
 def optimize(database: Database, say: Callable[[str], None] = lambda _: None) -> Json:

@@ -98,9 +98,6 @@ def _looked(name: str, look: Callable[[], Iterable[Check]]) -> Iterator[Check]:
         yield Check(name, "fail", visible(says[:300]))
 
 
-# ---------------------------------------------------------------- the machine
-
-
 def _check_installation(settings: Settings | None) -> Iterator[Check]:
     if settings is not None and settings.milvus_address and importlib.util.find_spec("pymilvus") is None:
         yield Check("python", "fail", "not installed: pymilvus", "pip install localmcp[milvus]")
@@ -153,9 +150,6 @@ def synced_by(path: Path) -> str | None:
     return None
 
 
-# ---------------------------------------------------------------- the file
-
-
 def _check_file(path: Path) -> Iterator[Check]:
     # The last check fails when nothing of it can be read.
     if not path.exists():
@@ -192,9 +186,6 @@ def _look_at_pages(path: Path) -> list[Check]:
         says = f"{len(parents)} rows point at something that is not there"
         return [*checks, Check("integrity", "fail", says, fix)]
     return [*checks, Check("integrity", "ok", "every page is whole")]
-
-
-# ---------------------------------------------------------------- the content
 
 
 # Not in the trash with their collection, nor alone.
@@ -290,9 +281,6 @@ def _check_model(workspace: Workspace) -> Iterator[Check]:
         else:
             fix = f"localmcp config set model {spec_of(model, dimension)}, or: localmcp reembed"
             yield Check("model", "warn", f"the vectors of '{name}' {says}", fix)
-
-
-# ---------------------------------------------------------------- the configuration
 
 
 def _check_settings() -> list[Check]:

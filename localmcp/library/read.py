@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-import uuid
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from itertools import accumulate
 from typing import Annotated, Any, Literal
 
@@ -17,7 +17,7 @@ from localmcp.files import check_freshness
 from localmcp.humanize import counted, cut_to, quoted
 from localmcp.index.collections import choose_collections, unread_languages, visible_collections, visible_ids
 from localmcp.index.federation import Wanted, shown_name
-from localmcp.index.filters import Filters, parse_condition, parse_range, path_condition
+from localmcp.index.filters import Filters, explain_empty_filter, parse_condition, parse_range, path_condition
 from localmcp.index.passages import Passage, find_passage, passages_of_source, read_metadata
 from localmcp.index.search import Index, SearchRequest
 from localmcp.index.vector_queue import word_only_passages
@@ -239,13 +239,9 @@ class KnowledgeBase(PassageSearch):
             except NotFound as error:
                 raise NotFound(f"No passage or document with id {id}.", hint=error.hint) from error
         elsewhere: Json | None = None
-
-        def look(index: Index, origin: str | None) -> tuple[bool, Json] | None:
-            identity = cited[0] if cited and cited[1] in (None, origin) else None
-            return _find_quote(index, origin, words, quote, identity) if words else None
-
         wanted = Wanted(document=str(cited[0])) if cited else None
-        for is_cited, verification in self.federation.look(look, wanted=wanted):
+        find = partial(_find_quote, words, quote, cited)
+        for is_cited, verification in self.federation.look(find, wanted=wanted) if words else ():
             if is_cited or cited is None:
                 return verification
             elsewhere = elsewhere or verification
@@ -317,7 +313,7 @@ class KnowledgeBase(PassageSearch):
         end, notices = offset + len(page), list[str]()
         if not total and filters:
             with self.database.read() as connection:
-                notices = search.explain_empty_filter(connection, filters)
+                notices = explain_empty_filter(connection, filters)
         elif not total and (since or until):
             advice = "search(since, until) goes by the dates in documents, as of mails."
             notices = [f"No document was changed in that time. {advice}"]
@@ -581,9 +577,10 @@ def parse_lines(text: str) -> tuple[int, int]:
 
 
 def _find_quote(
-    index: Index, origin: str | None, words: str, quote: str, identity: uuid.UUID | None
+    words: str, quote: str, cited_from: search.Id | None, index: Index, origin: str | None
 ) -> tuple[bool, Json] | None:
     """Return whether the words are where they were cited from, and where in this file they are; None if nowhere."""
+    identity = cited_from[0] if cited_from and cited_from[1] in (None, origin) else None
     hits = index.search(SearchRequest(quote[:500], mode="keyword", limit=50)).hits
     with index.database.read() as connection:
         names = {collection.name for collection in visible_collections(connection)}

@@ -18,26 +18,16 @@ import apsw
 
 from localmcp.errors import InvalidInput, NotFound
 from localmcp.files import check_freshness
-from localmcp.humanize import choices, counted, quoted
+from localmcp.humanize import counted, quoted
 from localmcp.index.collections import visible_collections, visible_ids
 from localmcp.index.federation import Federation, Wanted, shown_name
-from localmcp.index.filters import (
-    SOURCE_COLUMNS,
-    SOURCE_DATE,
-    Filters,
-    comparisons,
-    parse_condition,
-    parse_range,
-    path_condition,
-    sql_condition,
-    type_condition,
-)
+from localmcp.index.filters import Filters, explain_empty_filter, parse_condition, parse_range
 from localmcp.index.fusion import ARM_DEPTH, has_digit, unmentioned
 from localmcp.index.keyword import holds, inverse_frequency, matching_paragraphs
 from localmcp.index.search import Hit, Index, SearchOutcome, SearchRequest
 from localmcp.library.answers import cite, excerpt_around, lean_search
 from localmcp.readers.outline import signals
-from localmcp.schemas import did_you_mean, nearest, without_surrogates
+from localmcp.schemas import nearest, without_surrogates
 from localmcp.storage.database import fetch_all, fetch_column, fetch_one
 from localmcp.tools import Json, Param, current_scope, integer_or_string, tool, without_none
 from localmcp.wording.normalize import fold, index_text, stop_words
@@ -519,60 +509,3 @@ def resolve_chunk(federation: Federation, field: str, name: str) -> Id | None:
         return (uuid.UUID(bytes=ids[0]), mounted) if ids else None
 
     return next(federation.look(look, origin, Wanted(chunk=text)), None)
-
-
-def explain_empty_filter(connection: apsw.Connection, filters: Filters) -> list[str]:
-    """Return a sentence for each filter that fits no document, with the nearest valid value."""
-    where = f"trashed_at is null and sources.collection_id in ({visible_ids(connection)})"
-
-    def values(sql: str, *bindings: Any) -> list[Any]:
-        return fetch_column(connection, f"select distinct {sql} where {where}", bindings)
-
-    def unknown(field: str, value: str, valid: list[str]) -> None:
-        if value not in valid:
-            names = sorted(set(valid))[:20] + (["…"] if len(valid) > 20 else [])
-            guess = did_you_mean(value, valid)
-            remarks.append(f"No {field} '{quoted(value)}'. {choices(names)}{guess and f' {guess}'}")
-
-    remarks: list[str] = []
-    for kind in filters.source_types:
-        condition, bindings = type_condition([kind])
-        if not fetch_one(connection, f"select 1 from sources where {where} and {condition} limit 1", bindings):
-            unknown("type", kind, [*values("source_type from sources"), *values("format from sources")])
-    for partition in filters.partitions:
-        unknown("partition", partition, values("name from partitions join sources on partition_id = partitions.id"))
-    if filters.path_prefix:
-        prefix = os.path.expanduser(filters.path_prefix)
-        condition, bindings = path_condition(prefix)
-        if not fetch_one(connection, f"select 1 from sources where {where} and {condition} limit 1", bindings):
-            paths = values("uri from sources")[:50_000]
-            above = {path for uri in paths if uri for path in map(str, PurePath(uri).parents)}
-            # A relative folder may be anywhere in a path.
-            depth = 0 if os.path.isabs(prefix) else prefix.rstrip(os.sep).count(os.sep) + 1
-            near = nearest(prefix.rstrip(os.sep), {os.sep.join(folder.split(os.sep)[-depth:]) for folder in above})
-            remarks.append(f"Nothing is below '{quoted(prefix)}'." + (f" The nearest is '{near}'." if near else ""))
-    entries = "json_each(iif(json_valid(metadata), metadata, '{}'))"
-    items = "json_each(case entry.type when 'array' then entry.value else '[]' end)"
-    for comparison in comparisons(filters.condition) if filters.condition else ():
-        test, bindings = sql_condition(comparison, "sources.metadata", SOURCE_COLUMNS)
-        if fetch_one(connection, f"select 1 from sources where {where} and {test} limit 1", bindings):
-            continue
-        field, wanted = ".".join(comparison.field), comparison.values
-        fields = values(f"key from sources, {entries}")
-        sql = f"coalesce(item.atom, entry.atom) from sources join {entries} as entry on entry.key = ? left join {items}"
-        valid = values(f"{sql} as item", field)
-        if field not in fields and field == "tags":
-            remarks.append("No document has a tag.")
-        elif comparison.field[0] not in {*fields, *SOURCE_COLUMNS}:
-            unknown("metadata field", field, fields)
-        elif valid and comparison.operator in ("eq", "in"):
-            texts = [str(item) for item in valid if item is not None]
-            unknown("tag" if field == "tags" else field, str(wanted[0]), texts)
-        else:
-            remarks.append(f"No document has '{field}' {comparison.operator} '{quoted(str(wanted[0]))}'.")
-    if filters.since or filters.until:
-        dated = [day for day in values(f"{SOURCE_DATE} from sources") if day]
-        after, before = filters.since or "", filters.until
-        if dated and not any(after <= day and (before is None or day < before) for day in dated):
-            remarks.append(f"No document is dated so: they are from {min(dated)[:10]} to {max(dated)[:10]}.")
-    return remarks

@@ -16,14 +16,8 @@ import apsw
 
 from localmcp.errors import InvalidInput, LocalMCPError
 from localmcp.files import expand_home, scratch_folder
-from localmcp.index.collections import (
-    Collection,
-    choose_collections,
-    claim_collection,
-    ensure_collection,
-    ensure_model,
-    ensure_partition,
-)
+from localmcp.index import collections as places
+from localmcp.index.collections import Collection, choose_collections
 from localmcp.index.drafts import DEFAULT_LANGUAGE, FORMAT, WORD_ONLY, ChunkDraft, SourceDraft
 from localmcp.index.fusion import adapt_weights
 from localmcp.index.multilingual import keep_words, read_sentences, read_words
@@ -132,8 +126,6 @@ class Merge:
         report.vectors_missing = max(report.vectors_missing - report.vectors_made, 0)
         return report
 
-    # ------------------------------------------------------------ documents
-
     def _merge_collection(
         self, theirs: apsw.Connection, collection: Collection, say: Callable[[MergeReport], None]
     ) -> None:
@@ -199,13 +191,13 @@ class Merge:
         if self._dry_run:
             return
         with self._database.write() as connection:
-            collection = ensure_collection(connection, theirs.name)
+            collection = places.ensure_collection(connection, theirs.name)
             if theirs.description and not collection.description:
                 sql = "update collections set description = ? where id = ?"
                 connection.execute(sql, (theirs.description, collection.id))
             if any(vectors for _, _, vectors in group):
-                model_id = collection.model_id or ensure_model(connection, self._embedder.get().identity)
-                claim_collection(connection, collection, model_id)
+                model_id = collection.model_id or places.ensure_model(connection, self._embedder.get().identity)
+                places.claim_collection(connection, collection, model_id)
             for draft, partition, vectors in group:
                 uri = draft.uri
                 if uri is not None:
@@ -213,11 +205,9 @@ class Merge:
                     # With a number before it where another document of the collection has the place.
                     uris = chain([uri], (f"{number}/{uri}" for number in count(2)))
                     uri = next(uri for uri in uris if not fetch_one(connection, is_used, (collection.id, uri)))
-                partition_id = ensure_partition(connection, collection, partition)
+                partition_id = places.ensure_partition(connection, collection, partition)
                 draft = replace(draft, collection_id=collection.id, partition_id=partition_id, uri=uri)
                 put_source(connection, draft, vectors, model_id if vectors else None)
-
-    # ------------------------------------------------------------ quick starts and rules
 
     def _merge_guides(self, theirs: apsw.Connection) -> None:
         # The tools check and store them.
@@ -256,9 +246,6 @@ class Merge:
                 answer = self._call(tool, {"text": "\n".join(short), "format": "jsonl"}).value
                 for skipped in answer.get("skipped", ()):
                     _tell(report.skipped, f"{tool}: {skipped['problem']}")
-
-
-# ---------------------------------------------------------------- a document of the other file
 
 
 def _read_document(theirs: apsw.Connection, source_id: int, model_id: int, dimension: int) -> Incoming:

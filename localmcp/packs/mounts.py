@@ -15,16 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from localmcp import config
-from localmcp.errors import (
-    AlteredSchema,
-    ConfigurationError,
-    FileUnavailable,
-    InvalidInput,
-    LocalMCPError,
-    NotFound,
-    NotOurFile,
-)
+from localmcp import config, errors
+from localmcp.errors import ConfigurationError, FileUnavailable, InvalidInput, LocalMCPError, NotFound
 from localmcp.files import expand_home, is_filled, signature_of, write_atomically
 from localmcp.humanize import command_line
 from localmcp.index.federation import MountedFile, Wanted
@@ -130,8 +122,6 @@ class Mounts:
         digest = hashlib.sha256(self._own.database.file_id.encode()).hexdigest()
         return self._state / "mounts" / digest[:16]
 
-    # ------------------------------------------------------------ what is mounted
-
     def entries(self) -> list[Entry]:
         """Everything that is remembered, by name; an entry that cannot be read is left out and logged."""
         if not is_filled(self._own.database.path):
@@ -175,10 +165,10 @@ class Mounts:
             if damages and "fts5" not in damages[0].lower():
                 hint = f"See all with: {command_line('localmcp', 'verify', path)}"
                 raise FileUnavailable(f"{path} is damaged: {damages[0]}.", hint=hint)
-        except AlteredSchema:
+        except errors.AlteredSchema:
             raise
-        except NotOurFile as error:
-            raise NotOurFile(error.message, hint=WHAT_IS_MOUNTED) from error
+        except errors.NotOurFile as error:
+            raise errors.NotOurFile(error.message, hint=WHAT_IS_MOUNTED) from error
         finally:
             mounted.close()
         place = self._folder / f"{entry.name}.json"

@@ -21,17 +21,10 @@ from localmcp.errors import FileUnavailable, InvalidInput, LocalMCPError, NotFou
 from localmcp.index.collections import choose_collections
 from localmcp.index.multilingual import UNUSED_WORDS
 from localmcp.index.sources import disagreements
+from localmcp.storage import database as storage
 from localmcp.storage.adoption import copy_table, run_killable
 from localmcp.storage.connections import quote_name
-from localmcp.storage.database import (
-    MAX_FOREIGN_VALUE_BYTES,
-    PAGE_SIZE,
-    UNREADABLE_ROWS,
-    Database,
-    fetch_all,
-    fetch_column,
-    fetch_one,
-)
+from localmcp.storage.database import Database, fetch_all, fetch_column, fetch_one
 from localmcp.storage.schema import create_schema, foreign_objects, utc_now
 from localmcp.version import __version__
 
@@ -132,9 +125,6 @@ def digest_pack(connection: apsw.Connection, manifest: Manifest) -> str:
     return whole.hexdigest()
 
 
-# ---------------------------------------------------------------- packing
-
-
 def write_pack(
     database: Database, target: Path, collections: Sequence[str] | None = None, *, title: str = "", author: str = "",
     note: str = "", overwrite: bool = False, say: Callable[[str], None] = lambda _: None,
@@ -187,7 +177,7 @@ def write_pack(
 def _copy_rows(connection: apsw.Connection, chosen: str | None) -> None:
     # Only of the collections in `chosen`, a JSON array of ids, if it is not None.
     # Nobody else sees the temporary file, and it is thrown away if anything fails.
-    connection.pragma("page_size", PAGE_SIZE)
+    connection.pragma("page_size", storage.PAGE_SIZE)
     connection.pragma("foreign_keys", False)
     connection.pragma("synchronous", "off")
     connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 0)
@@ -249,9 +239,6 @@ def _is_absolute(place: str) -> bool:
     return place.startswith("file:") or PurePosixPath(place).is_absolute() or PureWindowsPath(place).is_absolute()
 
 
-# ---------------------------------------------------------------- verifying
-
-
 @dataclass(slots=True)
 class Verification:
     """The result of a verification."""
@@ -290,7 +277,7 @@ def _verify(path: Path) -> Verification:
     try:
         # Its own connection: SQLite checks a full-text table against what the connection read of it earlier.
         with closing(Database(path, read_only=True)) as database, database.read() as connection:
-            connection.limit(apsw.SQLITE_LIMIT_LENGTH, MAX_FOREIGN_VALUE_BYTES)
+            connection.limit(apsw.SQLITE_LIMIT_LENGTH, storage.MAX_FOREIGN_VALUE_BYTES)
             messages = fetch_column(connection, "pragma integrity_check(20)")
             if messages != ["ok"]:
                 problems += [f"damaged: {message}" for message in messages]
@@ -318,6 +305,6 @@ def _verify(path: Path) -> Verification:
                 problems.append("it is not what was packed: its digest differs from the manifest's")
     except LocalMCPError as error:
         problems.append(error.message)
-    except (apsw.Error, *UNREADABLE_ROWS) as error:
+    except (apsw.Error, *storage.UNREADABLE_ROWS) as error:
         problems.append(f"it cannot be read to its end: {error}")
     return verification
