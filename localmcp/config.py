@@ -310,8 +310,6 @@ def parse_setting(name: str, raw: Any, where: str) -> Any:
 
 
 _BOOLEANS = {**dict.fromkeys(("true", "1", "yes", "on"), True), **dict.fromkeys(("false", "0", "no", "off"), False)}
-
-
 _NOUNS = {"str": "text", "Path": "a path", "bool": "true or false", "int": "a whole number"}
 
 

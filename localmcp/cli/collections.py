@@ -299,8 +299,6 @@ tool_command(
     rules, "list", RuleCatalog.list_rules, "List the rules, newest first.",
     columns=("id", "rule_text", "category", "context", "project", "globs", "made_by"),
 )  # fmt: skip
-
-
 tool_command(
     rules, "edit", RuleCatalog.edit_rule, arguments={"id": "ID"},
     prepare=lambda _, changes: {**changes, "globs": changes["globs"] and [glob for glob in changes["globs"] if glob]},
@@ -346,9 +344,6 @@ def export_rules(session: Session, folder: Path | None, force: bool, **arguments
         write_atomically(path, text)
     answer = {"count": result["count"], "format": arguments["format"], "files": list(map(str, texts))}
     session.answer(answer, session.show)
-
-
-# ---------------------------------------------------------------- quick starts
 
 
 @group()
@@ -403,8 +398,6 @@ tool_command(
     quickstarts, "remove", Quickstarts.remove, "Remove quick starts; importing one again brings it back.",
     arguments={"names": "NAME..."},
 )  # fmt: skip
-
-
 tool_command(
     quickstarts, "export", Quickstarts.export, arguments={"names": "[NAME]..."},
     help="Print quick starts, all or the named ones, so that `import` reads them back without a difference.",

@@ -146,9 +146,6 @@ def why(session: Session, paths: tuple[str, ...]) -> None:
     session.answer(answer, "\n\n".join(map(render.render, explained)))
 
 
-# ---------------------------------------------------------------- tags
-
-
 @command(context_settings={"allow_interspersed_args": False})
 @click.argument("name", metavar="ID|PATH|TITLE")
 @click.argument("changes", nargs=-1, required=True, metavar="+TAG|-TAG...", type=click.UNPROCESSED)
@@ -226,9 +223,6 @@ def empty(session: Session, days: int, yes: bool) -> None:
     purged = library.empty_trash(days)
     session.answer({"purged": purged})
     session.note(f"{counted(purged, 'document')} deleted for good.")
-
-
-# ---------------------------------------------------------------- ingest
 
 
 @command()

@@ -235,9 +235,6 @@ def evaluate_search(
 eval = evaluate_search  # noqa: A001
 
 
-# ---------------------------------------------------------------- packs
-
-
 @command()
 @click.argument("target", metavar="OUT.localmcp", type=click.Path(path_type=Path))
 @click.option(
@@ -346,11 +343,6 @@ def merge(session: Session, file: Path, collections: tuple[str, ...], dry_run: b
     session.answer(result, session.show)
 
 
-# ---------------------------------------------------------------- models
-
-GOES_ON = "What was embedded is kept, and the old vectors answer. The same command goes on."
-
-
 @group()
 def models() -> None:
     """List embedding models, or download one.
@@ -414,7 +406,7 @@ def _read_all(session: Session, spec: str) -> None:
 
     name, done, rules = choice.try_model(spec, _open(session, spec))["name"], list[vector_queue.Reembedded](), 0
     if session.settings.database.exists():
-        session.if_stopped = GOES_ON
+        session.if_stopped = "What was embedded is kept, and the old vectors answer. The same command goes on."
         # Only this workspace uses the other model; the settings keep theirs until it has read everything.
         with Workspace(replace(session.settings, model=spec)) as workspace:
             database, embedder = workspace.database, workspace.embedder.get()

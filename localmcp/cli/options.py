@@ -22,7 +22,6 @@ from localmcp.schemas import Json, Param, bare_type, mapping_of, param_of
 from localmcp.storage.schema import days_ago, parse_span, utc_text
 
 Function = Callable[..., Any]
-Show = Callable[[Session, Json], None]
 
 SHORT = {"collection": "-c --collection", "partition": "-p --partition", "limit": "-n --limit", "mode": "-m --mode"}
 """Parameters whose options have a letter, in every command."""
@@ -62,7 +61,7 @@ def tool_command(
     ask: Callable[[Session, Json], str] | None = None,
     prepare: Callable[[Session, Json], Json] | None = None,
     columns: Sequence[str] = (),
-    show: Show | None = None,
+    show: Callable[[Session, Json], None] | None = None,
     **described: Any,
 ) -> click.Command:
     """Return a command that calls a tool and shows its answer; exit code 1 if the tool failed.
@@ -179,20 +178,18 @@ def _bare(hint: Any) -> Any:
 
 # ---------------------------------------------------------------- values
 
-Option = Callable[[Callable[..., Any]], Callable[..., Any]]
-
 YES = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 COLLECTIONS = click.option(
     "-c", "--collection", "collections", multiple=True, help="Only this collection; may be repeated."
 )
 
 
-def collection_option(says: str = "Only this collection.") -> Option:
+def collection_option(says: str = "Only this collection.") -> Callable[[Function], Function]:
     """Return `--collection`, one at most."""
     return click.option("-c", "--collection", help=says)
 
 
-def no_wait(says: str = "Return when everything is found by its words.") -> Option:
+def no_wait(says: str = "Return when everything is found by its words.") -> Callable[[Function], Function]:
     """Return `--no-wait`, for a command that waits until passages have vectors."""
     return click.option("--no-wait", is_flag=True, help=says)
 

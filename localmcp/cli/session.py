@@ -301,7 +301,6 @@ def _bars(session: Session) -> Generator[Callable[[str, int, int, str], None]]:
 
 # ---------------------------------------------------------------- options before or after the command
 
-
 EMPTY_PATH = "A path is empty (''). Is a shell variable not set?"
 
 

@@ -98,12 +98,6 @@ def completion(ctx: click.Context, shell: str) -> None:
         render.write(complete(ctx.find_root().command, {}, "localmcp", "_LOCALMCP_COMPLETE").source())
 
 
-# ---------------------------------------------------------------- demo
-
-QUESTION = "one bad message crashes every worker that takes it"
-"""What the assistant asks."""
-
-
 @command()
 @click.option("--keep", metavar="FILE", help="Make this file instead of one in the temporary folder.")
 @pass_session
@@ -149,7 +143,7 @@ def demo(session: Session, keep: str | None) -> None:
         searches.append(answer.value)
         tell(f"{answer.text}\n")
     tell("An assistant asks over MCP:")
-    arguments = {"query": QUESTION, "limit": 1}
+    arguments = {"query": "one bad message crashes every worker that takes it", "limit": 1}
     entry, _, _ = make_entry(session.database)
     call = {"name": "search", "arguments": arguments}
     answered = ask_server("localmcp", entry, lambda server: server.ask("tools/call", call))
@@ -159,9 +153,6 @@ def demo(session: Session, keep: str | None) -> None:
     tell(render.dim(f"The demo's file is {session.database}; delete it whenever you like."))
     result = {"searches": searches, "assistant": text}
     session.answer({"file": session.database, "indexed": report.indexed, **result})
-
-
-# ---------------------------------------------------------------- serve
 
 
 @command()
@@ -209,9 +200,6 @@ def serve(session: Session, profile: str | None, http: bool, **options: Any) -> 
         raise click.UsageError(f"--host {address} can be reached from other machines; add --allow-remote to mean it.")
     set_up_logging(session.log_level, quiet=session.quiet)
     run(address, settings.http_port if port is None else port, settings, lambda: Workspace(settings))
-
-
-# ---------------------------------------------------------------- tui
 
 
 @command()
@@ -292,9 +280,6 @@ def separate_screen_stream(log: Path) -> Generator[None]:
         sys.__stdout__, sys.__stderr__ = stdout, stderr
         os.dup2(screen, 2)
         os.close(screen)
-
-
-# ---------------------------------------------------------------- settings
 
 
 @group()

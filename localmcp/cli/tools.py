@@ -216,9 +216,6 @@ def ask(session: Session, **arguments: Any) -> int:
     return session.answer_tool(answer, show) or int(answer.value["status"] == "error")
 
 
-# ---------------------------------------------------------------- keys
-
-
 @group()
 def keys() -> None:
     """Make, list and revoke the API keys that requests over HTTP need.
@@ -300,8 +297,6 @@ def _ending_command(name: str, says: str) -> None:
 _ending_command("revoke", "Make a key useless at once, also for servers that are running; it stays in the list.")
 _ending_command("delete", "Remove a key for good; its calls stay in the log.")
 
-
-# ---------------------------------------------------------------- the log of calls
 
 _of_tool = click.option("--tool", help="Only this tool, or what was run through it.")
 _key = click.option("--key", metavar="ID|NAME|CALLER", help="Only calls with this API key, or from cli, tui or stdio.")

@@ -23,7 +23,6 @@ from localmcp.hub.entries import LoginNeeded, ServerEntry, SessionLost, prepare
 from localmcp.schemas import Json
 from localmcp.visible_text import visible
 
-LOGIN_SECONDS = 300.0
 CALLBACK = "/callback"
 _INITIALIZE: Json = {
     "jsonrpc": "2.0",
@@ -49,16 +48,12 @@ class TokenFile:
         """The tokens that were read or written last."""
         self.provider: OAuthClientProvider
 
-    def read(self) -> Json:
-        """Return what is kept; empty where nobody has signed in."""
-        return read_json_object(self.path)
-
     async def get_tokens(self) -> auth.OAuthToken | None:
-        self.last = None if self._is_new else self.read().get("tokens")
+        self.last = None if self._is_new else read_json_object(self.path).get("tokens")
         return auth.OAuthToken.model_validate(self.last) if self.last else None
 
     async def get_client_info(self) -> auth.OAuthClientInformationFull | None:
-        client = self.read().get("client")
+        client = read_json_object(self.path).get("client")
         if self._is_new:
             registered = self._entry.oauth
             method = "client_secret_post" if registered.clientSecret else "none"
@@ -96,12 +91,12 @@ def kept_login(entry: ServerEntry, url: str, on_refused: Callable[[Unavailable],
     `on_refused` gets the error first, since the SDK's transport may swallow it.
     """
     storage = TokenFile(entry)
-    stored = storage.read()
+    stored = read_json_object(storage.path)
     if "tokens" not in stored:
         return None
 
     async def refuse(_url: str = "") -> NoReturn:
-        tokens = storage.read().get("tokens")
+        tokens = read_json_object(storage.path).get("tokens")
         lost = SessionLost(f"The MCP server '{entry.name}' refused the tokens; newer ones are used.")
         error = LoginNeeded(entry.name) if tokens in (None, storage.last) else lost
         on_refused(error)
@@ -130,7 +125,7 @@ def forget_login(entry: ServerEntry) -> bool:
     return existed
 
 
-async def sign_in(entry: ServerEntry, show: Callable[[str], None], seconds: float = LOGIN_SECONDS) -> bool:
+async def sign_in(entry: ServerEntry, show: Callable[[str], None], seconds: float = 300.0) -> bool:
     """Sign in with the person's browser; False if the server asks for no login.
 
     `show` is called with the address that the person has to open.

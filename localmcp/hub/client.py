@@ -298,16 +298,12 @@ class Connection:
             if error.code not in _OTHER_ERA:
                 raise
             await session.discover()
-        if self._is_modern:
+        if session.protocol_version in MODERN_PROTOCOL_VERSIONS:
             stack.callback(asyncio.create_task(self._listen()).cancel)
 
     def _note_refusal(self, error: Unavailable) -> None:
         self._refusal = error
         self._leave.set()
-
-    @property
-    def _is_modern(self) -> bool:
-        return self._session.protocol_version in MODERN_PROTOCOL_VERSIONS
 
     # ------------------------------------------------------------ what the server says unasked
 
@@ -365,7 +361,7 @@ class Connection:
         what = f"the call of {params['name']}" if method == "tools/call" else method
         seconds = self.entry.timeout if seconds is None else seconds
         answers = client_call().input
-        if answers and self._is_modern:
+        if answers and self._session.protocol_version in MODERN_PROTOCOL_VERSIONS:
             params = {**params, **answers}
         try:
             for _ in range(MOST_ROUNDS):

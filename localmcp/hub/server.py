@@ -31,7 +31,6 @@ log = logging.getLogger(__name__)
 
 SERVER_ADDRESS = "localmcp://server/"
 """Begins our addresses of servers' resources."""
-SEPARATOR = "__"
 PAUSE_SECONDS = 5.0
 """How long a server that did not start is left alone."""
 MOST_LETTERS = 64
@@ -116,7 +115,7 @@ def exposed_names(namespace: str, names: Iterable[str]) -> dict[str, str]:
     exposed: dict[str, str] = {}
     plain = {name: re.sub(r"[^A-Za-z0-9_-]+", "_", name) or "_" for name in names}
     for name in sorted(plain, key=lambda name: (plain[name] != name, name)):
-        shown = f"{namespace}{SEPARATOR}{plain[name]}"
+        shown = f"{namespace}__{plain[name]}"
         if len(shown) > MOST_LETTERS or shown in exposed:
             shown = f"{shown[: MOST_LETTERS - 7]}_{short_digest(name)}"
         exposed[shown] = name
@@ -147,9 +146,6 @@ def as_answer(result: Json, namespace: str) -> Answer:
     return Answer(value, "\n".join(texts), is_error, tuple(blocks))
 
 
-# ---------------------------------------------------------------- one server
-
-
 class McpServer:
     """A server of the person's `mcp.json`: its entry, its tools and other offers, and the connection to it.
 
@@ -162,7 +158,7 @@ class McpServer:
     def __init__(self, entry: ServerEntry, hub: McpServers) -> None:
         self.entry = entry
         self.name = f"mcp:{entry.name}"
-        self.prefix = f"{entry.namespace}{SEPARATOR}"
+        self.prefix = f"{entry.namespace}__"
         """What the names of its tools begin with."""
         self.listed = threading.Event()
         """Set once its tools are listed, or it is known why they cannot be."""
@@ -193,12 +189,6 @@ class McpServer:
     def usable(self) -> bool:
         """Whether it may be started."""
         return not (self.entry.is_off or self.entry.problem or self.retired)
-
-    @property
-    def needs_start(self) -> bool:
-        """Whether it must be started for its tools to be known: it was never listed, or failed to start."""
-        self._load()
-        return not self.listed.is_set() or self.failure is not None
 
     def tools(self) -> list[RemoteTool]:
         """Return the tools it is known to have; none if it cannot be used, or failed to start."""

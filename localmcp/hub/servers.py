@@ -115,7 +115,7 @@ class McpServers:
         does not wait, for it is told which servers are still starting.
         """
         servers = self.reachable()
-        missing = [server for server in servers if server.needs_start]
+        missing = [server for server in servers if server.known_tools is None or server.failure]
         for server in missing:
             self._open_portal().start_task_soon(server.connect)
         if missing and not current_scope().lean and not self._has_waited:

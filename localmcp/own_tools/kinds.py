@@ -173,9 +173,6 @@ class CommandManifest(Manifest):
             raise Unavailable(problem, hint=hint) from error
 
 
-# ---------------------------------------------------------------- a running program
-
-
 class _Pipe:
     """Reads a pipe to its end in a thread and keeps the first bytes: a full pipe would stop the program."""
 

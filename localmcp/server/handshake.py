@@ -98,11 +98,12 @@ class Wire:
         """Do nothing: `write` keeps nothing back."""
 
 
-def claim_wire() -> Wire:
-    """Take stdin and stdout for the protocol: afterwards fd 0 reads nothing and fd 1 is stderr.
+def greet(profile: str | None = None) -> Wire | None:
+    """Take stdin and stdout for the protocol, and answer a handshake in the first line; None if the client has left.
 
-    Then a stray `print`, or what a child process writes, cannot break a frame. Ctrl-C ends the process at once until
-    something is open: Python's own handler would wait for a blocked read, and then show a traceback.
+    Afterwards fd 0 reads nothing and fd 1 is stderr: a stray `print`, or what a child process writes, cannot break a
+    frame. Ctrl-C ends the process at once until something is open: Python's own handler would wait for a blocked read,
+    and then show a traceback.
     """
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     null = os.open(os.devnull, os.O_RDWR)
@@ -114,12 +115,7 @@ def claim_wire() -> Wire:
     os.dup2(null, 0)
     os.dup2(2, 1)
     os.close(null)
-    return Wire(reader, out)
-
-
-def greet(profile: str | None = None) -> Wire | None:
-    """Claim the wire, read the first line and answer it if it is a handshake; None if the client has left."""
-    wire = claim_wire()
+    wire = Wire(reader, out)
     if not wire.first:
         return None
     if profile is not None:

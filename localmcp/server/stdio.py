@@ -8,7 +8,6 @@ import os
 import signal
 import sys
 import threading
-from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn, TextIO, cast
 
 import anyio
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-SCOPE = Scope(caller="stdio", trusted=False, lean=True)
 GRACE_SECONDS = 10.0
 """How long running calls may take to finish after the client has closed stdin, such as a first search, which loads the
 model. A script that pipes messages in wants the answers; clients in a hurry send a signal after 2 s."""
@@ -50,7 +48,8 @@ class Session:
             except ConfigurationError as error:
                 log.error("No tool is served: %s", error)
                 self._refusal, self._limits = error, Json(tools=frozenset[str]())
-        self._server = ToolServer(workspace, replace(SCOPE, **self._limits), instructions=wire.instructions)
+        scope = Scope(caller="stdio", trusted=False, lean=True, **self._limits)
+        self._server = ToolServer(workspace, scope, instructions=wire.instructions)
         self._repeated = wire.answered
         self._unanswered: set[str | int] = set()
         self._ending = threading.RLock()

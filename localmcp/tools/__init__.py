@@ -28,5 +28,4 @@ from localmcp.tools.base import use_scope as use_scope
 from localmcp.tools.registry import CallRecord as CallRecord
 from localmcp.tools.registry import MethodTool as MethodTool
 from localmcp.tools.registry import Registry as Registry
-from localmcp.tools.registry import tells_failure as tells_failure
 from localmcp.tools.registry import tools_of as tools_of

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
 Method = TypeVar("Method", bound=Callable[..., Any])
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +52,9 @@ class ToolMark:
     keywords: tuple[str, ...] = ()
     """Words under which `tool_search` finds it."""
     examples: tuple[str, ...] = ()
-    """Phrases a person would say.
-
-    `{p}` captures the argument p, `{p:singular}` in the singular, `{p=value}` represents a constant, `a|b` for
-    alternatives. A phrase that is only `{p}` takes the whole sentence and counts only if the tool then finds
-    something.
-    """
+    """Phrases a person would say: `{p}` captures the argument p, `{p:singular}` in the singular, `{p=value}` represents
+    a constant, `a|b` for alternatives. A phrase that is only `{p}` takes the whole sentence and counts only if the tool
+    then finds something."""
     visible: bool = True
     """Listed by tools/list; others are found by `tool_search`."""
     read_only: bool = True
@@ -71,10 +69,8 @@ class ToolMark:
     accepts: Mapping[str, Callable[[str, Any], Any]] = field(default_factory=dict[str, Callable[[str, Any], Any]])
     """Parameter -> function(name, value) that turns a lenient value into a strict one (S0-6)."""
     says: Mapping[str, str] = field(default_factory=dict[str, str])
-    """The contract's own words for a bad argument.
-
-    `"texts"` for the field, `"texts[]"` for an item (`{index}` is filled in), `"texts required"` when it is missing.
-    """
+    """The contract's own words for a bad argument: `"texts"` for the field, `"texts[]"` for an item (`{index}` is
+    filled in), `"texts required"` when it is missing."""
     text: Callable[[Any], str] | None = None
     """Makes the text block of the answer from the result; by default it is the result as compact JSON."""
     lean: Callable[[Any], Answer] | None = None
@@ -100,10 +96,7 @@ class Tool(ABC):
     mark: ToolMark
     description: str
     described: object = None
-    """The tool as the search of tools sees it.
-
-    A table of weak references would take a third of a search of 10,000.
-    """
+    """The tool as the search of tools sees it; a table of weak references would take a third of a search of 10,000."""
     notice: str = ""
     """What a search adds, such as a warning."""
     addition: Callable[[], str] | None = None
@@ -172,9 +165,6 @@ def at_most(most: int, name: str, value: Any) -> Any:
 MOST_INTEGER = 2**63 - 1
 
 
-Value = TypeVar("Value")
-
-
 @dataclass(frozen=True, slots=True)
 class Scope:
     """Who is asking and what they may reach, for the length of one call."""
@@ -210,10 +200,8 @@ class Scope:
 ReportProgress = Callable[[float, float | None, str], None]
 """Called with how much is done, of how much (None = unknown), and a word; from any thread."""
 AskPerson = Callable[["Json"], "Future[Json]"]
-"""Called with the parameters of `elicitation/create`, from any thread.
-
-The future gets the client's result, or an error if the client cannot show this question.
-"""
+"""Called with the parameters of `elicitation/create`, from any thread; the future gets the client's result, or an error
+if the client cannot show this question."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,10 +214,8 @@ class ClientCall:
     ask_person: AskPerson | None = None
     """None where the client cannot be asked in the middle of a call."""
     input: Json | None = None
-    """The `inputResponses` and `requestState` of a client that answers an unfinished result by calling again.
-
-    Empty at a first call; None where the client is of the handshake era, or asks the person nothing.
-    """
+    """The `inputResponses` and `requestState` of a client that answers an unfinished result by calling again; empty at
+    a first call, None where the client is of the handshake era, or asks the person nothing."""
 
 
 @contextmanager
@@ -254,15 +240,12 @@ client_call = _client_call.get
 use_client_call = partial(_set_during, _client_call)
 """Runs the calls of a block for a client."""
 
-
 RIGHTS = {"read": {"read"}, "write": {"read", "write"}, "admin": {"read", "write", "admin"}}
 """Right -> what it allows; each implies the ones before it."""
 LISTS = {"tools": "tools", "providers": "provider_names", "collections": "collections"}
-"""Key of a profile -> the field of a scope that it limits; without the key, nothing is limited.
-
-`tools` are those that can be called, `tool_search` and `execute_tool` only if they are named; `providers` are
-`commands`, `queries`, `mcp:github`, ...; an empty list leaves localmcp's own tools only.
-"""
+"""Key of a profile -> the field of a scope that it limits; without the key, nothing is limited. `tools` are those
+that can be called, `tool_search` and `execute_tool` only if they are named; `providers` are `commands`, `queries`,
+`mcp:github`, ...; an empty list leaves localmcp's own tools only."""
 
 
 def profiles_file() -> Path:

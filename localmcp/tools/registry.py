@@ -86,12 +86,6 @@ def canonical_names(arguments: Mapping[str, Any], parameters: Collection[str]) -
 _ARGUMENT = "argument_"
 
 
-def tells_failure(value: Any) -> bool:
-    """Return whether a result reports a failure: `success` is false, or there is an `error`."""
-    table = mapping_of(value)
-    return table.get("success") is False or isinstance(table.get("error"), str)
-
-
 class MethodTool(Tool):
     """A marked method of a service."""
 
@@ -164,7 +158,8 @@ class MethodTool(Tool):
 
     def _answer(self, value: Any) -> Answer:
         lean = self.mark.lean if current_scope().lean else None
-        failed = tells_failure(value)
+        table = mapping_of(value)
+        failed = table.get("success") is False or isinstance(table.get("error"), str)
         if lean is not None and not failed:
             return lean(value)
         if lean is not None and "message" in value:

@@ -16,7 +16,7 @@ from concurrent.futures import Future
 from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import anyio
 import anyio.to_thread
@@ -39,6 +39,7 @@ from starlette.types import ASGIApp, Message, Receive, Send
 from starlette.types import Scope as HttpScope
 
 from localmcp.activity import INTERFACES
+from localmcp.api_keys import KeyInfo
 from localmcp.errors import AccessDenied, InvalidInput, LocalMCPError, NotFound, UnknownTool
 from localmcp.index.collections import choose_collections
 from localmcp.masking import mask_text
@@ -48,10 +49,7 @@ from localmcp.server.mcp import Context, ToolServer, log_incident, tool_result
 from localmcp.tool_search.ask import ERROR_STATUS
 from localmcp.tools import Answer, ClientCall, Scope, use_client_call, use_scope
 from localmcp.version import __version__
-
-if TYPE_CHECKING:
-    from localmcp.api_keys import KeyInfo
-    from localmcp.workspace import Workspace
+from localmcp.workspace import Workspace
 
 # ---------------------------------------------------------------- replies, refusals, lines of the log (S3-14)
 
@@ -523,9 +521,6 @@ def _whole(request: Request, field: str, default: int, least: int) -> int:
     if not number.isdecimal() or not number.isascii() or len(number) > 9 or int(number) < least:
         raise Refused(400, f"{field} must be a whole number of at least {least}")
     return int(number)
-
-
-# ---------------------------------------------------------------- messages
 
 
 def check_message(value: Any, request: Request) -> Json:
