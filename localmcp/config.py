@@ -174,8 +174,6 @@ _VARIABLES: dict[str, str] = {
     name: f.metadata["env"] or (name.upper() if name.startswith("milvus_") else f"LOCALMCP_{name.upper()}")
     for name, f in _FIELDS.items()
 }
-_CREDENTIALS = re.compile(r"(?<=://)[^/@]+(?=@)")
-"""User and password in an address."""
 _REMOTE_MODEL = (
     "%s=%s names a model of OpenAI and is ignored: nothing leaves this machine unasked. "
     "To use it: localmcp config set model openai:%s. To end this message, unset the variable."
@@ -195,7 +193,7 @@ def shown_value(name: str, value: Any) -> Any:
     """Return a value as JSON; a secret, and the credentials of an address, are not shown."""
     if _FIELDS[name].metadata["secret"]:
         return "(set)" if value else ""
-    return _CREDENTIALS.sub("(hidden)", value) if isinstance(value, str) else _plain(value)
+    return re.sub(r"(?<=://)[^/@]+(?=@)", "(hidden)", value) if isinstance(value, str) else _plain(value)
 
 
 def _plain(value: Any) -> Any:

@@ -63,10 +63,10 @@ def doctor(session: Session, fix: bool) -> int:
     """
     from localmcp.doctor.examination import run_checks
 
-    repaired: Json | None = None
+    repaired: Json = {}
     if fix and is_filled(session.settings.database):
         copy, done = backups.repair(session.workspace.database, session.remark)
-        repaired = {"backup": copy, "done": done}
+        repaired["repaired"] = {"backup": copy, "done": done}
         session.note("\n".join(f"fixed: {line}" for line in done) or "There was nothing to fix.")
     try:
         checks = run_checks(session.settings)
@@ -74,9 +74,7 @@ def doctor(session: Session, fix: bool) -> int:
         checks = run_checks(None)
     counts = Counter(check.status for check in checks)
     result: Json = {"ok": not counts["fail"], "failed": counts["fail"], "warnings": counts["warn"]}
-    result["checks"] = [asdict(check) for check in checks]
-    if repaired is not None:
-        result["repaired"] = repaired
+    result |= {"checks": [asdict(check) for check in checks], **repaired}
 
     def show(_: Json) -> None:
         width = max(len(check.name) for check in checks)

@@ -31,8 +31,6 @@ log = logging.getLogger(__name__)
 
 SERVER_ADDRESS = "localmcp://server/"
 """Begins our addresses of servers' resources."""
-PAUSE_SECONDS = 5.0
-"""How long a server that did not start is left alone."""
 MOST_LETTERS = 64
 """Some clients reject all tools of a server if one name is longer."""
 OFFERS = {"resources": "uri", "resourceTemplates": "uriTemplate", "prompts": "name"}
@@ -256,7 +254,7 @@ class McpServer:
                 raise Unavailable("localmcp is closing.")
             if self.retired:
                 raise Unavailable(f"The MCP server '{self.entry.name}' is no longer in {servers_file()}.")
-            if self.failure is not None and time.monotonic() - self._failed_at < PAUSE_SECONDS:
+            if self.failure is not None and time.monotonic() - self._failed_at < 5.0:
                 raise self.failure
             connection = self._connection = Connection(self.entry, self._hub.log_of(self.entry), self._relist)
             try:

@@ -39,8 +39,6 @@ FIRST_LISTING_SECONDS = 1.5
 """How long the first search waits, in all, for servers whose tools are not yet known."""
 MOST_WORDS = 40
 """Of the list of servers."""
-PAGE = 50
-"""Entries of a page of resources or prompts."""
 
 
 class McpServers:
@@ -216,7 +214,7 @@ class McpServers:
     def page(self, kind: str, offset: int) -> tuple[list[Json], int | None]:
         """Return `resources`, `resourceTemplates` or `prompts` from the offset on, and the offset of the next page."""
         items = [item for server in self._offering() for item in server.shown_offers(kind)]
-        following = offset + PAGE
+        following = offset + 50
         return items[offset:following], following if following < len(items) else None
 
     def read(self, uri: str) -> Json | None:

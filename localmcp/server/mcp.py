@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from localmcp.workspace import Workspace
 
     Offer: TypeAlias = "OwnOffer | McpServers"
-    Opener: TypeAlias = Callable[[], Workspace]
 
 log = logging.getLogger(__name__)
 
@@ -84,7 +83,11 @@ class ToolServer(Server[Any]):
     """A low-level MCP server of the tools that a scope may use."""
 
     def __init__(
-        self, open_workspace: Opener, scope: Scope | Callable[[], Scope], *, instructions: str | None = None
+        self,
+        open_workspace: Callable[[], Workspace],
+        scope: Scope | Callable[[], Scope],
+        *,
+        instructions: str | None = None,
     ) -> None:
         """`open_workspace` is called in a worker thread at every request; when it raises, calls answer with the error.
 

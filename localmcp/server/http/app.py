@@ -60,7 +60,6 @@ TEXTS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?', re.DOTALL)
 PARALLEL_CHECKS = 2
 """A key that was verified before costs a read of some microseconds. The first check of a key, and every check of a
 wrong one, costs a bcrypt (60 ms of one core)."""
-MOST_WAITING = 64
 SECURITY_HEADERS = {
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
@@ -213,7 +212,7 @@ class HttpApp:
             if not keys.has_verified(key):
                 begins_like_ours = await in_thread(keys.has_beginning_of, key, limiter=self._checks)
                 limiter = self._first_checks if begins_like_ours else self._guesses
-                if limiter.statistics().tasks_waiting >= MOST_WAITING:
+                if limiter.statistics().tasks_waiting >= 64:
                     raise Refused(429, "Too many requests", code=SERVER_ERROR, headers={"retry-after": "1"})
             info = await in_thread(keys.verify, key, limiter=limiter)
         except AccessDenied as error:

@@ -143,7 +143,6 @@ STATUS = {
 STREAM = "text/event-stream"
 KEY_SECONDS = 5.0
 """How often an open stream looks whether its key is still active."""
-PARALLEL_CALLS = 16
 CALL_SECONDS = 300.0
 """After this a call is given up; tools that take long answer within 20 s with the id of a job."""
 RAG_UNKNOWN = "RAG not found or access denied"
@@ -165,7 +164,7 @@ class Endpoints:
 
     def __init__(self, open_workspace: OpenOnce) -> None:
         self.open_workspace = open_workspace
-        self._limiter = anyio.CapacityLimiter(PARALLEL_CALLS)
+        self._limiter = anyio.CapacityLimiter(16)
         self.server = ToolServer(open_workspace, request_scope.get)
         self.server.middleware.append(_add_top_level_keys)
         self._json = StreamableHTTPSessionManager(self.server, json_response=True, stateless=True)
