@@ -128,9 +128,6 @@ def explanation(result: dict[str, Any], hit: dict[str, Any]) -> dict[str, str]:
     }
 
 
-# ---------------------------------------------------------------- fields of an answer
-
-
 def field_label(name: str) -> str:
     """Return the name of a field in words: `created at` for `createdAt`."""
     words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|_", " ", name)

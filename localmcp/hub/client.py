@@ -404,8 +404,6 @@ class Connection:
         self._timeouts = 0
         return result.model_extra or {}
 
-    # ------------------------------------------------------------ questions to the person
-
     async def _ask_for_server(
         self, context: ClientRequestContext, params: types.ElicitRequestParams
     ) -> types.ElicitResult | types.ErrorData:
@@ -425,8 +423,6 @@ class Connection:
         finally:
             for clock, seconds, *_ in self._calls:
                 clock.reschedule(asyncio.get_running_loop().time() + seconds)
-
-    # ------------------------------------------------------------ failures in words
 
     async def _explain(self, what: str, error: BaseException, seconds: float = 0.0) -> LocalMCPError:
         while isinstance(error, BaseExceptionGroup):

@@ -16,7 +16,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 from urllib.parse import parse_qs, quote, urlsplit
 
-import anyio
 import anyio.to_thread
 import mcp.types as types
 from mcp import MCPError

@@ -20,7 +20,6 @@ from ipaddress import ip_address
 from types import FrameType
 from typing import Any, ClassVar, NoReturn
 
-import anyio
 import anyio.to_thread
 import h11
 import uvicorn

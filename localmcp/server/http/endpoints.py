@@ -18,7 +18,6 @@ from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any, TypeVar, cast
 
-import anyio
 import anyio.to_thread
 import httpx2
 import mcp.types as types
