@@ -108,10 +108,7 @@ class ManifestFile:
 
 
 class OwnTools:
-    """The provider of the tools of every manifest, as the files are at this moment; nothing is imported for none.
-
-    Thread-safe.
-    """
+    """The provider of the tools of every manifest, as the files are now; nothing is imported for none. Thread-safe."""
 
     name = ""
     only_hidden = True
