@@ -29,7 +29,8 @@ HELD = 10_000
 
 _FORGET = """
     insert into chunks_fts (chunks_fts) values ('delete-all');
-    delete from chunks; delete from vectors; delete from signs; delete from words; delete from terms;
+    delete from chunks where id <= :last; delete from vectors where id & 1099511627775 <= :last;
+    delete from signs; delete from words; delete from terms;
 """
 
 
@@ -123,6 +124,8 @@ class RemoteCorpus:
             gone = fetch_column(connection, "select uuid from sources where trashed_at is not null or chunk_count = 0")
             sql = "select count(*) from chunks join sources on sources.id = source_id where trashed_at is null"
             self._unsent += fetch_one(connection, sql) - len(ids)
+            # What another program adds meanwhile, as a refresh of the ledger, waits for the next time.
+            last = fetch_one(connection, "select coalesce(max(id), 0) from chunks")
         target = open_copy(self._milvus, self._name, about)
         for start in range(0, len(ids), BATCH):
             with self._database.read() as connection:
@@ -134,6 +137,6 @@ class RemoteCorpus:
         target.delete_documents(gone)
         with self._database.write() as connection:
             self._hold(connection)
-            connection.execute(_FORGET)
+            connection.execute(_FORGET, {"last": last})
         self._library.empty_trash()
         return target

@@ -283,6 +283,18 @@ def test_files_are_added_to_milvus_alone_and_a_second_run_stores_only_what_chang
         workspace.mounts.mount(Path("milvus:corpus"))
         hits = workspace.registry.call("search", {"query": "which field lies fallow"}).value["results"]
         assert hits[0]["sourceTitle"] == "Field 3"
+    # What is added to the ledger while passages are sent is sent the next time.
+
+    def add_beside(collection: MilvusCollection, rows: Sequence[Any]) -> None:
+        upsert(collection, rows)
+        with open_workspace(added["ledger"], model="hash") as ledger:
+            ledger.library.add_text("It rained all day.", "Rain", collection="corpus")
+
+    write(docs / "3.md", "# Field 3\n\nLies fallow again.\n")
+    with monkeypatch.context() as patched:
+        patched.setattr(MilvusCollection, "upsert", add_beside)
+        assert add()["sent"] == 1
+    assert (add()["sent"], add()["vectors"]) == (1, 5)
     milvus.drop("corpus")
     assert "no longer has the collection" in add(code=1)["error"]["message"]
 
