@@ -22,7 +22,7 @@ from localmcp.errors import AlteredSchema, ConfigurationError, LocalMCPError, No
 from localmcp.files import expand_home, is_filled
 from localmcp.humanize import command_line, counted, size
 from localmcp.index import vector_queue
-from localmcp.models import Embedder, choice, open_embedder, parse_spec
+from localmcp.models import Embedder, choice, open_embedder
 from localmcp.schemas import Json, camel_case
 from localmcp.storage import adoption
 from localmcp.storage.database import Database
@@ -434,7 +434,7 @@ def add_model(session: Session, spec: str) -> None:
     This is the only command that contacts a host by itself, and only for a spec of the form fastembed:NAME. Other
     specs are opened and tried.
     """
-    if parse_spec(spec).kind == "fastembed":
+    if choice.parse_spec(spec).kind == "fastembed":
         session.note(f"Fetching {spec} into {config.models_directory()} …")
     identity = _open(session, spec, download=True).identity
     session.answer(choice.describe_model(spec, identity), f"{identity.name} works: {identity.dimension} dimensions.")

@@ -328,7 +328,7 @@ def set_setting(session: Session, name: str, value: str) -> None:
     """Write one setting to config.toml; its comments and order are kept."""
     # Checked before it is written; no model is opened for it.
     if name == "model":
-        from localmcp.models import parse_spec
+        from localmcp.models.choice import parse_spec
 
         spec = parse_spec(value)
         if spec.kind == "folder" and not os.path.isdir(spec.target):

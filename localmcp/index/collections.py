@@ -12,15 +12,14 @@ import apsw
 
 from localmcp.errors import InvalidInput, ModelMismatch, NotFound
 from localmcp.humanize import choices, command_line
-from localmcp.models import DEFAULT_NAME, MULTILINGUAL_NAME
-from localmcp.models.embedder import Calibration, measure_model
+from localmcp.models.embedder import DEFAULT_NAME, MULTILINGUAL_NAME, Calibration, measure_model
 from localmcp.schemas import did_you_mean
 from localmcp.storage.database import Database, fetch_all, fetch_column, fetch_one, insert_row
 from localmcp.storage.schema import utc_now
 from localmcp.tools import current_scope
 
 if TYPE_CHECKING:
-    from localmcp.models import Embedder, ModelIdentity
+    from localmcp.models.embedder import Embedder, ModelIdentity
 
 MAX_NAME = 100
 DEFAULT_PARTITION = "_default"

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from localmcp.errors import InvalidInput
 from localmcp.readers.chunking import Chunk, TokenCounter, split
 from localmcp.readers.document import Document
-from localmcp.schemas import mapping_of, without_surrogates
+from localmcp.schemas import mapping_of
 from localmcp.wording.normalize import detect_language, index_runs, indexed_runs, stems, words_of_run
 
 WORD_ONLY = "data"
@@ -165,14 +165,6 @@ def check_metadata(metadata: Mapping[str, Any], place: str = "metadata") -> dict
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidInput(f"{place} cannot be stored as JSON: {error}.") from error
     return json.loads(text)
-
-
-def clean_text(text: str, place: str = "text") -> str:
-    """Return the text as stored, without NUL and half characters; InvalidInput if nothing visible is in it."""
-    cleaned = without_surrogates(text.replace("\0", "\ufffd"))
-    if not cleaned.strip():
-        raise InvalidInput(f"{place} is {text[:20]!r}, but must contain at least one visible character.")
-    return cleaned
 
 
 def draft_record(

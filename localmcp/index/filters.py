@@ -36,10 +36,8 @@ SOURCE_DATE = f"""coalesce(
 _DATE = re.compile(r"(\d{4})(?:[-/](\d{1,2})(?:[-/](\d{1,2}))?)?")
 
 _NEWEST = frozenset(
-    (
-        "latest newest last neueste neuesten neuester neuestes aktuellste letzte letzten letztes "
-        "ultimo ultima dernier derniere"
-    ).split()
+    """latest newest last neueste neuesten neuester neuestes aktuellste letzte letzten letztes ultimo ultima dernier
+    derniere""".split()
 )
 _RECENT = {"recent": ("most", "plus"), "recente": ("piu", "mais"), "reciente": ("mas",)}
 _FUNCTION_WORDS = frozenset[str]().union(

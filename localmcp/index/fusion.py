@@ -157,13 +157,10 @@ def rank(arms: Arms, mode: Mode, weight: float = SEMANTIC_WEIGHT, demanded: floa
 
 # ---------------------------------------------------------------- relevance
 
-
 LEAST = 50.0
 """Below it a passage hardly answers. If the best of the first is below, the search says `lowConfidence`."""
 LOOKED_AT = 3
 """The first hits, of which one should answer."""
-
-
 HYBRID = (-4.77, 2.4, -14.36, 6.07, -4.41, 1.35, 1.24)
 """Weights of the signals that `Judge.relevance` lists, fitted on the judged questions that
 `tests/benchmarks/confidence_quality.py` measures. The best sentence by meaning, the share of the bm25 score, the next

@@ -462,12 +462,10 @@ _END = re.compile(
 
 def find_highlight(query: KeywordQuery, text: str, language: str) -> tuple[int, int] | None:
     """Return start and stop, in code points of `text`, of its best sentence; None if it holds no word of the query."""
-    best, place = 0.0, None
-    for start, stop in sentence_parts(text):
-        score = _score(query, text[start:stop], language)
-        if score > best:
-            best, place = score, (start, stop)
-    return place
+    places = [*sentence_parts(text)]
+    scores = [_score(query, text[start:stop], language) for start, stop in places]
+    best = max(scores, default=0.0)
+    return places[scores.index(best)] if best > 0 else None
 
 
 def matching_paragraphs(query: KeywordQuery, text: str, language: str) -> tuple[int, int]:

@@ -241,15 +241,13 @@ def process_of(holder: str) -> int:
 # ---------------------------------------------------------------- working it off
 
 
-Next = Callable[[apsw.Connection, int, int], list[Passage]]
-"""Returns the passages to read next, given the id of the model, 0 for a new one, and how many at most."""
-
-
 def work_off(
-    database: Database, embedder: Embedder, next_of: Next, *, behind: bool = False,
-    tell: Callable[[int], None] = lambda passages: None, stop: Callable[[], bool] = lambda: False,
+    database: Database, embedder: Embedder, next_of: Callable[[apsw.Connection, int, int], list[Passage]], *,
+    behind: bool = False, tell: Callable[[int], None] = lambda passages: None,
+    stop: Callable[[], bool] = lambda: False,
 ) -> None:  # fmt: skip
-    """Make vectors of what `next_of` gives until that is nothing, or `stop` says so.
+    """Make vectors of what `next_of` gives until that is nothing, or `stop` says so; it gets the id of the model, 0 for
+    a new one, and how many passages to give at most.
 
     Somebody waits in front: it waits for another worker, and keeps the lease to the end. `behind` leaves the work to
     whoever has the lease, and gives it back after each batch. `tell` is called after each batch with the passages that

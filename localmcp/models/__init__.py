@@ -3,11 +3,6 @@
 from localmcp.models.choice import configured_embedder as configured_embedder
 from localmcp.models.choice import open_embedder as open_embedder
 from localmcp.models.choice import open_local_model as open_local_model
-from localmcp.models.choice import parse_spec as parse_spec
-from localmcp.models.embedder import DEFAULT_NAME as DEFAULT_NAME
-from localmcp.models.embedder import MULTILINGUAL_NAME as MULTILINGUAL_NAME
 from localmcp.models.embedder import Embedder as Embedder
 from localmcp.models.embedder import HashEmbedder as HashEmbedder
 from localmcp.models.embedder import LazyEmbedder as LazyEmbedder
-from localmcp.models.embedder import ModelIdentity as ModelIdentity
-from localmcp.models.embedder import is_unit_vector as is_unit_vector

@@ -65,8 +65,6 @@ _SETTINGS: Mapping[str, Json] = {
 }
 """Files beside it, as sentence-transformers writes them."""
 MOST_BYTES = 200_000_000
-
-
 BATCH_SIZE = 64
 """Texts of one request to an endpoint."""
 
@@ -279,9 +277,7 @@ def describe_model(spec: str, identity: ModelIdentity) -> Json:
 
 class EndpointEmbedder:
     """Vectors from `POST {url}/embeddings`; asked once when it is made, which checks address, key and dimension.
-
-    Retries, redirects, key and proxies are as in `localmcp.http.JsonEndpoint`.
-    """
+    Retries, redirects, key and proxies are as in `localmcp.http.JsonEndpoint`."""
 
     def __init__(self, spec: ModelSpec, api_key: str | None = None, *, timeout: float = 30.0) -> None:
         """ConfigurationError if an option is no number, or the key is missing or cannot be sent; ModelMismatch if the

@@ -60,10 +60,8 @@ class ModelIdentity:
 class Embedder(Protocol):
     """Turns text into unit vectors. Implementations may be called from several threads at once."""
 
-    @property
-    def identity(self) -> ModelIdentity:
-        """Which model this is."""
-        ...
+    identity: ModelIdentity
+    """Which model this is."""
 
     def embed_passages(self, texts: Sequence[str]) -> Vectors:
         """Return vectors of shape (n, dimension), unit rows, in the order of `texts`."""
@@ -213,10 +211,8 @@ class LazyEmbedder:
         return self.embed_queries([text], wait)[0]
 
     def embed_queries(self, texts: Sequence[str], wait: float | None = 5.0) -> Vectors:
-        """Return the unit vectors of several queries, shape (n, dimension); the last 1024 are kept.
-
-        InvalidInput if a text is blank; ModelUnavailable as `get`.
-        """
+        """Return the unit vectors of several queries, shape (n, dimension); the last 1024 are kept. InvalidInput if a
+        text is blank; ModelUnavailable as `get`."""
         embedder, cache = self.get(wait), self.queries
         for text in texts:
             require_query(text)

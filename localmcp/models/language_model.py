@@ -17,7 +17,6 @@ from localmcp.http import JsonEndpoint, split_model_url
 from localmcp.schemas import Json
 from localmcp.tools import Tool
 
-DEFAULT_MODEL = "llama3.1"
 ACCEPTED = "Accepted: ollama, ollama:MODEL, openai:MODEL, http://HOST/api#MODEL (Ollama) or http://HOST/v1#MODEL."
 TASK = (
     "Call the one function that does what the user asks, with arguments taken from the user's own words. "
@@ -87,7 +86,7 @@ def parse_address(spec: str) -> tuple[Literal["ollama", "openai"], str, str]:
     text = spec.strip()
     service, _, model = text.partition(":")
     if service == "ollama":
-        return ("ollama", f"{_SERVICES['ollama']}/chat", model or DEFAULT_MODEL)
+        return ("ollama", f"{_SERVICES['ollama']}/chat", model or "llama3.1")
     if service == "openai" and model:
         return ("openai", f"{_SERVICES['openai']}/chat/completions", model)
     if service.lower() not in ("http", "https"):

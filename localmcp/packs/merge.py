@@ -25,7 +25,7 @@ from localmcp.index.passages import read_metadata, read_texts
 from localmcp.index.sources import put_source
 from localmcp.index.vector import Made
 from localmcp.index.vector_queue import next_passages, waiting, work_off
-from localmcp.models import LazyEmbedder, is_unit_vector
+from localmcp.models.embedder import LazyEmbedder, is_unit_vector
 from localmcp.storage.adoption import copy_rows
 from localmcp.storage.database import Database, fetch_all, fetch_column, fetch_one
 from localmcp.storage.schema import VECTOR_ID_BITS

@@ -33,7 +33,7 @@ from localmcp.index.sources import keep_version, put_source
 from localmcp.index.vector import Made
 from localmcp.library.jobs import Jobs
 from localmcp.milvus.collection import HOW_TO_SET_MILVUS, NO_MILVUS, Milvus, MilvusCollection
-from localmcp.models import ModelIdentity
+from localmcp.models.embedder import ModelIdentity
 from localmcp.schemas import Json, compact_json, mapping_of
 from localmcp.storage.database import Database, fetch_all, fetch_column, fetch_one
 from localmcp.storage.schema import VECTOR_ID_BITS

@@ -34,7 +34,6 @@ from localmcp.index.drafts import (
     SourceDraft,
     Window,
     check_metadata,
-    clean_text,
     draft_record,
     metadata_of,
 )
@@ -54,7 +53,7 @@ from localmcp.index.vector import Made, nearest_chunks
 from localmcp.milvus.collection import Milvus, MilvusCollection
 from localmcp.milvus.mounted import MilvusFile
 from localmcp.models import Embedder
-from localmcp.schemas import did_you_mean
+from localmcp.schemas import did_you_mean, without_surrogates
 from localmcp.storage.database import fetch_all, fetch_column, fetch_one, id_list
 from localmcp.tools import Json, Param, current_scope, hidden_change, hidden_tool, integer_or_string, tool, without_none
 
@@ -105,7 +104,11 @@ def parse_record(raw: Any, place: str) -> GivenRecord:
     if text is None:
         raise InvalidInput(f"{place}: text: required")
     checked = check_metadata(metadata or {}, f"{place}: metadata")
-    return GivenRecord(clean_text(text, f"{place}: text"), checked, partition or None, number, place)
+    # UTF-8 writes no half characters, and SQLite's text ends at NUL.
+    stored = without_surrogates(text.replace("\0", "\ufffd"))
+    if not stored.strip():
+        raise InvalidInput(f"{place}: text is {text[:20]!r}, but must contain at least one visible character.")
+    return GivenRecord(stored, checked, partition or None, number, place)
 
 
 def failed(error: LocalMCPError) -> Json:

@@ -23,7 +23,7 @@ from localmcp.index.collections import (
 )
 from localmcp.index.federation import shown_name
 from localmcp.index.passages import read_texts
-from localmcp.models import ModelIdentity, is_unit_vector
+from localmcp.models.embedder import ModelIdentity, is_unit_vector
 from localmcp.storage.database import bump_generations, fetch_all, fetch_column, fetch_one
 from localmcp.tools import without_none
 from localmcp.wording.normalize import fold

@@ -370,11 +370,10 @@ def translate_error(error: apsw.Error, path: Path) -> LocalMCPError | None:
 
 
 def _identity_of(path: Path) -> tuple[int, int] | None:
-    try:
+    with suppress(OSError):
         status = path.stat()
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino
+        return status.st_dev, status.st_ino
+    return None
 
 
 def read_generations(connection: apsw.Connection) -> Generations:

@@ -36,7 +36,7 @@ from localmcp.index.passages import best_matches
 from localmcp.index.search import Index, SearchRequest
 from localmcp.index.sources import put_source
 from localmcp.index.vector import Made, exact_cosines
-from localmcp.models import LazyEmbedder, ModelIdentity
+from localmcp.models.embedder import LazyEmbedder, ModelIdentity
 from localmcp.storage.database import Database
 from localmcp.wording.normalize import stop_words
 

@@ -24,7 +24,7 @@ from localmcp.index.vector import (
     remove_signs,
     write_vectors,
 )
-from localmcp.models import HashEmbedder, LazyEmbedder, ModelIdentity
+from localmcp.models.embedder import HashEmbedder, LazyEmbedder, ModelIdentity
 from localmcp.storage import connections
 from localmcp.storage.database import Database, bump_generations, fetch_all, fetch_one
 

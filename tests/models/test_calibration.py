@@ -12,8 +12,8 @@ from made_files import make_zip
 
 from localmcp.errors import ConfigurationError, InvalidInput, ModelUnavailable
 from localmcp.index.collections import ensure_model, read_calibration
-from localmcp.models import HashEmbedder, ModelIdentity, choice, open_embedder, open_local_model, parse_spec
-from localmcp.models.embedder import Calibration, measure_model
+from localmcp.models import HashEmbedder, choice, open_embedder, open_local_model
+from localmcp.models.embedder import Calibration, ModelIdentity, measure_model
 from localmcp.storage.database import Database
 
 
@@ -64,12 +64,12 @@ class TestTwoModels:
         assert pair.identity.fingerprint not in (default.identity.fingerprint, words.identity.fingerprint)
 
     def test_are_named_with_a_plus(self) -> None:
-        parsed = parse_spec("default+folder:/a?query_prefix=query:+")
+        parsed = choice.parse_spec("default+folder:/a?query_prefix=query:+")
         assert (parsed.kind, parsed.model, parsed.target) == ("pair", "default", "folder:/a?query_prefix=query:+")
         with pytest.raises(ConfigurationError, match="names no embedding model"):
-            parse_spec("default+nonsense")
+            choice.parse_spec("default+nonsense")
         with pytest.raises(ConfigurationError, match="more than two models"):
-            parse_spec("default+" * 5000 + "hash")
+            choice.parse_spec("default+" * 5000 + "hash")
         with pytest.raises(ModelUnavailable, match="not on this machine"):
             open_local_model("+".join(["all-MiniLM-L6-v2"] * 5000), "0" * 16, 384)
 

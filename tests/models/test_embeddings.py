@@ -26,8 +26,8 @@ from hypothesis import strategies as st
 from localmcp import config
 from localmcp.config import packaged_data
 from localmcp.errors import ConfigurationError, ModelMismatch, ModelUnavailable
-from localmcp.models import Embedder, HashEmbedder, LazyEmbedder, open_embedder, parse_spec
-from localmcp.models.choice import EndpointEmbedder
+from localmcp.models import Embedder, HashEmbedder, LazyEmbedder, open_embedder
+from localmcp.models.choice import EndpointEmbedder, parse_spec
 from localmcp.models.local_model import DefaultEmbedder, WordPieces, open_fastembed, open_folder
 
 KEY = "sk-very-secret-0123456789"
