@@ -76,10 +76,6 @@ _VARCHAR, _JSON, _FLOAT_VECTOR = 21, 23, 101
 NO_KEEPALIVE_MS = 2**31 - 1
 """Never, as gRPC has it: pymilvus pings every 10 s, and a Milvus Lite server closes a connection that is pinged more
 often than every 5 minutes, with the call that is just on it. Each call has a time limit anyway."""
-_NOT_LOADED = 101
-_CONNECTING = 2
-"""Milvus' one code for refused, unresolvable, silent and bad credentials; the gRPC status below says which."""
-
 
 _importing = threading.Lock()
 
@@ -137,10 +133,8 @@ def open_milvus(settings: Settings) -> Milvus | None:
         message = "milvus_address must not hold a user or password."
         raise ConfigurationError(message, hint="Use milvus_username and milvus_password.")
     if not is_address or not (parts.hostname or parts.scheme == "unix"):
-        raise ConfigurationError(
-            f"milvus_address = {address!r} is not the address of a server.",
-            hint="Write http://HOST:19530, https://HOST:PORT, or the path of a Milvus Lite file that ends with .db.",
-        )
+        hint = "Write http://HOST:19530, https://HOST:PORT, or the path of a Milvus Lite file that ends with .db."
+        raise ConfigurationError(f"milvus_address = {address!r} is not the address of a server.", hint=hint)
     return Milvus(uri, token, settings.milvus_database, fields=fields)
 
 
@@ -176,13 +170,9 @@ class Milvus:
         def ask(method: str, *arguments: Any, **options: Any) -> Any:
             with self._lock:
                 if self._client is None:
+                    own = {"dedicated": True, "grpc_options": {"grpc.keepalive_time_ms": NO_KEEPALIVE_MS}}
                     self._client = load_library().MilvusClient(
-                        self.uri,
-                        token=self._token,
-                        db_name=self._database,
-                        timeout=self.timeout,
-                        dedicated=True,
-                        grpc_options={"grpc.keepalive_time_ms": NO_KEEPALIVE_MS},
+                        self.uri, token=self._token, db_name=self._database, timeout=self.timeout, **own
                     )
                 client = self._client
             return getattr(client, method)(*arguments, timeout=patience * self.timeout, **options)
@@ -246,9 +236,8 @@ class Milvus:
     def create(self, name: str, about: Json) -> MilvusCollection:
         """Make a collection for the vectors of the model that `about` names: `identity`, `fingerprint`, whose it is."""
         if not NAME.fullmatch(name):
-            raise InvalidInput(
-                f"'{name}' cannot be a name in Milvus: {ALLOWED}.", hint="Choose another with --as NAME."
-            )
+            message = f"'{name}' cannot be a name in Milvus: {ALLOWED}."
+            raise InvalidInput(message, hint="Choose another with --as NAME.")
         library = load_library()
         kinds, dimension = library.DataType, int(about["identity"]["dimension"])
         fields = library.MilvusClient.create_schema(auto_id=False, enable_dynamic_field=False)
@@ -291,8 +280,7 @@ class MilvusCollection:
 
     def __init__(self, milvus: Milvus, name: str, about: Json, described: Mapping[str, Any], index: Json) -> None:
         """Take what Milvus says of it, and of the index of its vectors, which of ours is known."""
-        self._milvus = milvus
-        self.name = name
+        self._milvus, self.name = milvus, name
         self.about = about
         """What localmcp wrote about a collection that it made: `identity`, `fingerprint`, `file`, `collectionId`."""
         self.is_ours = bool(about)
@@ -329,12 +317,10 @@ class MilvusCollection:
 
         ModelMismatch for vectors of another length than those of the collection.
         """
-        if vectors.shape[1] != self.dimension:
-            raise ModelMismatch(
-                f"Milvus' collection '{self.name}' holds vectors of {self.dimension} dimensions"
-                f"{f' ({self.model})' if self.model else ''}, the model at hand makes {vectors.shape[1]}.",
-                hint="Set the model with which the collection was made.",
-            )
+        if (length := vectors.shape[1]) != self.dimension:
+            theirs = f"{self.dimension} dimensions{f' ({self.model})' if self.model else ''}"
+            message = f"Milvus' collection '{self.name}' holds vectors of {theirs}, the model at hand makes {length}."
+            raise ModelMismatch(message, hint="Set the model with which the collection was made.")
 
         def score(distance: float) -> float:
             return 1.0 / (1.0 + max(distance, 0.0)) if self._is_distance else distance
@@ -505,9 +491,8 @@ class MilvusCollection:
 
     def _change(self, method: str, *arguments: Any, **options: Any) -> None:
         if not self.is_ours:
-            raise InvalidInput(
-                f"Milvus' collection '{self.name}' was made by another program; it can only be searched."
-            )
+            message = f"Milvus' collection '{self.name}' was made by another program; it can only be searched."
+            raise InvalidInput(message)
         self._call(method, *arguments, patience=PATIENCE, **options)
 
     def _call(self, method: str, *arguments: Any, **options: Any) -> Any:
@@ -523,7 +508,6 @@ class MilvusCollection:
 LAST = "\U0010ffff"
 """Sorts behind every character."""
 _SIGNS = {"gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
-_EXACT = 2**53
 
 
 def filter_text(condition: Condition) -> str:
@@ -538,7 +522,7 @@ def filter_text(condition: Condition) -> str:
     odd = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\U0010ffff]")
     is_range = condition.operator in _SIGNS
     for value in condition.values:
-        if odd.search(value) if isinstance(value, str) else abs(value) >= _EXACT or (value < 0 and not is_range):
+        if odd.search(value) if isinstance(value, str) else abs(value) >= 2**53 or (value < 0 and not is_range):
             return ""
     path = "metadata" + "".join(f'["{key}"]' for key in condition.field)
     if condition.operator == "prefix":
@@ -606,29 +590,22 @@ def translate_error(error: Exception, server: str, timeout: float) -> LocalMCPEr
     text = str(getattr(error, "message", "") or ("" if callable(raw_code) else error))
     # Without the server's stack trace.
     message = next((line.strip() for line in text.splitlines() if line.strip()), "")[:300].rstrip(".")
-    if code == _NOT_LOADED or "not loaded" in message:
+    if code == 101 or "not loaded" in message:
         return NotLoaded(f"Milvus at {server} has not loaded the collection: {message}.")
     if status in ("UNAUTHENTICATED", "PERMISSION_DENIED") or "auth check failure" in message:
-        return AccessDenied(
-            f"Milvus at {server} refused the credentials: {details or message}.",
-            hint="Check milvus_username and milvus_password.",
-        )
+        refused = f"Milvus at {server} refused the credentials: {details or message}."
+        return AccessDenied(refused, hint="Check milvus_username and milvus_password.")
     if status == "DEADLINE_EXCEEDED" or (status != "UNAVAILABLE" and "Retry timeout" in message):
-        return Unavailable(
-            f"Milvus at {server} did not answer within {timeout:g} s.",
-            hint="Check that the address and port are those of Milvus, that the server is healthy and that no "
-            "firewall is between.",
-        )
+        late = f"Milvus at {server} did not answer within {timeout:g} s."
+        hint = "Check that the address and port are those of Milvus, that the server is healthy"
+        return Unavailable(late, hint=f"{hint} and that no firewall is between.")
     if "Open local milvus failed" in message:
-        return Unavailable(
-            f"{server} cannot be opened by Milvus Lite.",
-            hint="Only one process at a time may have it open; and it must have been made by milvus-lite 3 or later.",
-        )
-    if status == "UNAVAILABLE" or code == _CONNECTING:
-        return Unavailable(
-            f"Milvus at {server} cannot be reached.",
-            hint="Check that the server runs, and milvus_address: its host, port and http or https.",
-        )
+        hint = "Only one process at a time may have it open; and it must have been made by milvus-lite 3 or later."
+        return Unavailable(f"{server} cannot be opened by Milvus Lite.", hint=hint)
+    # Refused, unresolvable, silent and bad credentials have one code, 2; the gRPC status says which.
+    if status == "UNAVAILABLE" or code == 2:
+        hint = "Check that the server runs, and milvus_address: its host, port and http or https."
+        return Unavailable(f"Milvus at {server} cannot be reached.", hint=hint)
     if status == "UNIMPLEMENTED":
         return Unavailable(f"Milvus at {server} is of a version that cannot do this.", hint="Use Milvus 2.4 or later.")
     message = message or details

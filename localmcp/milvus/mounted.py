@@ -18,14 +18,7 @@ from typing import Any
 import apsw
 
 from localmcp.arrays import np
-from localmcp.errors import (
-    ConfigurationError,
-    FileUnavailable,
-    LocalMCPError,
-    ModelUnavailable,
-    NotFound,
-    Unavailable,
-)
+from localmcp.errors import ConfigurationError, FileUnavailable, LocalMCPError, ModelUnavailable, NotFound, Unavailable
 from localmcp.index.collections import DEFAULT_PARTITION
 from localmcp.index.federation import Wanted
 from localmcp.index.fusion import ARM_DEPTH, LOOKED_AT, SEMANTIC_WEIGHT, Arms, judge, rank

@@ -42,10 +42,6 @@ _MAIL_START = re.compile(rb"(?:[!-9;-~]+:[^\n]*\n(?:[ \t][^\n]*\n)*){3,}")
 _MAILBOX_START = re.compile(rb"From \S+ [^\n]*\d{4}[^\n]*\r?\n")
 
 
-ATTACH_FLAGS, IN_TEXT = 0x3714, 4
-"""Outlook's number of a property, and its value for a picture that is shown in the text."""
-
-
 class _AsSent(policy.Compat32):
     """Headers with the bytes that no encoding was declared for, which Python would replace by question marks."""
 
@@ -138,7 +134,8 @@ def outlook_mail(data: bytes, name: str) -> bytes:
         text = message.body or ""
         mail.attach(MIMEText(text) if text.strip() else MIMEText(message.html_body or "", "html"))
         for attachment in message.attachments:
-            is_in_text = attachment.properties.int_prop_value(ATTACH_FLAGS) == IN_TEXT
+            # Outlook's number of a property, and its value for a picture that is shown in the text.
+            is_in_text = attachment.properties.int_prop_value(0x3714) == 4
             if (content := attachment.file_bytes) and not is_in_text:
                 part = MIMEApplication(content)
                 part.add_header("Content-Disposition", "attachment", filename=attachment.file_name or "attachment")
@@ -179,18 +176,10 @@ def _message_document(message: Message, name: str, attachments: list[str]) -> Do
     top = "".join(f"{key.capitalize()}: {fields[key]}\n" for key in ("from", "to", "cc", "date") if fields[key])
     top += f"Attachments: {', '.join(attachments)}\n" if attachments else ""
     text = f"{top}\n{own}".strip()
-    return make_document(
-        name,
-        f"{text}\n\n{repeated}" if repeated else text,
-        "mail",
-        "plain",
-        "text",
-        title=fields["subject"] or "(no subject)",
-        metadata={key: value for key, value in (values | {"attachments": attachments}).items() if value},
-        appendix=len(text) if repeated else None,
-        date=values["date"],
-        date_from="mail header",
-    )
+    metadata = {key: value for key, value in (values | {"attachments": attachments}).items() if value}
+    about = {"title": fields["subject"] or "(no subject)", "date": values["date"], "date_from": "mail header"}
+    whole, appendix = (f"{text}\n\n{repeated}", len(text)) if repeated else (text, None)
+    return make_document(name, whole, "mail", "plain", "text", metadata=metadata, appendix=appendix, **about)
 
 
 def _header(message: Message, key: str) -> str:

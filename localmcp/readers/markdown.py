@@ -48,16 +48,9 @@ def read_markdown(data: bytes, name: str) -> Document:
     links = [one_line(match[1]) for match in _WIKI_LINK.finditer(prose)]
     # At most 100 of one note are kept.
     noted = {"tags": list(dict.fromkeys(filter(None, named)))[:100], "links": list(dict.fromkeys(links))[:100]}
-    return make_document(
-        name,
-        text,
-        "markdown",
-        title=title,
-        metadata=front | {key: value for key, value in noted.items() if value} | metadata,
-        date=next(filter(None, dates), ""),
-        date_from="front matter",
-        remark=remark,
-    )
+    metadata = front | {key: value for key, value in noted.items() if value} | metadata
+    dated = {"date": next(filter(None, dates), ""), "date_from": "front matter"}
+    return make_document(name, text, "markdown", title=title, metadata=metadata, remark=remark, **dated)
 
 
 def markdown_head(text: str) -> tuple[dict[str, Any], str, str]:

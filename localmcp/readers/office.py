@@ -93,7 +93,6 @@ def _margin(kind: str, blocks: Iterable[str]) -> str:
 
 # ---------------------------------------------------------------- numbers of lists and headings
 
-
 _Level = tuple[str, str, int, bool]
 """How the items of one level of a list are numbered: decimal, upperRoman, lowerLetter, …, as Word names them (bullet
 or none for no number); where the numbers of the levels are, as `Section %1.%2`; the first number; and whether the

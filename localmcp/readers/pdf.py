@@ -21,7 +21,6 @@ from localmcp.wording.spelling import model_vocabulary
 _HYPHEN = re.compile("(\\w*)(\xad\n|\u2010\n(?=[a-z\u00df-\u00ff])|[\x02\ufffe])(\\w*)")
 """The end of a line within a word. PDFium has one sign for a hyphen with the line end: `exam\\x02ple`."""
 
-
 _NO_TITLE = re.compile(
     r"(?i)^(untitled|microsoft \w+ - |powerpoint[ -]pr\S+$|pr\S+ (de )?powerpoint$)"
     r"|\.(docx?|pptx?|xlsx?|od[tps]|tex|dvi|indd|pdf)$"
@@ -67,20 +66,11 @@ def read_pdf(data: bytes, name: str) -> Document:
     moment = re.match(r"(?:D:)?(\d{4})(\d\d)(\d\d)(?:(\d\d)(\d\d)(\d\d))?", created)
     made = iso_date("{}-{}-{}T{}:{}:{}".format(*moment.groups(""))) if moment else ""
     metadata = set_fields(author=author, created=made)
-    return make_document(
-        name,
-        text,
-        "pdf",
-        "plain",
-        # Some programs name it after themselves or the file.
-        title="" if _NO_TITLE.search(title) else title,
-        metadata=metadata | {"pages": len(pages)},
-        page_starts=starts,
-        headings=_headings(bookmarks, text, starts),
-        date=metadata.get("created", ""),
-        date_from="document properties",
-        remark=remark if damaged else "",
-    )
+    about = {"date": metadata.get("created", ""), "date_from": "document properties"}
+    # Some programs name it after themselves or the file.
+    about |= {"title": "" if _NO_TITLE.search(title) else title, "remark": remark if damaged else ""}
+    places = {"page_starts": starts, "headings": _headings(bookmarks, text, starts)}
+    return make_document(name, text, "pdf", "plain", metadata=metadata | {"pages": len(pages)}, **about, **places)
 
 
 def _page_text(pdf: Any, raw: Any, number: int) -> str | None:

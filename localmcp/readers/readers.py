@@ -208,7 +208,6 @@ def _read(data: bytes, name: str, choice: Choice, max_bytes: int, recognize: Con
 
 # ---------------------------------------------------------------- which reader
 
-
 _NO_READER = {
     ".pst": "Outlook mailbox; export it as .mbox",
     ".pages": "Apple Pages; export it as .docx",

@@ -147,6 +147,7 @@ class _Worker:
         self.spent_before = 0.0
         self.why_killed = ""
         entry = "import sys, json; sys.path[:] = json.loads(sys.argv[1]); from localmcp.readers import worker_pool; "
+        windows = subprocess.CREATE_NEW_PROCESS_GROUP | subprocess.CREATE_NO_WINDOW if sys.platform == "win32" else 0
         try:
             self.process = subprocess.Popen(
                 [sys.executable, "-P", "-c", f"{entry}worker_pool.work_for_parent()", json.dumps(sys.path)],
@@ -155,9 +156,7 @@ class _Worker:
                 stderr=subprocess.DEVNULL,
                 # Ctrl-C reaches every process of the terminal's group; the parent decides what ends.
                 start_new_session=True,
-                creationflags=(
-                    subprocess.CREATE_NEW_PROCESS_GROUP | subprocess.CREATE_NO_WINDOW if sys.platform == "win32" else 0
-                ),
+                creationflags=windows,
             )
         except OSError as error:
             raise Unavailable(f"No process for reading files can be started: {error.strerror or error}.") from error
@@ -192,10 +191,8 @@ class _Worker:
         self.reading = False
         code = self.process.wait()
         if not self.pid:
-            raise Unavailable(
-                f"No process for reading files can be started (exit code {code}).",
-                hint=f"Check that this works: {sys.executable} -m localmcp --version",
-            )
+            hint = f"Check that this works: {sys.executable} -m localmcp --version"
+            raise Unavailable(f"No process for reading files can be started (exit code {code}).", hint=hint)
         ending = f"signal {-code}" if code < 0 else f"exit code {code}"
         failure = self.why_killed or f"the reader crashed on it ({ending})"
         log.info("a reading process ended: %s", failure)

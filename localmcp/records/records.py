@@ -327,10 +327,8 @@ class Records:
         # The file can be written to although the server is down.
         with suppress(Unavailable):
             if own is None and self._on_server(collection) is not None:
-                raise InvalidInput(
-                    f"Collection '{collection}' is on the Milvus server only.",
-                    hint=f"Bring it here: localmcp pull {collection}",
-                )
+                hint = f"Bring it here: localmcp pull {collection}"
+                raise InvalidInput(f"Collection '{collection}' is on the Milvus server only.", hint=hint)
         embedder = self.embedder.get()
         if own is not None:
             with self.database.read() as connection:
@@ -563,10 +561,8 @@ def _count(connection: apsw.Connection, collection_id: int, partition_id: int | 
 def _confirm(target: str, documents: int, chunks: int, confirmed: bool) -> None:
     if documents and not confirmed:
         content = f"{counted(documents, 'document')} ({counted(chunks, 'chunk')})"
-        raise NeedsConfirmation(
-            f"{target} holds {content}, which would go into the trash. Nothing was done.",
-            hint="If that is wanted, say so with confirm: true (--yes).",
-        )
+        message = f"{target} holds {content}, which would go into the trash. Nothing was done."
+        raise NeedsConfirmation(message, hint="If that is wanted, say so with confirm: true (--yes).")
 
 
 def _find_record(connection: apsw.Connection, target: Collection, record: GivenRecord) -> tuple[int, bytes]:
@@ -595,10 +591,8 @@ def _draft(record: GivenRecord, embedder: Embedder, split: bool) -> tuple[Source
         return draft, texts
     if split and record.id is None:
         return draft_record(record.text, record.metadata, window)
-    raise InvalidInput(
-        f"{record.place} has {tokens} tokens, and one vector stands for {window.limit} at most.",
-        hint="Shorten it, or let it be split (split: true, --split).",
-    )
+    message = f"{record.place} has {tokens} tokens, and one vector stands for {window.limit} at most."
+    raise InvalidInput(message, hint="Shorten it, or let it be split (split: true, --split).")
 
 
 def _combined(

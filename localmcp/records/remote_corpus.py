@@ -84,9 +84,8 @@ class RemoteCorpus:
         if target and self._sent and not target.make_index(600):
             report.add_notice(NOT_INDEXED)
         if self._unsent:
-            report.add_notice(
-                f"{counted(self._unsent, 'passage')} of rows of data, which have no vectors, were not stored."
-            )
+            unsent = counted(self._unsent, "passage")
+            report.add_notice(f"{unsent} of rows of data, which have no vectors, were not stored.")
         counts = {"sent": self._sent, "vectors": target.count() if target else 0}
         return {**report.to_json(), "name": self._name, **counts, "ledger": str(self.ledger)}
 
@@ -99,10 +98,8 @@ class RemoteCorpus:
         if is_there and self._milvus.open(self._name).about.get("file") != self._database.file_id:
             raise InvalidInput(f"Milvus has a collection '{self._name}' already.", hint="Choose another name.")
         if was_stored and not is_there:
-            raise NotFound(
-                f"Milvus no longer has the collection '{self._name}', in which documents were stored.",
-                hint=f"To store them again, first delete {self.ledger}",
-            )
+            message = f"Milvus no longer has the collection '{self._name}', in which documents were stored."
+            raise NotFound(message, hint=f"To store them again, first delete {self.ledger}")
 
     def _hold(self, connection: apsw.Connection) -> None:
         # Another run would forget what this one has not stored yet.

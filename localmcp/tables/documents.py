@@ -33,8 +33,6 @@ SHEETS = frozenset((".xlsx", ".xlsm", ".xls", ".xlsb", ".ods"))
 
 Row = tuple[int, Sequence[Any]]
 """(line or row in the document from 1, cells: texts, or values that a workbook or JSON holds with a type)"""
-
-
 Grid = tuple[str, list[Row], bool, str]
 """Rows as a document has them: title (of the sheet, or the heading above; "" where there is one grid only), rows,
 whether the first is known to be the header, and the decimal mark where numbers do not show it."""
