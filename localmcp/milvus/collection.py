@@ -52,8 +52,6 @@ HOW_TO_SET_MILVUS = "Set one with: localmcp config set milvus_address http://HOS
 NAME, ALLOWED = re.compile(r"(?!\d)\w{1,255}", re.ASCII), "up to 255 letters, digits and _, no digit first"
 DEEPEST = 16_384
 """Milvus returns no more than these for one query."""
-HITS_AT_ONCE = 20_000
-"""Queries are sent together while they ask for no more hits than this: an answer may have 64 MB."""
 BATCH_ROWS = 1000
 PATIENCE = 6
 """Writing may take longer, and nobody waits for it: a busy Milvus Lite once needed more than 10 s."""
@@ -142,7 +140,7 @@ class Milvus:
     """One server and its collections: connected at the first call, and again after a failure. Thread-safe.
 
     Each request ends within the server's time-out. Every method, here and of a collection, raises `Unavailable`,
-    `AccessDenied` or `NotFound` as far as the server gives reason, and `MissingExtra` when pymilvus is not installed.
+    `AccessDenied`, `NotFound` or `InvalidInput` as far as the server gives reason, and `MissingExtra` without pymilvus.
     """
 
     def __init__(
@@ -162,10 +160,7 @@ class Milvus:
         self._client: Any = None
 
     def call(self, method: str, *arguments: Any, patience: float = 1, **options: Any) -> Any:
-        """Call a method of `pymilvus.MilvusClient`, bounded by so many times the server's time-out.
-
-        Unavailable, AccessDenied, NotFound, InvalidInput, as Milvus' error means.
-        """
+        """Call a method of `pymilvus.MilvusClient`, bounded by so many times the server's time-out."""
 
         def ask(method: str, *arguments: Any, **options: Any) -> Any:
             with self._lock:
@@ -352,7 +347,8 @@ class MilvusCollection:
         while True:
             if field == self._vector and self._is_graph:
                 options["search_params"] = {"params": {"ef": max(BREADTH, min(2 * depth, WIDEST))}}
-            at_once, answers, scores = max(1, HITS_AT_ONCE // depth), list[list[Any]](), list[dict[Any, float]]()
+            # Queries are sent together while they ask for no more than 20,000 hits: an answer may have 64 MB.
+            at_once, answers, scores = max(1, 20_000 // depth), list[list[Any]](), list[dict[Any, float]]()
             for start in range(0, len(data), at_once):
                 part = data[start : start + at_once]
                 answers += self._call("search", data=part, anns_field=field, limit=depth, **options)
@@ -554,10 +550,8 @@ def begins_with(field: str, beginning: str) -> str:
 def _filters_text(filters: Filters) -> str:
     # What our own collections have to pass, as text for the server.
     texts: list[str] = []
-    if filters.partitions:
-        texts.append(is_one_of("partition", filters.partitions))
-    if filters.source_ids:
-        texts.append(is_one_of("document", filters.source_ids))
+    texts += [is_one_of("partition", filters.partitions)] if filters.partitions else []
+    texts += [is_one_of("document", filters.source_ids)] if filters.source_ids else []
     if filters.source_types:
         same = (f'origin["source"]["source_type"] == {_literal(kind)}' for kind in filters.source_types)
         texts.append(f"({' or '.join(same)})")

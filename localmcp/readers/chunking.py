@@ -35,8 +35,7 @@ MAIL_HEADER = re.compile(r"(?:(?:From|To|Cc|Date|Attachments): .*\n)+\n")
 class Chunk:
     """A span of a document and what is known about its place.
 
-    `start` and `stop` count code points. Lines (rows in a sheet) and pages are 1-based: where the visible text begins
-    and ends.
+    `start` and `stop` count code points. Lines (rows in a sheet) and pages are 1-based, those of the visible text.
     """
 
     start: int
@@ -136,8 +135,7 @@ class _Cutter:
     def packed(self) -> Iterator[tuple[list[Section], int | None]]:
         """Yield sections that become one chunk, with their tokens, or a single one that may become several.
 
-        Small sections go together up to the target if they have one parent; a heading without text goes with what it
-        heads.
+        Small sections go together up to the target if they have one parent; a heading alone goes with what it heads.
         """
         sections: list[Section] = []
         for section in self.sections:

@@ -97,17 +97,14 @@ def choose_reader(head: bytes, name: str, *, archive: bool = False) -> Choice:
             reader = markdown.read_man_page
         elif re.match(rb"(?:\xef\xbb\xbf)?\s*BEGIN:V(?:CALENDAR|CARD)\b", head, re.I):
             reader = markdown.read_calendar
+    looks_binary = not text or (head.startswith(_BINARY_STARTS) and b"\0" in head)
     # Programs write text, pages and rich text under the endings of others.
     is_binary = suffix in _BINARY or (suffix in pdf.PICTURES and pdf.installed_engine())
     if suffix in (".doc", ".ppt") and not text and not office.old_office_program(suffix):
         why_not = f"old Office file; install LibreOffice, or save it as {suffix}x"
     elif suffix in _NO_READER and (not text or suffix in (".svg", ".eps", ".ps")):
         why_not = f"no reader for {suffix} ({_NO_READER[suffix]})"
-    elif (
-        not is_binary
-        and reader is not pdf.read_pdf
-        and (not text or (head.startswith(_BINARY_STARTS) and b"\0" in head))
-    ):
+    elif looks_binary and not is_binary and reader is not pdf.read_pdf:
         why_not = "binary file" if named else f"no reader for {suffix or 'binary files'}"
     if suffix == ".msg" and head.startswith(OLE_MAGIC):
         return Choice(container="mail")

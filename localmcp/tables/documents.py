@@ -204,9 +204,8 @@ def _read_header(rows: list[Row], is_headed: bool) -> tuple[list[str], int]:
         is_unit = is_unit and not _is_label(names, lower, below)
         # Cells that stand above several columns were filled: what they are above tells those apart.
         is_group = _has_groups(names) and all(two for one, two in zip(names, lower, strict=False) if one)
-        if not is_unit and not (
-            is_group and not is_headed and len({*joined}) > len({*names}) and _header(cells, below)
-        ):
+        is_group = is_group and not is_headed and len({*joined}) > len({*names})
+        if not is_unit and not (is_group and _header(cells, below)):
             break
         names, start = joined, start + 1
     return names, start
