@@ -49,8 +49,10 @@ def read_markdown(data: bytes, name: str) -> Document:
     # At most 100 of one note are kept.
     noted = {"tags": list(dict.fromkeys(filter(None, named)))[:100], "links": list(dict.fromkeys(links))[:100]}
     metadata = front | {key: value for key, value in noted.items() if value} | metadata
-    dated = {"date": next(filter(None, dates), ""), "date_from": "front matter"}
-    return make_document(name, text, "markdown", title=title, metadata=metadata, remark=remark, **dated)
+    date = next(filter(None, dates), "")
+    return make_document(
+        name, text, "markdown", title=title, metadata=metadata, date=date, date_from="front matter", remark=remark
+    )
 
 
 def markdown_head(text: str) -> tuple[dict[str, Any], str, str]:

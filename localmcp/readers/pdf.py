@@ -66,11 +66,11 @@ def read_pdf(data: bytes, name: str) -> Document:
     moment = re.match(r"(?:D:)?(\d{4})(\d\d)(\d\d)(?:(\d\d)(\d\d)(\d\d))?", created)
     made = iso_date("{}-{}-{}T{}:{}:{}".format(*moment.groups(""))) if moment else ""
     metadata = set_fields(author=author, created=made)
-    about = {"date": metadata.get("created", ""), "date_from": "document properties"}
+    fields: dict[str, Any] = {"page_starts": starts, "headings": _headings(bookmarks, text, starts)}
+    fields |= {"date": metadata.get("created", ""), "date_from": "document properties"}
     # Some programs name it after themselves or the file.
-    about |= {"title": "" if _NO_TITLE.search(title) else title, "remark": remark if damaged else ""}
-    places = {"page_starts": starts, "headings": _headings(bookmarks, text, starts)}
-    return make_document(name, text, "pdf", "plain", metadata=metadata | {"pages": len(pages)}, **about, **places)
+    fields |= {"title": "" if _NO_TITLE.search(title) else title, "remark": remark if damaged else ""}
+    return make_document(name, text, "pdf", "plain", metadata=metadata | {"pages": len(pages)}, **fields)
 
 
 def _page_text(pdf: Any, raw: Any, number: int) -> str | None:
