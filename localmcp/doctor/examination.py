@@ -194,60 +194,68 @@ _PRESENT = f"trashed_at is null and sources.{_KEPT}"
 
 
 def _check_contents(workspace: Workspace) -> Iterator[Check]:
-    path = workspace.database.path
+    path, is_writable = workspace.database.path, False
     if not is_adopted(workspace.database.file_id):
         says = "the file comes from somewhere else and is read-only here"
         yield Check("writing", "warn", says, command_line("localmcp", "adopt", path))
     elif not os.access(path, os.W_OK) or not os.access(path.parent, os.W_OK):
         yield Check("writing", "warn", "the file or its folder is write-protected: searching works, changing does not")
     else:
+        is_writable = True
         yield Check("writing", "ok", "the file can be changed")
     with workspace.database.read() as connection:
-        sql = f"select count(*), coalesce(sum(chunk_count), 0) from sources where {_PRESENT}"
-        sources, chunks = fetch_one(connection, sql)
-        yield Check("holds", "ok", f"{counted(sources, 'document')} in {counted(chunks, 'passage')}")
-        problems = disagreements(connection)
-        for problem in problems:
-            lost = any(part in problem for part in LOST_PASSAGES)
-            yield Check("indexes", "fail", problem, "localmcp restore BACKUP" if lost else FIX)
-        if counts := count_wrong_counts(connection):
-            yield Check("indexes", "fail", f"{counts} counts of words or kinds of text are wrong", FIX)
-        elif not problems:
-            yield Check("indexes", "ok", "keywords, vectors and sign codes agree with the documents")
-        ids = fetch_column(connection, "select id from collections where kind = 'documents'")
-        if missing := waiting(connection, ids).passages:
-            yield Check("vectors", "warn", f"{counted(missing, 'passage')} found by word only so far", REFRESH)
-        else:
-            by_word_only = word_only_passages(connection, ids)
-            aside = f", {by_word_only:,} aside that are found by word only" if by_word_only else ""
-            yield Check("vectors", "ok", f"every passage has one{aside}")
-        sql = f"""
-            select path, ledger.size, ledger.mtime_ns from ledger join sources on sources.id = source_id
-            where status = 'indexed' and {_PRESENT} and ledger.mtime_ns is not null order by sources.id limit 50000
-        """
-        # By size and time alone.
-        files = fetch_all(connection, sql)
-        states = Counter(check_freshness(path, length, mtime_ns, None) for path, length, mtime_ns in files)
-        for path in fetch_column(connection, f"select distinct path from roots where kind = 'folder' and {_KEPT}"):
-            if not os.path.isdir(path):
-                says = f"{path} is not there; if its disk is only not mounted, or it was moved, nothing has to be done"
-                yield Check("freshness", "warn", says, command_line("localmcp", "remove", path))
-        if closed := states["unverifiable"]:
-            says = f"{counted(closed, 'file')} cannot be looked at; what was read of them is still searched"
-            yield Check("freshness", "warn", says)
-        if states["changed"] or states["missing"]:
-            words = {"changed": "changed", "missing": "gone"}
-            stale = [f"{counted(states[state], 'file')} {word}" for state, word in words.items() if states[state]]
-            yield Check("freshness", "warn", f"{' and '.join(stale)}, of {states.total():,}", REFRESH)
-        elif states:
-            yield Check("freshness", "ok", f"{counted(states.total(), 'file')} as they were indexed")
-        if unread := unread_languages(connection):
-            yield Check("model", "warn", *unread)
+        checks = list(_check_tables(connection, adopted=workspace.database.adopted))
+    # No command changes the file before it is writable.
+    yield from checks if is_writable else (replace(check, fix="") for check in checks)
     for mount in workspace.mounts.described():
         if mount["problem"]:
             says = f"'{mount['name']}' ({mount['path']}) is not searched: {mount['problem']}"
             yield Check("mounted", "warn", says, command_line("localmcp", "unmount", mount["name"]))
     yield from _check_model(workspace)
+
+
+def _check_tables(connection: apsw.Connection, *, adopted: bool) -> Iterator[Check]:
+    sql = f"select count(*), coalesce(sum(chunk_count), 0) from sources where {_PRESENT}"
+    sources, chunks = fetch_one(connection, sql)
+    yield Check("holds", "ok", f"{counted(sources, 'document')} in {counted(chunks, 'passage')}")
+    problems = disagreements(connection)
+    for problem in problems:
+        lost = any(part in problem for part in LOST_PASSAGES)
+        yield Check("indexes", "fail", problem, "localmcp restore BACKUP" if lost else FIX)
+    if counts := count_wrong_counts(connection):
+        yield Check("indexes", "fail", f"{counts} counts of words or kinds of text are wrong", FIX)
+    elif not problems:
+        yield Check("indexes", "ok", "keywords, vectors and sign codes agree with the documents")
+    ids = fetch_column(connection, "select id from collections where kind = 'documents'")
+    if missing := waiting(connection, ids).passages:
+        yield Check("vectors", "warn", f"{counted(missing, 'passage')} found by word only so far", REFRESH)
+    else:
+        by_word_only = word_only_passages(connection, ids)
+        aside = f", {by_word_only:,} aside that are found by word only" if by_word_only else ""
+        yield Check("vectors", "ok", f"every passage has one{aside}")
+    sql = f"""
+        select path, ledger.size, ledger.mtime_ns from ledger join sources on sources.id = source_id
+        where status = 'indexed' and {_PRESENT} and ledger.mtime_ns is not null order by sources.id limit 50000
+    """
+    # By size and time alone. A file from somewhere else names places that it wants to be looked at.
+    files = fetch_all(connection, sql) if adopted else []
+    states = Counter(check_freshness(path, length, mtime_ns, None) for path, length, mtime_ns in files)
+    sql = f"select distinct path from roots where kind = 'folder' and {_KEPT}"
+    for path in fetch_column(connection, sql) if adopted else ():
+        if not os.path.isdir(path):
+            says = f"{path} is not there; if its disk is only not mounted, or it was moved, nothing has to be done"
+            yield Check("freshness", "warn", says, command_line("localmcp", "remove", path))
+    if closed := states["unverifiable"]:
+        says = f"{counted(closed, 'file')} cannot be looked at; what was read of them is still searched"
+        yield Check("freshness", "warn", says)
+    if states["changed"] or states["missing"]:
+        words = {"changed": "changed", "missing": "gone"}
+        stale = [f"{counted(states[state], 'file')} {word}" for state, word in words.items() if states[state]]
+        yield Check("freshness", "warn", f"{' and '.join(stale)}, of {states.total():,}", REFRESH)
+    elif states:
+        yield Check("freshness", "ok", f"{counted(states.total(), 'file')} as they were indexed")
+    if unread := unread_languages(connection):
+        yield Check("model", "warn", *unread)
 
 
 def _check_model(workspace: Workspace) -> Iterator[Check]:

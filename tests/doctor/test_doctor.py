@@ -124,10 +124,14 @@ def test_a_damaged_table_of_documents_is_named_with_the_way_back(workspace: Work
 
 
 def test_a_file_from_elsewhere_is_to_be_adopted(workspace: Workspace, own_directories: Path) -> None:
+    change(workspace, "delete from signs", "update roots set path = '//host/share'", "update ledger set size = 1")
+    workspace.database.close()
     for each in (own_directories / "state" / "files").iterdir():
         each.unlink()
     found = problems(workspace)
     assert found["writing"].fix.startswith("localmcp adopt")
+    assert found["indexes"].fix == "", "no command changes it before that"
+    assert "freshness" not in found, "the places that it names are not looked at"
 
 
 # ---------------------------------------------------------------- what --fix mends
