@@ -20,7 +20,6 @@ import apsw
 
 from localmcp import __version__, config
 from localmcp.api_keys import unknown_names
-from localmcp.config import Settings
 from localmcp.doctor.backups import LOST_PASSAGES, REMADE_TABLES, count_wrong_counts, damaged_tables
 from localmcp.errors import AlteredSchema, ConfigurationError, FileTooNew, LocalMCPError
 from localmcp.files import abandoned_folders, check_freshness, expand_home, is_filled
@@ -57,12 +56,12 @@ class Check:
     """The command that fixes it; empty when nothing has to be done, or no command can."""
 
 
-def run_checks(target: Workspace | Settings | None) -> list[Check]:
+def run_checks(target: Workspace | config.Settings | None) -> list[Check]:
     """Run every check. Settings are enough where no file is open; None: they cannot be used, nor can the file then.
 
     1 s for the model, and 3 s for 100,000 passages.
     """
-    if isinstance(target, Settings):
+    if isinstance(target, config.Settings):
         with Workspace(target, read_only=True) as workspace:
             return run_checks(workspace)
     checks = [*_looked("installation", lambda: _check_installation(target.settings if target else None))]
@@ -98,7 +97,7 @@ def _looked(name: str, look: Callable[[], Iterable[Check]]) -> Iterator[Check]:
         yield Check(name, "fail", visible(says[:300]))
 
 
-def _check_installation(settings: Settings | None) -> Iterator[Check]:
+def _check_installation(settings: config.Settings | None) -> Iterator[Check]:
     if settings is not None and settings.milvus_address and importlib.util.find_spec("pymilvus") is None:
         yield Check("python", "fail", "not installed: pymilvus", "pip install localmcp[milvus]")
     else:

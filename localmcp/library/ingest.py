@@ -21,11 +21,9 @@ from localmcp.index import collections as places
 from localmcp.index import sources as stored
 from localmcp.index.collections import Collection, choose_collections, visible_collections
 from localmcp.index.fusion import adapt_weights
-from localmcp.index.sources import Indexed, keep_version, put_source
 from localmcp.index.vector_queue import Lease, next_passages, waiting, work_off
 from localmcp.library import ledger, trash
 from localmcp.library.jobs import SCAN_SECONDS, SCANS, Progress, ProgressCallback, Report, end_run
-from localmcp.library.ledger import Root, check_options, find_targets, keep_own_tags, owner_of
 from localmcp.library.reading import Task, draft_source, read_groups, window_for
 from localmcp.library.search import SourceRow
 from localmcp.library.storing import Plan, Store, follow_moved_roots, plan_walks, set_aside
@@ -80,8 +78,8 @@ class Library:
         Raises what `check_options` and `find_targets` do; ModelMismatch, with nothing changed; NeedsConfirmation if
         many files of a folder are gone, and were left as they are (`refresh` confirms).
         """
-        options = check_options(title, source_type, metadata)
-        run, targets = Progress(progress), find_targets(paths, options.title)
+        options = ledger.check_options(title, source_type, metadata)
+        run, targets = Progress(progress), ledger.find_targets(paths, options.title)
         with self._running:
             destination, options.partition_id = self._open_collection(collection, partition)
             options.collection_id = destination.id
@@ -284,7 +282,7 @@ class Library:
                             and uri < ? || '$' and trashed_at is null and metadata ->> '$.ocr' is not null
                     """
                     read_before = fetch_column(connection, sql, (collection.id, entry.path, entry.path))
-                root = owner_of(entry.path, roots) or Root(entry.path, "file", collection.id)
+                root = ledger.owner_of(entry.path, roots) or ledger.Root(entry.path, "file", collection.id)
                 file = stat_file(entry.path)
                 if isinstance(file, File):
                     window = window_for(self._embedder.get() if self._embedder.loaded else None)
@@ -309,7 +307,7 @@ class Library:
         metadata: Mapping[str, Any] | None = None,
         uri: str | None = None,
         replace: bool = False,
-    ) -> Indexed:
+    ) -> stored.Indexed:
         """Add a text that comes from no file; added again under its title (or `uri`), it gets missing vectors.
 
         An empty title is taken from the text. A text with a `uri` replaces the one that came from there before.
@@ -317,7 +315,7 @@ class Library:
         """
         from localmcp.readers.readers import read_text  # 60 ms: every reader
 
-        options = check_options(None, source_type, metadata)
+        options = ledger.check_options(None, source_type, metadata)
         document = read_text(text, title)
         data = document.text.encode()
         owner, options.partition_id = self._open_collection(collection, partition)
@@ -334,16 +332,15 @@ class Library:
             [(before, uuid, chunks, sha256)] = rows or [(None, "", 0, "")]
             if before and sha256 != draft.sha256:
                 if uri is None and not replace:
-                    raise InvalidInput(
-                        f"'{draft.title}' is already in collection '{owner.name}' with another text.",
-                        hint="To replace it, add --replace (as a tool: replace: true); or choose another title.",
-                    )
-                draft = changed(draft, metadata=keep_own_tags(connection, draft.metadata, before))
+                    message = f"'{draft.title}' is already in collection '{owner.name}' with another text."
+                    hint = "To replace it, add --replace (as a tool: replace: true); or choose another title."
+                    raise InvalidInput(message, hint=hint)
+                draft = changed(draft, metadata=ledger.keep_own_tags(connection, draft.metadata, before))
                 if uri is None:
-                    keep_version(connection, before)
-            indexed = Indexed(before, uuid, kept=chunks)
+                    stored.keep_version(connection, before)
+            indexed = stored.Indexed(before, uuid, kept=chunks)
             if sha256 != draft.sha256:
-                indexed = put_source(connection, draft, {}, None, replaces=before)
+                indexed = stored.put_source(connection, draft, {}, None, replaces=before)
         # Also of a text that is there: who added it may have been killed before it had vectors.
         self._make_vectors(Progress(), [owner], sources=[indexed.source_id])
         return indexed
@@ -411,7 +408,7 @@ class Library:
         with self.database.read() as connection:
             return ledger.explain(connection, visible_collections(connection), trash.canonical_path(path))
 
-    def roots(self, collection: str | None = None) -> list[Root]:
+    def roots(self, collection: str | None = None) -> list[ledger.Root]:
         """Return the files and folders that were added to a collection, or to all that the caller sees."""
         ids = [owner.id for owner in self._collections(collection)]
         with self.database.read() as connection:

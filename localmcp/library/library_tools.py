@@ -336,10 +336,8 @@ class LibraryTools:
         if reasons:
             raise AccessDenied(f"{message}: {reasons[0]}.", hint=hint)
         named = ", ".join(sorted({folder for folder, _ in allowed})[:10]) or "none yet"
-        raise AccessDenied(
-            f"'{path}' is outside the folders from which an assistant may add files.",
-            hint=f"Allowed: {named}. {hint}   (or allow more with the setting 'folders', and restart the client)",
-        )
+        hint = f"Allowed: {named}. {hint}   (or allow more with the setting 'folders', and restart the client)"
+        raise AccessDenied(f"'{path}' is outside the folders from which an assistant may add files.", hint=hint)
 
 
 def _listed(row: SourceRow) -> Json:

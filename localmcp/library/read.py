@@ -22,9 +22,7 @@ from localmcp.index.passages import Passage, find_passage, passages_of_source, r
 from localmcp.index.search import Index, SearchRequest
 from localmcp.index.vector_queue import word_only_passages
 from localmcp.library import answers, search
-from localmcp.library.answers import SHEETS, cite, count_line_ends
 from localmcp.library.ledger import documents_in, waiting_pages
-from localmcp.library.search import Ambiguous, PassageSearch, find_source, nearest_hint, resolve_chunk
 from localmcp.readers.outline import BEGINNING, definitions_in, headings_in, signals
 from localmcp.schemas import compact_json, one_or_more, without_none, without_surrogates
 from localmcp.storage.database import fetch_all, fetch_one
@@ -80,7 +78,7 @@ def _lines_text(_name: str, value: Any) -> Any:
     return "-".join(map(str, numbers)) if fits else value
 
 
-class KnowledgeBase(PassageSearch):
+class KnowledgeBase(search.PassageSearch):
     """Searches, reads, lists and counts what was ingested."""
 
     @tool(
@@ -103,7 +101,7 @@ class KnowledgeBase(PassageSearch):
         maxChars: Annotated[int | None, Param("Default 6000", minimum=200)] = None,
     ) -> Json:
         """Return the passages before and after a search result, joined, to read it in its context."""
-        identity = resolve_chunk(self.federation, "chunkId", chunkId)
+        identity = search.resolve_chunk(self.federation, "chunkId", chunkId)
         budget = maxChars or (6_000 if current_scope().lean else None)
 
         def look(index: Index, origin: str | None) -> Json | None:
@@ -136,7 +134,7 @@ class KnowledgeBase(PassageSearch):
                     for passage in shown
                 ],
                 "concatenatedContent": JOINT.join(passage.text.strip() for passage in shown),
-                "citation": cite(target),
+                "citation": answers.cite(target),
                 "origin": origin,
                 "signals": signals(target.title, *(passage.text for passage in shown)) or None,
                 "truncated": len(shown) < len(passages) or None,
@@ -180,7 +178,7 @@ class KnowledgeBase(PassageSearch):
 
         def look(index: Index, origin: str | None) -> Json | None:
             with index.database.read() as connection:
-                source = find_source(connection, bare)
+                source = search.find_source(connection, bare)
                 if source is None:
                     return None
                 row = fetch_one(connection, f"{_SELECT_ITEM} where sources.id = ?", (source.id,))
@@ -201,7 +199,7 @@ class KnowledgeBase(PassageSearch):
         try:
             for result in self.federation.look(look, mount, Wanted(document=bare)):
                 return result
-        except Ambiguous as error:
+        except search.Ambiguous as error:
             return {"error": "Ambiguous name", "sourceId": name, "message": error.message, "hint": error.hint or ""}
         if not lines and (cited := re.fullmatch(r"(.+?):(\d{1,7}(-\d{1,7})?)(?:,\d{1,7})*", name)):
             # A place as answers cite it: `notes.md:12`, `notes.md:12-40`, `notes.md:12,80`.
@@ -233,7 +231,7 @@ class KnowledgeBase(PassageSearch):
         cited = None
         if id:
             with suppress(InvalidInput):
-                cited = resolve_chunk(self.federation, "id", id)
+                cited = search.resolve_chunk(self.federation, "id", id)
             try:
                 cited = cited or search.resolve_source(self.federation, "id", id)
             except NotFound as error:
@@ -252,7 +250,7 @@ class KnowledgeBase(PassageSearch):
 
     def _no_document(self, name: str) -> Json:
         with self.database.read() as connection:
-            hint = nearest_hint(connection, name)
+            hint = search.nearest_hint(connection, name)
             for collection in visible_collections(connection):
                 where = "collection_id = ? and path = ? and status in ('failed', 'skipped')"
                 if reason := fetch_one(connection, f"select reason from ledger where {where}", (collection.id, name)):
@@ -488,10 +486,10 @@ def _read_passages(
     # The stored line is that of the first visible character.
     passages = [*passages]
     for place, passage in enumerate(passages):
-        blank = count_line_ends(passage.text[: len(passage.text) - len(passage.text.lstrip())])
-        if blank and passage.format not in SHEETS:
+        blank = answers.count_line_ends(passage.text[: len(passage.text) - len(passage.text.lstrip())])
+        if blank and passage.format not in answers.SHEETS:
             passages[place] = replace(passage, first_line=passage.first_line - blank)
-    if lines and passages and passages[0].format in SHEETS:
+    if lines and passages and passages[0].format in answers.SHEETS:
         passages = [passage for passage in passages if passage.first_line <= lines[1] and lines[0] <= passage.last_line]
     elif lines:
         whole, passages = passages, list[Passage]()
@@ -523,7 +521,7 @@ def _read_passages(
         place = {"start": passage.start, "stop": passage.stop, **lines_of, "headings": passage.headings}
         metadata = without_none({**place, "page": passage.first_page})
         chunks.append({**_chunk(passage, origin), "chunkTotal": passage.chunk_total, "metadata": metadata})
-    has_lines = shown and shown[0].format not in SHEETS
+    has_lines = shown and shown[0].format not in answers.SHEETS
     first, last = (shown[0].first_line, shown[-1].last_line) if has_lines else (None, None)
     return {"source": source, "chunks": chunks, "startLine": first, "endLine": last, "nextOffset": next_offset}
 
@@ -618,7 +616,7 @@ def _find_quote(
         "chunkId": shown_name(passage.chunk_uuid, origin),
         "sourceId": shown_name(passage.source_uuid, origin),
         "sourceTitle": passage.title,
-        "citation": cite(passage, match.span() if match else None),
+        "citation": answers.cite(passage, match.span() if match else None),
         "freshness": freshness,
         "origin": origin,
     }

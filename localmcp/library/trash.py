@@ -16,7 +16,6 @@ from localmcp.index import sources as stored
 from localmcp.index.collections import Collection, visible_ids
 from localmcp.index.multilingual import UNUSED_WORDS
 from localmcp.library import ledger
-from localmcp.library.ledger import Status
 from localmcp.library.search import SELECT_ROW, SourceRow, find_source, is_uuid, nearest_hint, sources_named, spelled
 from localmcp.library.walk import below
 from localmcp.schemas import nearest
@@ -109,7 +108,7 @@ def remove(database: Database, collections: Sequence[Collection], removal: str |
 
 
 def move_to_trash(
-    connection: apsw.Connection, sources: Iterable[tuple[int, int, str | None]], status: Status, reason: str
+    connection: apsw.Connection, sources: Iterable[tuple[int, int, str | None]], status: ledger.Status, reason: str
 ) -> int:
     """Move sources (id, collection id, path) and what came out of their files to the trash; returns how many."""
     ids: dict[int, None] = {}

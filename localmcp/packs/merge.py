@@ -17,7 +17,6 @@ import apsw
 from localmcp.errors import InvalidInput, LocalMCPError
 from localmcp.files import expand_home, scratch_folder
 from localmcp.index import collections as places
-from localmcp.index.collections import Collection, choose_collections
 from localmcp.index.drafts import DEFAULT_LANGUAGE, FORMAT, WORD_ONLY, ChunkDraft, SourceDraft
 from localmcp.index.fusion import adapt_weights
 from localmcp.index.multilingual import keep_words, read_sentences, read_words
@@ -103,7 +102,7 @@ class Merge:
             copy_rows(path, scratch / "theirs")
             other = Database(scratch / "theirs", read_only=True, foreign=True)
             with closing(other), other.read() as theirs:
-                chosen = choose_collections(theirs, list(collections) if collections else None)
+                chosen = places.choose_collections(theirs, list(collections) if collections else None)
                 for collection in chosen:
                     self._merge_collection(theirs, collection, say)
                 if not collections:
@@ -113,7 +112,7 @@ class Merge:
         # What the other file did not bring.
         names = {collection.name.casefold() for collection in chosen}
         with self._database.read() as connection:
-            ids = [own.id for own in choose_collections(connection, None) if own.name.casefold() in names]
+            ids = [own.id for own in places.choose_collections(connection, None) if own.name.casefold() in names]
             queued = waiting(connection, ids).passages
         try:
             if queued:
@@ -127,7 +126,7 @@ class Merge:
         return report
 
     def _merge_collection(
-        self, theirs: apsw.Connection, collection: Collection, say: Callable[[MergeReport], None]
+        self, theirs: apsw.Connection, collection: places.Collection, say: Callable[[MergeReport], None]
     ) -> None:
         # Those whose content is not here yet, a group in each transaction.
         report = self._report
@@ -180,7 +179,7 @@ class Merge:
                 if model_id is not None:
                     keep_words(connection, model_id, dict(read_words(theirs, collection.model_id or 0)))
 
-    def _store(self, theirs: Collection, group: Sequence[Incoming]) -> None:
+    def _store(self, theirs: places.Collection, group: Sequence[Incoming]) -> None:
         report, model_id = self._report, None
         for draft, _, vectors in group:
             kinds = [(chunk.kind, chunk.digest in vectors) for chunk in draft.chunks]
