@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 MAX_NAME = 100
 DEFAULT_PARTITION = "_default"
 """The partition of chunks whose source names none (Milvus' own word)."""
-LEAST_SHARE, LEAST_PASSAGES = 0.2, 20
-"""From this share on, passages in languages that the model does not know are worth a word."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +214,8 @@ def unread_languages(connection: apsw.Connection) -> tuple[str, str] | None:
     sql = "select language, sum(chunks) from groups where chunks > 0 group by 1 order by 2 desc"
     passages: dict[str, int] = dict(fetch_all(connection, sql))
     total, english = sum(passages.values()), passages.pop("english", 0)
-    if total - english < max(LEAST_PASSAGES, LEAST_SHARE * total):
+    # Fewer are not worth a word.
+    if total - english < max(20, 0.2 * total):
         return None
     percents = {language: 100 * count // total for language, count in passages.items()}
     shares = ", ".join(f"{language} {percent} %" for language, percent in percents.items() if percent)

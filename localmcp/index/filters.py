@@ -230,9 +230,6 @@ class Combination:
 Condition = Comparison | Combination
 
 
-# ---------------------------------------------------------------- reading
-
-
 def parse_condition(raw: Any, name: str = "filter") -> Condition | None:
     """Return the condition that a JSON value states; None for null and {}. InvalidInput names the place."""
     if raw is None or raw == {}:
@@ -326,9 +323,6 @@ def comparisons(condition: Condition) -> list[Comparison]:
     if isinstance(condition, Comparison):
         return [condition]
     return [comparison for part in condition.parts for comparison in comparisons(part)]
-
-
-# ---------------------------------------------------------------- meaning
 
 
 def evaluate(condition: Condition, metadata: Mapping[str, Any]) -> bool:

@@ -263,7 +263,6 @@ FEWEST_WINDOWS, MOST_WINDOWS, CHUNKS_A_WINDOW = 32, 96, 8
 """With 32 windows the weight is known to +-0.04, with 96 to +-0.02: a large group is measured with more."""
 WINDOW_WORDS = 10
 LEAST_WORDS = 30
-NEUTRAL_GAP, NEUTRAL, SLOPE, LEAST_WEIGHT, MOST_WEIGHT = 0.125, 0.60, 2.0, 0.30, 0.90
 FOREIGN_WEIGHT = 0.45
 """The most in another language than English, of passages or of the question, where the model reads no other."""
 READ_LANGUAGE = "english"
@@ -307,8 +306,8 @@ def weight_for(groups: Sequence[Group], default: float, calibration: Calibration
     for group in groups:
         weight = default
         if group.gap is not None:
-            weight = NEUTRAL + SLOPE * (calibration.factor * group.gap - NEUTRAL_GAP)
-            weight = min(max(weight, LEAST_WEIGHT), MOST_WEIGHT)
+            weight = 0.60 + 2.0 * (calibration.factor * group.gap - 0.125)
+            weight = min(max(weight, 0.30), 0.90)
         weights.append(weight if group.language == READ_LANGUAGE else min(weight, most))
     weight = sum(weights) / len(weights) if weights else default
     return round(min(weight, most) if is_foreign else weight, 4)

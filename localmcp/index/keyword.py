@@ -290,9 +290,6 @@ def inverse_frequency(chunks: int, total: int) -> float:
     return max(math.log(ratio), 1e-6) if ratio > 0 else 1e-6
 
 
-# ---------------------------------------------------------------- running it
-
-
 def search_words(connection: apsw.Connection, query: KeywordQuery, depth: int, sources: Any = None) -> dict[int, float]:
     """Return chunk id -> bm25 (higher is better), best first, at most `depth`; `sources` (int64 array) restricts it."""
     # The list is made once: inside an `exists` SQLite reads the array again for every posting (386 ms instead of 3).

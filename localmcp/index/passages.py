@@ -143,9 +143,6 @@ def passages_of_source(
     return [_passage(row) for row in fetch_all(connection, sql, (source_id, first, last))]
 
 
-# ---------------------------------------------------------------- collection chunks
-
-
 @dataclass(frozen=True, slots=True)
 class Match:
     """A chunk that is near one of the queries."""

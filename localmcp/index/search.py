@@ -258,8 +258,6 @@ class Search:
         self._page(fusion.rank(arms, self.mode, outcome.semantic_weight, demanded))
         outcome.lap("rows")
 
-    # ------------------------------------------------------------ meaning
-
     def _choose_model(self) -> bool:
         """Note the collections whose vectors our model made; the others are left to the keyword arm, and named."""
         embedder = self.index.embedder.get()
@@ -315,8 +313,6 @@ class Search:
             }
             self.arms.semantic_ranks = _ranked(self.arms.semantic_ranks, cosines)
 
-    # ------------------------------------------------------------ both
-
     def _complete(self, language: str | None) -> None:
         """Let neighbors count, weigh the kinds of text that were found, and say what has no vectors yet."""
         arms, outcome = self.arms, self.outcome
@@ -361,8 +357,6 @@ class Search:
             is_foreign = outcome.query is not None and fusion.READ_LANGUAGE not in outcome.query.languages
             default, calibration = outcome.semantic_weight, outcome.calibration
             outcome.semantic_weight = fusion.weight_for(found, default, calibration, is_foreign=is_foreign)
-
-    # ------------------------------------------------------------ the page
 
     def _page(self, ranked: list[Candidate]) -> None:
         request, outcome = self.request, self.outcome
@@ -424,8 +418,6 @@ def _ranked(ranks: Mapping[int, int], scores: Mapping[int, float]) -> dict[int, 
     parts = (sorted(part, key=lambda row: (-scores[row], row)) for part in (ids[:ARM_DEPTH], ids[ARM_DEPTH:]))
     return {chunk_id: place for place, chunk_id in enumerate(chain.from_iterable(parts), 1)}
 
-
-# ---------------------------------------------------------------- the index of a file
 
 LONG_QUESTION, SENTENCE_WORDS, MOST_SENTENCES, CHARACTERS_READ = 20, 3, 12, 5_000
 """A question of so many words is also compared sentence by sentence: one of them may name what it is about (nDCG@10 of

@@ -226,9 +226,6 @@ def _place(chunk: ChunkDraft) -> tuple[Any, ...]:
     return (*chunk[:3], json.dumps(chunk.headings, ensure_ascii=False), *chunk[4:8])
 
 
-# ---------------------------------------------------------------- trash
-
-
 def trash_sources(connection: apsw.Connection, source_ids: Iterable[int], now: str | None = None) -> int:
     """Put sources into the trash: out of every index, text and vectors kept. Returns how many were not there yet."""
     chunks = defaultdict[int, list[int]](list)
@@ -326,10 +323,8 @@ def _chunk_ids(connection: apsw.Connection, source_id: int) -> list[int]:
 
 # ---------------------------------------------------------------- versions and collections in the trash
 
-
 DROPPED = "dropped"
 """The `kind` of a collection that is in the trash: with its documents it is there, and nobody sees it."""
-
 _SOURCE = (
     "collection_id", "title", "source_type", "format", "uri", "sha256", "size", "mtime_ns", "language",
 )  # fmt: skip

@@ -39,7 +39,6 @@ BATCH_SECONDS = 1.0
 LEASE = "vectors"
 LEASE_SECONDS = 30.0
 """Whoever has not written for so long has lost the lease."""
-WAIT_SECONDS = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +93,6 @@ def misqueued(connection: apsw.Connection) -> int:
     return fetch_one(connection, f"select ({sql.format(_WAITING, queued)}) + ({sql.format(queued, _WAITING)})")
 
 
-# ---------------------------------------------------------------- passages
-
-
 def next_passages(
     connection: apsw.Connection, model_id: int, limit: int, collection_ids: Sequence[int],
     sources: Sequence[int] | None = None,
@@ -115,9 +111,6 @@ def next_passages(
     values = {"sources": id_list(sources)} if sources else {}
     chunk_ids = fetch_column(connection, sql, {"model": model_id, "limit": limit, **values})
     return [*load_passages(connection, chunk_ids).values()]
-
-
-# ---------------------------------------------------------------- vectors
 
 
 def make_vectors(database: Database, embedder: Embedder, passages: Sequence[Passage]) -> dict[int, Made]:
@@ -181,9 +174,6 @@ def write_batch(
     return len(written)
 
 
-# ---------------------------------------------------------------- the lease
-
-
 class Lease:
     """The right to do something, as to make vectors, which one worker of all processes has at a time."""
 
@@ -238,9 +228,6 @@ def process_of(holder: str) -> int:
     return int(process) if host == socket.gethostname() and process.isdigit() else 0
 
 
-# ---------------------------------------------------------------- working it off
-
-
 def work_off(
     database: Database, embedder: Embedder, next_of: Callable[[apsw.Connection, int, int], list[Passage]], *,
     behind: bool = False, tell: Callable[[int], None] = lambda passages: None,
@@ -270,7 +257,7 @@ def work_off(
                 if behind:
                     return
                 tell(0)
-                time.sleep(WAIT_SECONDS)
+                time.sleep(0.3)
                 continue
             begin = time.perf_counter()
             made = make_vectors(database, embedder, passages)

@@ -98,7 +98,6 @@ ACCEPTED = (
     f"Accepted: default, multilingual, {IMPORTED}, two of them as default+NAME, hash, hash:DIMENSION,"
     " fastembed:NAME, folder:PATH, openai:MODEL, ollama:MODEL, http://HOST/v1#MODEL or https://HOST/v1#MODEL."
 )
-
 _BARE = ("default", "multilingual", "hash", IMPORTED)
 _PREFIXES = ("query_prefix", "passage_prefix")
 _OPTIONS: Mapping[str, tuple[str, ...]] = {

@@ -257,10 +257,8 @@ class LazyEmbedder:
 
 
 class TextVectors:
-    """Vectors of short texts that seldom change, kept by digest in memory and in a folder that processes may share.
-
-    A text is embedded once for each model, or twice where two threads meet.
-    """
+    """Vectors of short texts that seldom change, kept by digest in memory and in a folder that processes may share. A
+    text is embedded once for each model, or twice where two threads meet."""
 
     def __init__(self, folder: Path | None = None) -> None:
         """`folder` None keeps the vectors in memory only."""

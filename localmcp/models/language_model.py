@@ -22,7 +22,6 @@ TASK = (
     "Call the one function that does what the user asks, with arguments taken from the user's own words. "
     "If no function does it, call none and answer in one sentence."
 )
-
 _SERVICES = {"ollama": "http://127.0.0.1:11434/api", "openai": "https://api.openai.com/v1"}
 
 

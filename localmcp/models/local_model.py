@@ -40,8 +40,6 @@ Run = Callable[[Ids], Vector]
 THREADS = min(4, os.cpu_count() or 1)
 SHORT_CHARACTERS = 300
 """Texts up to this length are read as questions are: tools, rules and titles keep their exact vectors."""
-FEW_PASSAGES = 16
-"""So few are embedded in the calling thread alone, whose priority may be low."""
 
 
 class LocalModel:
@@ -68,10 +66,8 @@ class LocalModel:
         self._passage_slots = threading.BoundedSemaphore(THREADS)
 
     def embed_passages(self, texts: Sequence[str]) -> Vectors:
-        """Return vectors of shape (n, dimension), unit rows, in the order of `texts`.
-
-        Text past `identity.max_tokens` is not read. ModelUnavailable if there is no room for the second copy.
-        """
+        """Return vectors of shape (n, dimension), unit rows, in the order of `texts`, which are read up to
+        `identity.max_tokens`; ModelUnavailable if there is no room for the second copy."""
         vectors = np.empty((len(texts), self.identity.dimension), np.float32)
 
         def embed(row: int) -> None:
@@ -114,8 +110,9 @@ def run_beside(work: Callable[[int], None], rows: Sequence[int]) -> None:
         except BaseException as error:
             failures.append(error)
 
+    # Few are embedded in the calling thread alone, whose priority may be low.
+    others = THREADS - 1 if len(rows) > 16 else 0
     # Daemons: a program that ends does not wait for the rest.
-    others = THREADS - 1 if len(rows) > FEW_PASSAGES else 0
     helpers = [threading.Thread(target=attempt, name="localmcp-passages", daemon=True) for _ in range(others)]
     with suppress(RuntimeError):  # The system may give fewer.
         for helper in helpers:
@@ -490,10 +487,8 @@ def open_fastembed(name: str, cache_dir: Path, *, download: bool = False, **opti
 
 
 def list_fastembed_models(everything: bool = False) -> list[tuple[str, bool, str]]:
-    """Return what setting chooses a model of fastembed's list, whether it is here, and its size; no network.
-
-    Only those that are here, or with `everything` all.
-    """
+    """Return what setting chooses a model of fastembed's list, whether it is here, and its size, of those that are here
+    or of all; no network."""
     here = {path.name.lower() for path in config.models_directory().glob("models--*") if path.is_dir()}
     listed: list[tuple[str, bool, str]] = []
     for model in _import_fastembed().list_supported_models() if here or everything else ():

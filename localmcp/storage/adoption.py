@@ -205,8 +205,6 @@ def copy_table(
     )
 
 
-# ---------------------------------------------------------------- in a process that can be killed
-
 LEAST_SECONDS = 6.0
 """Processor time that a file may take, and a second more for each 5 MB; ours take a tenth."""
 P = ParamSpec("P")

@@ -44,10 +44,8 @@ class Generations(NamedTuple):
 
 
 class Interruption:
-    """`with Interruption() as mine:` around calls: `mine.stop()`, from any thread, ends the running query.
-
-    Later queries of the block are refused (Interrupted). Writing is never interrupted.
-    """
+    """`with Interruption() as mine:` around calls: `mine.stop()`, from any thread, ends the running query; later ones of
+    the block are refused (Interrupted). Writing is never interrupted."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -234,8 +232,6 @@ class Database:
                 how = f"To change it, run: {command_line('localmcp', 'adopt', self.path)}"
             message = f"{self.path} cannot be changed: {self._why_read_only}."
             raise FileUnavailable(message, hint=f"Searching works. {how}")
-
-    # ------------------------------------------------------------ opening
 
     def _connect(self, flags: int) -> apsw.Connection:
         if self._immutable:

@@ -13,10 +13,8 @@ Value = TypeVar("Value")
 
 LONGEST_WORD = 128
 """Longer words (encoded data) are cut at this many code points, in the index as in queries."""
-
 MOST_PARTS = 8
 """A run with more camelCase or snake_case parts is encoded data, not an identifier, and stays whole."""
-
 SUPPORTED_LANGUAGES = frozenset(
     "arabic danish dutch english finnish french german greek hungarian italian norwegian portuguese romanian russian "
     "spanish swedish tamil turkish".split()
@@ -71,10 +69,8 @@ _SPACELESS = (
     r"\U00020000-\U000323af"
 )
 """Scripts written without spaces (Han, kana, Thai, Lao, Khmer, Burmese), and Hangul, whose particles stick to words."""
-
 _UNKNOWN_TO_FTS5 = r"\u19b0-\u19c0\u19c8\u19c9\u1cf2\u1cf3"
 """Letters since Unicode 8 that SQLite's unicode61 takes for separators."""
-
 _LETTER = rf"[^\W{_SPACELESS}{_UNKNOWN_TO_FTS5}]"
 _SPACELESS_LETTER = rf"(?:(?=\w)(?![{_UNKNOWN_TO_FTS5}])[{_SPACELESS}])"
 _RUN = rf"{_LETTER}+|{_SPACELESS_LETTER}"
@@ -378,7 +374,6 @@ _LABELS = """
 """
 _NAMES: dict[str, str] = dict(re.findall(r"(\w+)=(\w+)", _LABELS))
 """Language by label; texts in any other one are undecided."""
-
 LANGUAGES = frozenset(_NAMES.values())
 """Every language that a text may be found to be in."""
 
