@@ -44,8 +44,8 @@ class Generations(NamedTuple):
 
 
 class Interruption:
-    """`with Interruption() as mine:` around calls: `mine.stop()`, from any thread, ends the running query; later ones of
-    the block are refused (Interrupted). Writing is never interrupted."""
+    """`with Interruption() as mine:` around calls: `mine.stop()`, from any thread, ends the running query; later ones
+    of the block are refused (Interrupted). Writing is never interrupted."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
