@@ -302,7 +302,7 @@ def _add_to_milvus(session: Session, to: str, paths: tuple[str, ...], collection
     session.if_stopped = "What was stored is kept. The same command goes on."
     with shown_progress(session) as show:
         answer = corpus.add(paths, show, **options)
-    session.answer(answer, session.show)
+    session.answer(answer, lambda _: session.show({key: value for key, value in answer.items() if value}))
     session.remark(f"Search it with: localmcp mount milvus:{name}")
     return 1 if answer["failed"] else 0
 
