@@ -70,11 +70,13 @@ def rank_tools(
     tokens = tuple(tokenize(sentence))
     if not listed:
         return Ranking(sentence, tokens, [], 1.0)
-    # Quotations, paths, ids and numbers say nothing about the tool.
+    # Quotations, paths, ids and numbers say nothing about the tool; the name of a file says that a document is meant.
     spoken = sentence
     for token in reversed(tokens):
         if token.kind in ("quoted", "path", "id", "number"):
-            spoken = spoken[: token.start] + spoken[token.stop :]
+            is_name = token.kind == "path" and not re.search(r"[/\\]", token.text)
+            name = f"{token.text.rpartition('.')[0]} document" if is_name else ""
+            spoken = f"{spoken[: token.start]}{name}{spoken[token.stop :]}"
     spoken = " ".join(spoken.split()) or sentence
     telling = [place for place, token in enumerate(tokens) if is_telling(token)]
     described = list(map(discovery.describe, listed))

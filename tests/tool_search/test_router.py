@@ -222,6 +222,8 @@ def test_the_name_of_a_tool_calls_it_with_what_stands_beside(workspace: Workspac
         ("add all of ~/taxes to the collection taxes", "add_path", {"path": "~/taxes", "collection": "taxes"}),
         ("put welcome.md into the trash", "remove_source", {"sourceId": "welcome.md"}),
         ("restore welcome.md", "restore_source", {"sourceId": "welcome.md"}),
+        ("show welcome.md", "get_document", {"sourceId": "welcome.md"}),
+        ("what's in lease.pdf", "get_document", {"sourceId": "lease.pdf"}),
         ("import the rules from team-rules.md", "importRules", {"path": "team-rules.md"}),
     ],
 )
