@@ -27,6 +27,12 @@ from localmcp.storage.connections import connect, truncate_log
 from localmcp.storage.database import Database, bump_generations, fetch_all, fetch_column, fetch_one, translate_error
 from localmcp.storage.schema import adopt_file
 
+REMADE_TABLES = frozenset({"words", "terms", "chunks_fts", "quickstarts_fts", "vectors", "sentence_codes",
+                           "word_vectors", "signs", "calls", ""})  # fmt: skip
+"""What can be made again from the documents, or, as the log of calls, be begun anew."""
+LOST_PASSAGES = ("another number of passages", "do not continue")
+"""In what is said of passages that are torn or lost, which cannot be made again from the file itself."""
+
 
 @dataclass(frozen=True, slots=True)
 class Restored:
@@ -165,13 +171,6 @@ def _scratch(folder: Path) -> Generator[Path]:
             yield scratch
     except OSError as error:
         raise FileUnavailable(f"{folder} cannot be written: {error.strerror or error}.") from error
-
-
-REMADE_TABLES = frozenset({"words", "terms", "chunks_fts", "quickstarts_fts", "vectors", "sentence_codes",
-                           "word_vectors", "signs", "calls", ""})  # fmt: skip
-"""What can be made again from the documents, or, as the log of calls, be begun anew."""
-LOST_PASSAGES = ("another number of passages", "do not continue")
-"""In what is said of passages that are torn or lost, which cannot be made again from the file itself."""
 
 
 def damaged_tables(connection: apsw.Connection) -> dict[str, str]:

@@ -42,6 +42,9 @@ from localmcp.workspace import Workspace
 log = logging.getLogger(__name__)
 
 FIX = "localmcp doctor --fix"
+# Documents that are not in the trash, neither with their collection nor alone.
+_KEPT = "collection_id in (select id from collections where kind = 'documents')"
+_PRESENT = f"trashed_at is null and sources.{_KEPT}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,11 +188,6 @@ def _look_at_pages(path: Path) -> list[Check]:
         says = f"{len(parents)} rows point at something that is not there"
         return [*checks, Check("integrity", "fail", says, fix)]
     return [*checks, Check("integrity", "ok", "every page is whole")]
-
-
-# Not in the trash with their collection, nor alone.
-_KEPT = "collection_id in (select id from collections where kind = 'documents')"
-_PRESENT = f"trashed_at is null and sources.{_KEPT}"
 
 
 def _check_contents(workspace: Workspace) -> Iterator[Check]:

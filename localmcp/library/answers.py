@@ -27,14 +27,12 @@ _ROW = re.compile(r"(?m)^(?!## ).+$")
 """A row of a sheet; the name of the sheet and the empty lines around names of columns are none."""
 _HEADING_INSIDE = re.compile(r"\n {0,3}[#=~^\"*+-]")
 """What may begin a heading, or the line under one, below the first line of a passage."""
+_answer = partial(Answer, whole_text=True)
 
 
 def short_id(identity: str) -> str:
     """Return the first eight characters of an id, which tools accept, with the name of its mounted file."""
     return identity[: identity.rfind(":") + 9]
-
-
-_answer = partial(Answer, whole_text=True)
 
 
 def _without(table: Mapping[str, Any], *fields: str) -> Json:

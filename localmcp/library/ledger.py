@@ -29,6 +29,12 @@ Status = Literal["indexed", "skipped", "failed", "missing", "moved", "removed", 
 Kind = Literal["file", "folder"]
 SourceType = Literal["text", "website", "docs", "qa", "notion"]
 SOURCE_TYPES: tuple[SourceType, ...] = get_args(SourceType)
+OWN = "ownTags"
+"""The field with what the person set, which stays with a document when its file is read again. All tags, those in the
+file and those said when it was added too, are in `tags`."""
+_OPTIONS = ("title", "source_type", "metadata", "include_hidden", "patterns")
+WATCHED = "kind in ('file', 'folder')"
+"""Selects the roots that the person has not removed; of the others the kind is `removed file` or `removed folder`."""
 
 
 @dataclass(slots=True)
@@ -64,11 +70,6 @@ class Root:
             include_hidden=self.include_hidden or owner.include_hidden,
             patterns=self.patterns or owner.patterns,
         )
-
-
-_OPTIONS = ("title", "source_type", "metadata", "include_hidden", "patterns")
-WATCHED = "kind in ('file', 'folder')"
-"""Selects the roots that the person has not removed; of the others the kind is `removed file` or `removed folder`."""
 
 
 def roots_of(connection: apsw.Connection, collection_ids: Iterable[int], *, removed: bool = False) -> list[Root]:
@@ -141,11 +142,6 @@ def find_targets(paths: Iterable[str | os.PathLike[str]], title: str | None) -> 
     if not any(targets.values()):
         raise NotFound(f"There is no file or folder {', '.join(targets) or 'named'}.")
     return targets
-
-
-OWN = "ownTags"
-"""The field with what the person set, which stays with a document when its file is read again. All tags, those in the
-file and those said when it was added too, are in `tags`."""
 
 
 def split_tags(value: Any) -> list[str]:

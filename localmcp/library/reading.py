@@ -48,6 +48,16 @@ GROUP_CHUNKS, GROUP_SECONDS = 6_000, 2.0
 """A transaction holds about so many passages, or what was read in so long."""
 FIRST_SECONDS = 0.3
 """The first one, so that something is found soon."""
+DEADLINE_SECONDS = 120.0
+"""For the page as a whole, however slowly it drips."""
+_SUFFIXES = {
+    "text/html": ".html",
+    "application/xhtml+xml": ".html",
+    "application/pdf": ".pdf",
+    "application/json": ".json",
+    "application/xml": ".xml",
+    "text/markdown": ".md",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,18 +259,6 @@ def _prose(text: str) -> str:
     # The header of a mail looks English in every language.
     header = MAIL_HEADER.match(text)
     return text[header.end() :] if header else text
-
-
-DEADLINE_SECONDS = 120.0
-"""For the page as a whole, however slowly it drips."""
-_SUFFIXES = {
-    "text/html": ".html",
-    "application/xhtml+xml": ".html",
-    "application/pdf": ".pdf",
-    "application/json": ".json",
-    "application/xml": ".xml",
-    "text/markdown": ".md",
-}
 
 
 def add_page(library: Library, url: str, *, allow_private: bool = False, title: str = "", **options: Any) -> Indexed:

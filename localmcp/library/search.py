@@ -37,6 +37,12 @@ GROUPED_CHARS = 120
 """Characters of a passage that represents its document where a language model reads it."""
 NO_DOCUMENTS = "There are no documents yet. They are added with: localmcp add FOLDER"
 NOTHING_FOUND = "No relevant results found. Try rephrasing your query or using a different search mode."
+SELECT_ROW = "select id, uuid, collection_id, title, uri from sources"
+Id = tuple[uuid.UUID, str | None]
+"""An id as a tool takes it, and the mounted file that it belongs to, if the caller says so."""
+DOCUMENT_URI = "localmcp://document/"
+"""Begins the address of a document as a resource."""
+_SHORT = re.compile(r"[0-9a-f]{8}[0-9a-f-]{0,27}", re.IGNORECASE)
 
 
 class PassageSearch:
@@ -347,13 +353,6 @@ def _search_hit(hit: Hit, explain: bool, adopted: bool) -> Json:
     return without_none(fields)
 
 
-Id = tuple[uuid.UUID, str | None]
-"""An id as a tool takes it, and the mounted file that it belongs to, if the caller says so."""
-DOCUMENT_URI = "localmcp://document/"
-"""Begins the address of a document as a resource."""
-_SHORT = re.compile(r"[0-9a-f]{8}[0-9a-f-]{0,27}", re.IGNORECASE)
-
-
 def is_uuid(text: str) -> bool:
     """Return whether a text is a whole UUID, in any of its spellings."""
     try:
@@ -401,9 +400,6 @@ class SourceRow:
     collection_id: int
     title: str
     uri: str | None
-
-
-SELECT_ROW = "select id, uuid, collection_id, title, uri from sources"
 
 
 def split_mount(name: str) -> tuple[str | None, str]:

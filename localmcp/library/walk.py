@@ -41,6 +41,8 @@ IGNORED_ENDINGS = (
 )
 SIGNS = {"pyvenv.cfg": "virtual environment", "CACHEDIR.TAG": "cache folder"}
 """Files that say what the folder is that they are in."""
+_Layer = tuple[str, str, tuple[tuple[str, Callable[[str], Any]], ...]]
+"""One ignore file: its folder, its name, and each of its patterns with what tells whether it means an entry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,10 +184,6 @@ def _look(entry: os.DirEntry[str], layers: tuple[_Layer, ...], rules: WalkRules)
     if is_hidden and not rules.include_hidden:
         return Passed(path, f"hidden {'folder' if is_folder else 'file'}")
     return file
-
-
-_Layer = tuple[str, str, tuple[tuple[str, Callable[[str], Any]], ...]]
-"""One ignore file: its folder, its name, and each of its patterns with what tells whether it means an entry."""
 
 
 def _says(layer: _Layer, path: str, is_folder: bool) -> str | None:

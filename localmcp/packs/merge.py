@@ -38,6 +38,9 @@ LONGEST_ROW, LONGEST_TEXT = 200_000, 1_000_000
 
 Call = Callable[[str, dict[str, Any]], Answer]
 """Runs a tool of your file."""
+Incoming = tuple[SourceDraft, str | None, dict[bytes, Made]]
+"""A document of the other file, its path that there and not yet in a collection of yours; its partition; its vectors
+that can be used here, by digest of the chunk."""
 
 
 @dataclass(slots=True)
@@ -67,11 +70,6 @@ def _tell(sentences: list[str], sentence: str) -> None:
     # Of a report; once, if there is room for it.
     if sentence not in sentences and len(sentences) < 200:
         sentences.append(sentence)
-
-
-Incoming = tuple[SourceDraft, str | None, dict[bytes, Made]]
-"""A document of the other file, its path that there and not yet in a collection of yours; its partition; its vectors
-that can be used here, by digest of the chunk."""
 
 
 class Merge:
