@@ -312,6 +312,7 @@ def test_html_becomes_markdown_without_the_frame_of_the_page() -> None:
             "<div><a href='#W'>Write</a><a href='#R'>Read</a><a href='#F'>Files</a></div><p>See <a href='#F'>it</a>.",
             "## Log\n\nSee [it](#F).",
         ),
+        (f"<p>The kinds are <a href='{'x' * 100}'>a</a>." * 6, "\n\n".join(["The kinds are a."] * 6)),
         ("<p><a name=a>many</p>" * 3000, "\n\n".join(["many"] * 3000)),
         ("<ul>loose <li>item</ul><ol><!-- note --><li>first</ol>", "- loose\n- item\n\n1. first"),
         ("<pre>one<br>two</pre><p><code>one<br>two</code>", "```\none\ntwo\n```\n\n`one\ntwo`"),
