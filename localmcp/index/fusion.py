@@ -26,8 +26,6 @@ SEMANTIC_WEIGHT = 0.7
 """Of meaning; words get the rest (S3-4: 0.7 x 85.5 + 0.3 x 92.3 = 87.5)."""
 ARM_DEPTH = 100
 """Candidates an arm gives to the fusion: 50 lose recall, 200 gain nothing."""
-COSINE_CEILING = 0.8
-"""The cosine that counts as a full semantic score: paraphrases rarely get beyond it."""
 FLOOR, READER_FLOOR = 0.25, 0.15
 """The cosine from which a passage counts as near in meaning; the second where the model reads all languages, in which a
 letter that answers may reach no more (right document among the first three of a mixed library, `--sixth`, from .25:
@@ -86,8 +84,8 @@ class Arms:
 
 
 def semantic_score(cosine: float) -> float:
-    """Return 0..100 for a cosine: 100 x min(cosine / 0.8, 1), never negative."""
-    return 100.0 * min(max(cosine, 0.0) / COSINE_CEILING, 1.0)
+    """Return 0..100 for a cosine: 100 from 0.8 on, which paraphrases rarely get beyond; never negative."""
+    return 100.0 * min(max(cosine, 0.0) / 0.8, 1.0)
 
 
 def keyword_score(bm25: float, full: float) -> float:
@@ -263,8 +261,6 @@ FEWEST_WINDOWS, MOST_WINDOWS, CHUNKS_A_WINDOW = 32, 96, 8
 """With 32 windows the weight is known to +-0.04, with 96 to +-0.02: a large group is measured with more."""
 WINDOW_WORDS = 10
 LEAST_WORDS = 30
-FOREIGN_WEIGHT = 0.45
-"""The most in another language than English, of passages or of the question, where the model reads no other."""
 READ_LANGUAGE = "english"
 GROWTH = 1.5
 """A group is measured again when it is so much larger or smaller: the more passages, the nearer is the tenth (Cranfield
@@ -301,7 +297,8 @@ def weight_for(groups: Sequence[Group], default: float, calibration: Calibration
 
     For a gap on the default model's scale it is 0.60 + 2 x (gap - 0.125), in 0.30..0.90.
     """
-    most = 1.0 if calibration.reads_all else FOREIGN_WEIGHT
+    # The most in another language than English, of passages or of the question.
+    most = 1.0 if calibration.reads_all else 0.45
     weights: list[float] = []
     for group in groups:
         weight = default

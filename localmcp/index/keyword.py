@@ -49,14 +49,10 @@ TYPICAL_FREQUENCY = 3.0
 """The weighted frequency of a term for which the change from one `b` to the other is exact."""
 SATURATION = 1.2
 """The `k1` of FTS5's bm25: how soon further mentions of a term add little."""
-HEAVIEST = 8
-"""Words by which a question is measured: paragraphs hold many that no answer repeats."""
 NEIGHBOR_SHARE = 0.4
 """How much of a passage's score is the mean of its own and those of the passages before and after it: a document that
 answers in several places comes before one lucky passage (nDCG@10 of hybrid search: sections of a reference .790 ->
 .803, German XQuAD .947 -> .954; no set loses .002)."""
-MIXED_SHARE = 0.1
-"""A query in no known language is stemmed by every language that holds this share of the chunks."""
 COMPOUNDING = frozenset("danish dutch finnish german hungarian norwegian swedish turkish".split())
 COMPOUND_LETTERS = 6
 """In these languages a stem of so many letters also finds the words that begin with it: "Kündigung" finds
@@ -111,10 +107,11 @@ class KeywordQuery:
 
     @property
     def attainable(self) -> float:
-        """The bm25 score that a text with the heaviest words of the query approaches; absent words count too."""
+        """The bm25 score that a text with the eight heaviest words of the query approaches; absent words count too."""
         idf = {term.word: term.idf for term in self.terms}
         idf |= dict.fromkeys(self.absent, self.missing_idf)
-        return (1 + SATURATION) * sum(sorted(idf.values(), reverse=True)[:HEAVIEST])
+        # Paragraphs hold many more that no answer repeats.
+        return (1 + SATURATION) * sum(sorted(idf.values(), reverse=True)[:8])
 
     @property
     def absent(self) -> list[str]:
@@ -199,10 +196,11 @@ class _Words:
         """
         rows = fetch_all(connection, sql, (id_list(collection_ids),))
         sizes: dict[str, int] = dict(rows)
-        detected, least = detect_language(text), MIXED_SHARE * sum(sizes.values())
+        detected, least = detect_language(text), 0.1 * sum(sizes.values())
         if detected in sizes:
             self.languages = (detected,)
         else:
+            # Each that holds this share of the chunks stems a query in no known language.
             self.languages = tuple(name for name, chunks in sizes.items() if chunks >= least)[:3] or ("english",)
         self.others = [language for language in sizes if language not in self.languages]
         """Those of the other passages, the most frequent first."""
@@ -374,8 +372,6 @@ def holds(stems: str, term: Term) -> bool:
 
 # ---------------------------------------------------------------- documents named by their files
 
-MOST_NAMED = 5
-"""More documents of one name are no answer: "readme" is a word like others in a folder of projects."""
 MOST_WORDS = 6
 """A text of more words, numbers aside, is no name of a file, but may hold one."""
 MOST_FILES, CHARACTERS_READ = 3, 2_000
@@ -418,7 +414,8 @@ def named_sources(
             most, shares = len(in_path), {}
         if len(in_path) == most:
             shares[source_id] = len(in_name) / len(set(words_of(name)))
-    return (shares, bool(shares) and most == len(words)) if len(shares) <= MOST_NAMED else ({}, False)
+    # Many documents of one name are no answer: "readme" is a word like others in a folder of projects.
+    return (shares, bool(shares) and most == len(words)) if len(shares) <= 5 else ({}, False)
 
 
 def _pattern(word: str) -> str:

@@ -32,13 +32,10 @@ from localmcp.storage.database import Database, bump_generations, fetch_all, fet
 from localmcp.storage.schema import utc_now
 
 FIRST_BATCH, LEAST_BATCH, MOST_BATCH = 16, 8, 1024
-MOST_BEHIND = 16
-"""A search does not wait long for so many."""
 BATCH_SECONDS = 1.0
 """A batch grows or shrinks towards this time: a kill loses one, and a stop waits for one."""
 LEASE = "vectors"
 LEASE_SECONDS = 30.0
-"""Whoever has not written for so long has lost the lease."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +239,8 @@ def work_off(
     made is kept.
     """
     lease, ours = Lease(), False
-    size, most = FIRST_BATCH, MOST_BEHIND if behind else MOST_BATCH
+    # A search does not wait long for 16.
+    size, most = FIRST_BATCH, 16 if behind else MOST_BATCH
     try:
         while not stop():
             with database.read() as connection:

@@ -38,8 +38,6 @@ Run = Callable[[Ids], Vector]
 """From the token ids of a text, special ones included, to its unit vector."""
 
 THREADS = min(4, os.cpu_count() or 1)
-SHORT_CHARACTERS = 300
-"""Texts up to this length are read as questions are: tools, rules and titles keep their exact vectors."""
 
 
 class LocalModel:
@@ -83,7 +81,8 @@ class LocalModel:
 
     def _passage_vector(self, text: str) -> Vector:
         prefixed = self.identity.passage_prefix + text
-        if len(text) <= SHORT_CHARACTERS:
+        if len(text) <= 300:
+            # As questions are read: tools, rules and titles keep their exact vectors.
             return self._query_vector(prefixed)
         with self._loading:
             if self._run_passage is None:
@@ -126,10 +125,8 @@ def run_beside(work: Callable[[int], None], rows: Sequence[int]) -> None:
 
 
 class NativeCalls:
-    """Counts the calls into onnxruntime, so that the process ends between them.
-
-    Python freezes daemon threads at exit, and a call frozen half-way makes onnxruntime abort with a core dump.
-    """
+    """Counts the calls into onnxruntime, so that the process ends between them: Python freezes daemon threads at exit,
+    and a call frozen half-way makes onnxruntime abort with a core dump."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -394,10 +391,8 @@ _PREFIXES: tuple[tuple[str, str, str], ...] = (
 
 
 def open_onnx(folder: Path, model: Path, wanted: ModelIdentity, output: int = 0) -> LocalModel:
-    """Return the model of an ONNX file: token ids in, vectors of tokens or of the text out.
-
-    `folder` holds the tokenizer, `wanted` says how the file is read; `output`: which of its outputs is pooled.
-    """
+    """Return the model of an ONNX file: token ids in, vectors of tokens or of the text out. `folder` holds the
+    tokenizer, `wanted` says how the file is read; `output`: which of its outputs is pooled."""
     if wanted.pooling not in POOLINGS:
         raise ConfigurationError(f"pooling is '{wanted.pooling}', but must be one of {', '.join(POOLINGS)}.")
     tokens = WordPieces(folder / "tokenizer.json")
