@@ -1,7 +1,5 @@
 """The console entry point: a plain `serve` takes the short way to its first reply, everything else goes to the CLI."""
 
-from __future__ import annotations
-
 import os
 import sys
 

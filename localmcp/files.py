@@ -1,7 +1,5 @@
 """Writing files so that nobody reads half of one, and only its owner reads it at all."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging

@@ -1,7 +1,5 @@
 """Requests over HTTP, the endpoint of a model on top of them, and its failures in words."""
 
-from __future__ import annotations
-
 import functools
 import json
 import logging

@@ -1,7 +1,5 @@
 """Numbers, sizes, times and places in the words people use."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Collection

@@ -5,8 +5,6 @@ HTTP clients cost 60 MB that hold nothing, and the sum goes on growing for minut
 50 MB. Elsewhere this module does nothing.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import threading

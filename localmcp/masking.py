@@ -1,7 +1,5 @@
 """Removing secrets from what is kept or shown: by the names of fields, and by how keys look (S0-29)."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any, cast

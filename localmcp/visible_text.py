@@ -1,7 +1,5 @@
 """Untrusted text for a terminal: characters that control the terminal, or reorder the line, become visible."""
 
-from __future__ import annotations
-
 import json
 import logging
 import re

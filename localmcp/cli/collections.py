@@ -1,7 +1,5 @@
 """`localmcp collections`, `retrieve`, `tables`, `query`, `push`, `pull`, `rules`, `quickstarts`: all but documents."""
 
-from __future__ import annotations
-
 import csv
 import os
 import sys

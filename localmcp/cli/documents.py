@@ -1,7 +1,5 @@
 """`localmcp add`, `refresh`, `search`, `show`, `sources`, `why`, `tag`, `remove`, `trash`: documents go in and out."""
 
-from __future__ import annotations
-
 import os
 import re
 import sys

@@ -1,7 +1,5 @@
 """Commands about a whole file: looked after for years, given away, received, measured, read by another model."""
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from contextlib import closing
@@ -182,7 +180,7 @@ def adopt(session: Session, file: Path, **keep: bool) -> None:
 @click.option("--against", metavar="FILE", type=click.Path(path_type=Path), help="What an earlier --json printed.")
 @click.option("--tolerance", type=click.FloatRange(0, 1), default=0.01, show_default=True, help="Loss that passes.")
 @pass_session
-def evaluate_search(
+def eval(  # noqa: A001  (the name of the command)
     session: Session, questions: Path, collections: tuple[str, ...], against: Path | None, tolerance: float
 ) -> int:
     """Measure how well the search answers the questions of a file.
@@ -227,10 +225,6 @@ def evaluate_search(
     session.answer(result, show)
     session.warn(*(f"Hybrid search lost {-change:.3f} nDCG@10." for change in lost))
     return int(bool(lost))
-
-
-# The program looks a command up by its name in the module.
-eval = evaluate_search  # noqa: A001
 
 
 @command()

@@ -1,7 +1,5 @@
 """Options: made from a tool that a command calls, shared by commands, and what is typed for them."""
 
-from __future__ import annotations
-
 import inspect
 import json
 import os

@@ -1,7 +1,5 @@
 """The root command: imports a command when it is used, and turns errors into words."""
 
-from __future__ import annotations
-
 import errno
 import os
 import sys

@@ -4,8 +4,6 @@ Text of documents, files and other servers is untrusted: `echo` and `write` are 
 make visible what would control it. Styles are left out where there is no terminal.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """`localmcp servers` and `connect`: other MCP servers behind localmcp, and localmcp in an assistant."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 import click

@@ -1,7 +1,5 @@
 """`localmcp demo`, `tui`, `serve`, `help`, `config`: how to begin, the manual and the settings."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os

@@ -1,7 +1,5 @@
 """Sign in to remote servers with OAuth: the tokens kept, and where the browser comes back to."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging
@@ -196,9 +194,8 @@ class _Browser:
             if is_ours:
                 done = "The sign-in was refused." if "error" in values else "You are signed in."
                 status, text = "200 OK", f"{done} You can close this window."
-                if self.result.done():
-                    pass
-                elif "error" in values:
+            if is_ours and not self.result.done():
+                if "error" in values:
                     why = values.get("error_description") or values["error"]
                     self.result.set_exception(OAuthFlowError(f"{values['error']}: {why}"))
                 else:

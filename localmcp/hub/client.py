@@ -1,7 +1,5 @@
 """One session with a server, over pipes or Streamable HTTP: requests, questions, and failures in words."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

@@ -1,7 +1,5 @@
 """Where MCP clients keep their servers on this machine, and reading what they keep there."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

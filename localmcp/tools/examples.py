@@ -5,8 +5,6 @@ type hints are the schema, `Annotated[..., Param("…")]` says what a parameter 
 default makes a parameter optional. Registering is one line: `registry.add_service(Examples())`.
 """
 
-from __future__ import annotations
-
 from operator import itemgetter
 from typing import Annotated, Any, Literal, get_args
 

@@ -1,7 +1,5 @@
 """Marked methods as tools, and the registry: every interface lists, finds and calls tools through it."""
 
-from __future__ import annotations
-
 import inspect
 import json
 import logging

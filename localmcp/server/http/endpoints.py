@@ -4,8 +4,6 @@ MCP goes through the SDK: `/mcp` as the specification has it, `/api/mcp` with th
 is answered by itself, and no `initialize` is needed (C3-6).
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging
