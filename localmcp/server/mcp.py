@@ -287,9 +287,6 @@ class ToolServer(Server[Any]):
             raise MCPError(types.INTERNAL_ERROR, log_incident(method)) from error
 
 
-# ---------------------------------------------------------------- our resources and prompts
-
-
 class OwnOffer:
     """Documents as resources, quick starts and rules as prompts, in the protocol's own JSON; None means: not ours.
 
@@ -364,9 +361,6 @@ class OwnOffer:
 
 def _message(description: str, text: str) -> Json:
     return {"description": description, "messages": [{"role": "user", "content": {"type": "text", "text": text}}]}
-
-
-# ---------------------------------------------------------------- questions to the person
 
 
 def questions(ctx: Context, params: types.RequestParams) -> ClientCall:
