@@ -174,8 +174,6 @@ def _bare(hint: Any) -> Any:
     return kind
 
 
-# ---------------------------------------------------------------- values
-
 YES = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 COLLECTIONS = click.option(
     "-c", "--collection", "collections", multiple=True, help="Only this collection; may be repeated."

@@ -203,8 +203,6 @@ class Connection:
         """Whether calls can be sent."""
         return self._opened.done() and not self._leave.is_set()
 
-    # ------------------------------------------------------------ life
-
     async def open(self) -> None:
         """Start or reach the server and shake hands.
 
