@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from localmcp.errors import InvalidInput, ModelUnavailable, NotFound
 from localmcp.index.collections import choose_collections
 from localmcp.index.fusion import Mode
 from localmcp.index.search import Index, SearchRequest
-from localmcp.library.search import Ambiguous, find_source, nearest_hint
+from localmcp.library.search import nearest_hint, sources_named
 from localmcp.schemas import Json
 from localmcp.storage.database import Database
 
@@ -103,13 +104,16 @@ def read_questions(path: Path, database: Database, collections: tuple[str, ...] 
             graded = relevant if isinstance(relevant, dict) else dict.fromkeys(relevant, 1.0)
             found: dict[str, float] = {}
             for name, grade in ((name, grade) for name, grade in graded.items() if grade):
-                try:
-                    sources = [find_source(connection, name, collection=one) for one in collections or [None]]
-                except Ambiguous as error:
-                    raise InvalidInput(f"{where}: {error.message}", hint=error.hint) from error
-                if (source := next(filter(None, sources), None)) is None:
+                named = [sources_named(connection, name, collection=one) for one in collections or [None]]
+                sources = list(chain(*named))
+                if not sources:
                     raise NotFound(f"{where}: no document '{name}'.", hint=nearest_hint(connection, name))
-                found[source.uuid] = grade
+                # One file in two collections, too: a hit in the other one would count as a miss.
+                if len(sources) > 1:
+                    places = ", ".join(source.uri or source.uuid[:8] for source in sources[:9])
+                    message = f"{where}: '{name}' fits {len(sources)} documents: {places}."
+                    raise InvalidInput(message, hint="Give one of these paths, or one collection: -c NAME.")
+                found[sources[0].uuid] = grade
             questions.append((entry.query, entry.kind, found))
     if not questions:
         raise InvalidInput(f"{path} holds no question.", hint='A line: {"query": "…", "relevant": ["a title"]}')

@@ -110,6 +110,12 @@ def test_a_title_of_two_documents_is_refused_with_what_it_fits(
     expected = "line 1: 'Dew point' fits 2 documents: ........, /notes/dew.md"
     with pytest.raises(InvalidInput, match=expected):
         read_questions(path, database, None)
+    library.put("Grey.", title="Fog", uri="/notes/fog.md")
+    library.put("Grey.", title="Fog", uri="/notes/fog.md", collection="more")
+    path.write_text('{"query": "fog", "relevant": ["fog.md"]}', encoding="utf-8")
+    with pytest.raises(InvalidInput, match="'fog.md' fits 2 documents"):
+        read_questions(path, database, None)
+    assert len(read_questions(path, database, ("more",))) == 1
 
 
 @pytest.mark.parametrize(
