@@ -180,6 +180,13 @@ def test_own_and_mounted_rules_are_found_together_and_marked(ours: Workspace, te
     assert "[rule team:1, " in ours.registry.call("getRelevantRules", {"taskDescription": TASK}).text
 
 
+def test_of_very_many_mounted_rules_the_newest_are_searched(ours: Workspace, team: Path) -> None:
+    change(team, "update rules set id = id + 50001 where id = 2")
+    ours.mounts.mount(team)
+    found = ask(ours, similarityThreshold=-1, maxResults=100)["rules"]
+    assert [each["id"] for each in found if "origin" in each] == ["team:50003"]
+
+
 def test_a_rule_that_ones_own_file_holds_is_left_out(ours: Workspace, team: Path) -> None:
     add_rules(ours, (("page every endpoint that returns a list", "performance", "API"),))
     ours.mounts.mount(team)
