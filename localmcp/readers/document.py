@@ -69,9 +69,7 @@ def make_document(
     """Return a document that keeps the promises of `Document`; its title is `fields`' or made of the file's name.
 
     Offsets in `fields` are those of a text that `visible` leaves as it is.
-
-    Raises:
-        UnreadableDocument: there is no visible character, or more than 50 million.
+    UnreadableDocument if there is no visible character, or more than 50 million.
     """
     if not text.strip():
         raise UnreadableDocument(f"{name} holds no text.")

@@ -553,8 +553,7 @@ def old_office_program(suffix: str) -> str:
 def read_old_office(data: bytes, name: str) -> Document:
     """Return a .doc or .ppt file, converted by LibreOffice or antiword.
 
-    Raises:
-        UnreadableDocument: neither is installed, or it cannot convert the file in a minute.
+    UnreadableDocument if neither is installed, or it cannot convert the file in a minute.
     """
     suffix = suffix_of(name)
     program = old_office_program(suffix)

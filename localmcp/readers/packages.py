@@ -80,11 +80,7 @@ class Package:
         return path in self._members
 
     def read(self, path: str, most: int = MAX_PART) -> bytes:
-        """Return the bytes of a member.
-
-        Raises:
-            UnreadableDocument: there is none, it is encrypted, or it is too large.
-        """
+        """Return the bytes of a member; UnreadableDocument if there is none, it is encrypted, or it is too large."""
         member = self._members.get(path)
         if path == "content.xml" and "META-INF/manifest.xml" in self:
             # LibreOffice encrypts each member, or all of them as one.
@@ -103,8 +99,7 @@ class Package:
     def root(self, path: str) -> Element:
         """Return the root of an XML member; raises as `read`.
 
-        Raises:
-            UnreadableDocument: it is damaged, or declares entities, of which a few lines can become gigabytes.
+        UnreadableDocument also if it is damaged, or declares entities, of which a few lines can become gigabytes.
         """
         data = self.read(path)
         if b"<!ENTITY" in data.replace(b"\0", b""):
@@ -151,8 +146,7 @@ _DAMAGE = (zipfile.BadZipFile, tarfile.TarError, zlib.error, LZMAError, EOFError
 def read_archive(file: BinaryIO, name: str, read: ReadDocuments, max_bytes: int) -> Iterator[Document]:
     """Yield the documents of the files in an archive; hidden files, and those that macOS adds, are left out.
 
-    Raises:
-        UnreadableDocument: it is damaged, or unpacks to more than such a file ever does.
+    UnreadableDocument if it is damaged, or unpacks to more than such a file ever does.
     """
     most = min(MOST_UNPACKED * max_bytes, most_unpacked(file.seek(0, io.SEEK_END), max_bytes))
     file.seek(0)

@@ -30,9 +30,7 @@ _NO_TITLE = re.compile(
 def read_pdf(data: bytes, name: str) -> Document:
     """Return the pages; the bookmarks are the headings. A few damaged pages among good ones are empty.
 
-    Raises:
-        ScannedDocument: no page has text.
-        UnreadableDocument: it is damaged or encrypted.
+    ScannedDocument if no page has text, UnreadableDocument if it is damaged or encrypted.
     """
     pdfium, raw = import_module("pypdfium2"), import_module("pypdfium2.raw")
     try:
@@ -272,9 +270,8 @@ def read_scan(data: bytes, name: str, digest: str = "") -> Document:
 
     Its metadata names the pages with their confidence, and the digest, by which the same scan is known again.
 
-    Raises:
-        ScannedDocument: there is no text, or nothing that recognizes it.
-        UnreadableDocument: the file is damaged, or the program fails on each page.
+    ScannedDocument if there is no text, or nothing that recognizes it; UnreadableDocument if the file is damaged, or
+    the program fails on each page.
     """
     texts: list[str] = []
     confidences: dict[str, float] = {}

@@ -116,8 +116,7 @@ def choose_reader(head: bytes, name: str, *, archive: bool = False) -> Choice:
 def read_bytes(data: bytes, name: str, *, recognize: Container[str] | None = None) -> Document:
     """Return the document in the bytes of a file called `name`, or the first one of a container; as `read_documents`.
 
-    Raises:
-        UnreadableDocument: why it cannot be turned into text.
+    UnreadableDocument says why it cannot be turned into text.
     """
     name = PurePosixPath(PureWindowsPath(name).as_posix()).name
     document = next(read_documents(io.BytesIO(data), name, recognize=recognize), None)

@@ -167,8 +167,7 @@ class _Worker:
     def read(self, item: object, size: int) -> Iterator[tuple[_Kind, bytes]]:
         """Send an item; yields each value or error of it, pickled; an error too if the process dies of it.
 
-        Raises:
-            Unavailable: the process never ran.
+        Unavailable if the process never ran.
         """
         self.size, self.text, self.why_killed = size, 0, ""
         # What cannot be sent shows as the end of the output.
@@ -261,9 +260,7 @@ class WorkerPool(Generic[Item, Value]):
         """Yield what the workers make of the items, in any order between items.
 
         Items are taken when a worker is free, in its thread. What a file yielded before a limit or a crash stays.
-
-        Raises:
-            Unavailable: no worker process can be started.
+        Unavailable if no worker process can be started.
         """
         jobs = ((item,) for item in items)
         steps = queue.SimpleQueue[tuple[Item, _Kind, bytes] | Exception | None]()

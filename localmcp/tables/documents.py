@@ -562,8 +562,7 @@ Outcome = tuple[list[str], list[list[Any]], bool, dict[str, tuple[int, bool]]]
 def answer(task: tuple[str, Sequence[TableSource]]) -> Iterator[Outcome]:
     """Yield the outcome of a statement; the documents that it names are loaded first.
 
-    Raises:
-        InvalidInput: it cannot be run, and why.
+    InvalidInput says why it cannot be run.
     """
     statement, sources = task
     tables, read = dict[str, Table](), set[str]()
