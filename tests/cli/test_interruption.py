@@ -7,10 +7,10 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
+from federation import is_alive, wait_until
 from tool_manifests import write_tool
 
 from localmcp.errors import Interrupted
@@ -64,8 +64,4 @@ def test_a_call_that_is_told_to_end_ends_its_program(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "localmcp", "--db", str(tmp_path / "a.localmcp"), "call", "it"]
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (ran.returncode, "Stopped." in ran.stderr) == (130, True)
-    # Until the system has taken away what is left of it, it answers still.
-    with pytest.raises(ProcessLookupError):
-        for _ in range(100):
-            os.kill(int(pid.read_text()), 0)
-            time.sleep(0.1)
+    assert wait_until(lambda: not is_alive(int(pid.read_text())))

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from federation import is_alive, wait_until
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tool_manifests import open_workspace, problems_of, write_tool
@@ -171,7 +172,7 @@ def test_a_program_that_takes_too_long_is_stopped_with_its_children(workspace: W
     assert answer.is_error
     assert answer.text == "it took longer than 0.8 s and was stopped."
     assert answer.value["result"].strip() == "begun"
-    assert gone(int(pid_file.read_text()))
+    assert wait_until(lambda: not is_alive(int(pid_file.read_text())))
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="asks the process table of POSIX")
@@ -185,7 +186,7 @@ def test_closing_the_workspace_ends_what_still_runs(tmp_path: Path) -> None:
     workspace.close()
     thread.join(60)
     assert answers[0].is_error
-    assert gone(int(pid_file.read_text()))
+    assert wait_until(lambda: not is_alive(int(pid_file.read_text())))
 
 
 def written_pid(pid_file: Path) -> int:
@@ -200,21 +201,7 @@ def test_a_call_that_is_given_up_ends_its_program(workspace: Workspace, tmp_path
     threading.Thread(target=lambda: (written_pid(pid_file), cancellation.cancel())).start()
     with use_client_call(ClientCall(cancellation=cancellation)), pytest.raises(CallGivenUp):
         run(workspace, python(SLEEPER.format(str(pid_file))))
-    assert gone(written_pid(pid_file))
-
-
-def gone(pid: int) -> bool:
-    """Whether a process has ended; one that waits to be collected by whoever adopted it has."""
-    for _ in range(1000):
-        try:
-            os.kill(pid, 0)
-        except ProcessLookupError:
-            return True
-        status = Path(f"/proc/{pid}/stat")
-        if status.exists() and ") Z" in status.read_text():
-            return True
-        time.sleep(0.02)
-    return False
+    assert wait_until(lambda: not is_alive(written_pid(pid_file)))
 
 
 def test_a_child_that_keeps_the_output_open_does_not_hold_up_the_answer(workspace: Workspace) -> None:
