@@ -75,8 +75,8 @@ class Term:
 
     word: str
     """As typed, folded."""
-    alternatives: tuple[Stems, ...]
-    """The searched stems: one phrase for each language that may be meant; `kundig*` means all stems that
+    alternatives: tuple[str, ...]
+    """The searched stems: one phrase for each language that may be meant, `3 11 7`; `kundig*` means all stems that
     begin so."""
     chunks: int
     """How many chunks hold it (of a phrase: its rarest part)."""
@@ -233,7 +233,7 @@ class _Words:
             held = {phrase: chunks for phrase in spellings if (chunks := min(visible[part] for part in phrase))}
             in_file = sum(min(everywhere[part] for part in phrase) for phrase in held)
             idf = inverse_frequency(in_file, self.total)
-            terms.append(Term(" ".join(unit), tuple(held), sum(held.values()), idf))
+            terms.append(Term(" ".join(unit), tuple(map(" ".join, held)), sum(held.values()), idf))
         return terms
 
     def expand(self, unit: Stems, typed_right: set[str]) -> Term:
@@ -354,7 +354,7 @@ def mix_neighbors(
 
 def match_expression(terms: Sequence[Term]) -> str:
     """Return FTS5 syntax in which every token is quoted: `"fond" OR "kundig" * OR "3 11 7"`."""
-    phrases = (" ".join(alternative) for term in terms for alternative in term.alternatives)
+    phrases = (phrase for term in terms for phrase in term.alternatives)
     return " OR ".join(f'"{phrase[:-1]}" *' if phrase.endswith("*") else f'"{phrase}"' for phrase in phrases)
 
 
@@ -366,8 +366,11 @@ def matched_words(query: KeywordQuery, text: str, language: str) -> list[str]:
 
 def holds(stems: str, term: Term) -> bool:
     """Return whether the stems of a text, with a space around each, hold the term; parts of a code are adjacent."""
-    phrases = map(" ".join, term.alternatives)
-    return any((f" {phrase[:-1]}" if phrase.endswith("*") else f" {phrase} ") in stems for phrase in phrases)
+    # A loop, not any(): a search asks this some 300 times.
+    for phrase in term.alternatives:
+        if (f" {phrase[:-1]}" if phrase[-1] == "*" else f" {phrase} ") in stems:
+            return True
+    return False
 
 
 # ---------------------------------------------------------------- documents named by their files
@@ -457,7 +460,7 @@ _END = re.compile(
 def find_highlight(query: KeywordQuery, text: str, language: str) -> tuple[int, int] | None:
     """Return start and stop, in code points of `text`, of its best sentence; None if it holds no word of the query."""
     places = [*sentence_parts(text)]
-    scores = [_score(query, text[start:stop], language) for start, stop in places]
+    scores = _scores(query, (text[start:stop] for start, stop in places), language)
     best = max(scores, default=0.0)
     return places[scores.index(best)] if best > 0 else None
 
@@ -479,7 +482,7 @@ def matching_paragraphs(query: KeywordQuery, text: str, language: str) -> tuple[
             places.append((start, stop))
             start = after
         begin = after
-    scores = [_score(query, text[start:stop], language) for start, stop in places]
+    scores = _scores(query, (text[start:stop] for start, stop in places), language)
     matching = [index for index, score in enumerate(scores) if 0 < score >= LEAST_SHARE * max(scores)]
     if not matching:
         return 0, len(text)
@@ -517,8 +520,11 @@ def sentences(text: str) -> Iterator[tuple[int, int]]:
         start = end.end() if end else stop
 
 
-def _score(query: KeywordQuery, sentence: str, language: str) -> float:
+def _scores(query: KeywordQuery, pieces: Iterable[str], language: str) -> list[float]:
     idf = {term.word: term.idf for term in query.terms}
-    # A sentence below a heading that holds the same words says more.
-    share = 0.5 if HEADING.match(sentence) else 1.0
-    return share * sum(idf[word] for word in matched_words(query, sentence, language))
+    scores: list[float] = []
+    for piece in pieces:
+        # A sentence below a heading that holds the same words says more.
+        share = 0.5 if HEADING.match(piece) else 1.0
+        scores.append(share * sum(idf[word] for word in matched_words(query, piece, language)))
+    return scores

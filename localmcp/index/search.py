@@ -36,8 +36,6 @@ DEMANDED_SHARE = 0.4
 languages: the best hit by chance on one word of six is none (nDCG@10 of hybrid search: four mixed libraries .686 ->
 .731, .681 -> .698, .950 -> .958, .591 -> .594, English questions on Spanish passages .961 -> .967, code .892 -> .900;
 no set loses .001)."""
-MOST_COPIES = 20
-"""Passages read beyond a page for those of them that are copies."""
 NEAR = 0.75
 """Share of the best score from which a passage is about as good as the best, so that its date may decide."""
 SPREAD_OVER = 20
@@ -366,7 +364,7 @@ class Search:
         last: list[int] = []
         # More copies follow where the last is one: they have the same score.
         while read < len(ranked) and (len(distinct) < places or len(last) > 1):
-            part = [candidate.id for candidate in ranked[read : read + places + min(places, MOST_COPIES)]]
+            part = [candidate.id for candidate in ranked[read : read + places + 1]]
             passages |= load_passages(self.connection, part)
             read += len(part)
             for chunk_id in part:

@@ -283,7 +283,7 @@ def _explanation(outcome: SearchOutcome) -> Json:
                 "chunks": term.chunks,
                 # The term's own idf counts the whole file, of which the caller may see a part.
                 "idf": round(inverse_frequency(term.chunks, outcome.searched["chunks"]), 3),
-                "searchedAs": [" ".join(alternative) for alternative in term.alternatives],
+                "searchedAs": list(term.alternatives),
             }
             for term in (query.terms if query else ())
         ],

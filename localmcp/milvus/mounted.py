@@ -208,8 +208,8 @@ def _query(text: str, words: Sequence[str]) -> KeywordQuery:
     chunks = Counter(stem for stems in words for stem in set(stems.split()))
     terms: list[Term] = []
     for word in dict.fromkeys(" ".join(unit) for unit in phrases(text)):
-        if word not in stop_words(language) and (stems := tuple(index_text(word, language).split())):
-            count = min(chunks[stem] for stem in stems)
+        if word not in stop_words(language) and (stems := index_text(word, language)):
+            count = min(chunks[stem] for stem in stems.split())
             terms.append(Term(word, (stems,), count, max(inverse_frequency(count, len(words)), 0.5)))
     dropped = tuple((term.word, ABSENT) for term in terms if not term.chunks)
     held = tuple(term for term in terms if term.chunks)

@@ -89,6 +89,6 @@ def test_any_text_is_read_and_codes_do_not_run_into_each_other_without_end(text:
 
 @pytest.mark.parametrize("sign", ["§", "1,111", "0 ", "((", "+1", "--a", "C#", ".a", "aa11 ", "1'", "🎉"])
 def test_a_long_row_of_one_sign_is_read_at_once(sign: str) -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     find_codes(sign * (300_000 // len(sign)))
-    assert time.perf_counter() - start < 5
+    assert time.process_time() - start < 5

@@ -497,16 +497,16 @@ def test_a_quick_start_is_shown_as_markdown(quickstarts: Quickstarts) -> None:
 @pytest.mark.parametrize("text", ["[" * 200_000, "{{copy" * 100_000, "[a]{{highlight " * 50_000])
 def test_a_hostile_text_is_shown_at_once(quickstarts: Quickstarts, text: str) -> None:
     fill(quickstarts, row("hostile", "Hostile", introduction=text))
-    started = time.perf_counter()
+    started = time.process_time()
     assert text.strip() in quickstarts.show("hostile")["markdown"]
-    assert time.perf_counter() - started < 5
+    assert time.process_time() - started < 5
 
 
 def test_a_long_description_that_holds_the_query_everywhere_is_searched_at_once(quickstarts: Quickstarts) -> None:
     fill(quickstarts, row("long", "Long", "a car at a bar " * 10_000))
-    started = time.perf_counter()
+    started = time.process_time()
     assert quickstarts.search(description="car at")["results"][0]["name"] == "long"
-    assert time.perf_counter() - started < 5
+    assert time.process_time() - started < 5
 
 
 def test_an_unknown_name_is_answered_with_the_nearest(quickstarts: Quickstarts) -> None:
