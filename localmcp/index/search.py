@@ -40,6 +40,11 @@ NEAR = 0.75
 """Share of the best score from which a passage is about as good as the best, so that its date may decide."""
 SPREAD_OVER = 20
 """Places whose order may differ from that of their scores where documents are to be varied."""
+LONG_QUESTION, SENTENCE_WORDS, MOST_SENTENCES, CHARACTERS_READ = 20, 3, 12, 5_000
+"""A question of so many words is also compared sentence by sentence: one of them may name what it is about (nDCG@10 of
+hybrid search: LISA .500 -> .517, CACM .578 -> .589, manuals asked for by a paragraph .830 -> .838, package titles by
+their descriptions, not looked at before, .687 -> .713). Shorter sentences are ignored."""
+MODEL_WAIT_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +63,7 @@ class SearchRequest:
 
     @property
     def latest(self) -> tuple[str, frozenset[str]] | None:
-        """Its word that asks for the latest, and what it asks the latest of; a long text does not."""
+        """The word of its first 200 characters that asks for the latest, and what it asks the latest of."""
         return asks_for_latest(self.text[:200])
 
     @property
@@ -115,7 +120,7 @@ class SearchOutcome:
     coverage: float = 1.0
     """Share of the passages searched that have a vector, or never get one; 0..1."""
     searched: dict[str, int] = field(default_factory=dict[str, int])
-    """Collections, vectors compared by sign, sources left after filters."""
+    """How many collections, chunks, vectors by their signs, and sources left after filters it looked at."""
     recency: str | None = None
     """The word of the question for which newer documents were preferred."""
     calibration: Calibration = field(default_factory=Calibration)
@@ -139,7 +144,7 @@ def is_doubtful(hits: Iterable[Hit]) -> bool:
 def shown_order(
     request: SearchRequest, ranked: Sequence[tuple[float, Passage, str | None]], outcome: SearchOutcome
 ) -> list[int]:
-    """Return the places of what is ranked as it is shown: newer documents first, documents varied, as it is asked for.
+    """Return places in `ranked` in the order of display: newer documents first, or documents varied, as asked for.
 
     `ranked`: the score of each, its passage, and the mounted file that it is in. By date come those about as good as
     the best; for a question for the latest only those whose title holds what it asks the latest of, or that are of a
@@ -174,7 +179,7 @@ def shown_order(
 
 
 def _is_part(subject: str, word: str) -> bool:
-    # Vorstandssitzung, Sitzung.
+    # A compound holds its last word: Vorstandssitzung is a Sitzung. Of less than four letters only equal words count.
     shorter, longer = sorted((subject, word), key=len)
     return shorter == longer or (len(shorter) >= 4 and shorter in longer)
 
@@ -206,7 +211,7 @@ class Search:
             self.allowed = index.keep(self.generations.content, key, read)
         self.arms = Arms()
         self.depth = ARM_DEPTH if request.offset + request.limit < ARM_DEPTH else DEEPEST
-        """A page that ends with the first hundred says whether there are more."""
+        """Not for a page that ends with the first hundred, which has to say whether there are more."""
         self.mode: Mode = request.mode
         """keyword where no model can be asked."""
         self.reader: WordReader | None = None
@@ -234,7 +239,7 @@ class Search:
             found = [*islice(arms.bm25, self.depth)]
             self.named, arms.only_names = keyword.named_sources(connection, text, self.ids, self.allowed)
             if self.named:
-                # A document that is named is found by word, whatever is in it.
+                # A document that is named is found by word, whatever is in it: any score above 0 says so.
                 sql = "select id from chunks where position = 0 and source_id in (select value from carray(?))"
                 for chunk_id in fetch_column(connection, sql, (id_list(self.named),)):
                     arms.bm25.setdefault(chunk_id, 1e-6)
@@ -276,7 +281,7 @@ class Search:
         self.outcome.searched["vectors"] = sum(len(block.ids) for block in blocks)
         nearest = dict(nearest_chunks(connection, model_id, blocks, vectors[0], ARM_DEPTH, self.allowed))
         if self.depth > ARM_DEPTH:
-            # Behind the first hundred, which stay as earlier pages showed them.
+            # Behind the first hundred, whose keys stay in the order that earlier pages showed.
             deeper = dict(nearest_chunks(connection, model_id, blocks, vectors[0], self.depth, self.allowed))
             nearest = nearest | deeper | nearest
         arms.semantic_ranks = {chunk_id: place for place, chunk_id in enumerate(nearest, 1)}
@@ -312,7 +317,7 @@ class Search:
             self.arms.semantic_ranks = _ranked(self.arms.semantic_ranks, cosines)
 
     def _complete(self, language: str | None) -> None:
-        """Let neighbors count, weigh the kinds of text that were found, and say what has no vectors yet."""
+        """Take out `-words`, let neighbors count, weigh the kinds of text that were found, say what has no vectors."""
         arms, outcome = self.arms, self.outcome
         if outcome.query and (left_out := outcome.query.left_out):
             outcome.notices.append(f"Left out: passages with {', '.join(term.word for term in left_out)}.")
@@ -375,6 +380,7 @@ class Search:
         ordered = [candidate for candidate in ranked[:read] if candidate.id in copies] + ranked[read:]
         outcome.total = len(ordered)
         first = ordered[:LOOKED_AT]
+        # These come first, so that a place in `known` is one in `ordered`.
         known = [(row.combined, passages[row.id], None) for row in ordered if row.id in copies]
         order = shown_order(request, known, outcome)[request.offset : request.offset + request.limit]
         page = [ordered[place] for place in order]
@@ -417,13 +423,6 @@ def _ranked(ranks: Mapping[int, int], scores: Mapping[int, float]) -> dict[int, 
     return {chunk_id: place for place, chunk_id in enumerate(chain.from_iterable(parts), 1)}
 
 
-LONG_QUESTION, SENTENCE_WORDS, MOST_SENTENCES, CHARACTERS_READ = 20, 3, 12, 5_000
-"""A question of so many words is also compared sentence by sentence: one of them may name what it is about (nDCG@10 of
-hybrid search: LISA .500 -> .517, CACM .578 -> .589, manuals asked for by a paragraph .830 -> .838, package titles by
-their descriptions, not looked at before, .687 -> .713). Shorter sentences are ignored."""
-MODEL_WAIT_SECONDS = 5.0
-
-
 class Index:
     """Searches one file. Safe to call from many threads; every search sees one snapshot."""
 
@@ -435,7 +434,7 @@ class Index:
         self.adaptive = adaptive
         """Weight by the kinds of text that were found, where they were measured."""
         self.signs = SignIndex()
-        """What every feature shares."""
+        """The sign codes in memory, for each search of this file."""
         self._kept: dict[Hashable, tuple[int, Any]] = {}
         """Words and their codes, and sources that fulfil the last filters, 25 ms to find among 100,000."""
 

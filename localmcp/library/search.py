@@ -24,7 +24,7 @@ from localmcp.index.federation import Federation, Wanted, shown_name
 from localmcp.index.filters import Filters, explain_empty_filter, parse_condition, parse_range
 from localmcp.index.fusion import ARM_DEPTH, has_digit, unmentioned
 from localmcp.index.keyword import holds, inverse_frequency, matching_paragraphs
-from localmcp.index.search import Hit, Index, SearchOutcome, SearchRequest
+from localmcp.index.search import DEEPEST, Hit, Index, SearchOutcome, SearchRequest
 from localmcp.library.answers import cite, excerpt_around, lean_search
 from localmcp.readers.outline import signals
 from localmcp.schemas import nearest, without_surrogates
@@ -182,14 +182,14 @@ class PassageSearch:
         def look(index: Index, _origin: str | None) -> tuple[bool, str]:
             with index.database.read() as connection:
                 sql = f"select 1 from sources where trashed_at is null and collection_id in ({visible_ids(connection)})"
-                holds = fetch_one(connection, f"{sql} limit 1") is not None
-                return holds, " ".join(explain_empty_filter(connection, filters)) if filters else ""
+                has_documents = fetch_one(connection, f"{sql} limit 1") is not None
+                return has_documents, " ".join(explain_empty_filter(connection, filters)) if filters else ""
 
         reasons = [*self.federation.look(look)]
         if filters:
             inside = self.federation.look(look, origin) if origin else reasons
             result["message"] = next((message for _, message in inside if message), "") or NOTHING_FOUND
-        if not any(holds for holds, _ in reasons):
+        if not any(has_documents for has_documents, _ in reasons):
             result["notices"] = [*result.get("notices", ()), NO_DOCUMENTS]
         return result
 
@@ -198,10 +198,11 @@ class PassageSearch:
     ) -> tuple[SearchOutcome, dict[str, int]]:
         # With `grouped`, the best hit of each document, and how many more each has.
         if not grouped:
-            # Of the command line with `--json` too, which has the hits that people see.
+            # For assistants; and on the command line, so that `--json` has the hits that its text shows.
             scope = current_scope()
             spread = (scope.lean or scope.caller == "cli") and not request.filters.source_ids
             return self.federation.search(replace(request, spread=spread), origin), {}
+        # The largest limit for which the arms look no deeper than their first hundred.
         end, depth = request.offset + request.limit, ARM_DEPTH - 1
         while True:
             outcome = self.federation.search(replace(request, limit=depth, offset=0), origin)
@@ -210,11 +211,11 @@ class PassageSearch:
                 document = shown_name(hit.passage.source_uuid, hit.origin)
                 more[document] += document in best
                 best.setdefault(document, hit)
-            if depth == 1000 or len(best) > end or outcome.total <= len(outcome.hits):
+            if depth == DEEPEST or len(best) > end or outcome.total <= len(outcome.hits):
                 outcome.hits, outcome.total = list(best.values())[request.offset : end], len(best)
                 return outcome, more
             # One long document can fill the first hundred places; with one more, all are looked for deeper.
-            depth = 1000
+            depth = DEEPEST
 
 
 def parse_collection(federation: Federation, name: str | None) -> tuple[str | None, str | None]:
