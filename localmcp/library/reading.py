@@ -7,7 +7,6 @@ import ipaddress
 import json
 import os
 import pickle
-import re
 import socket
 import stat
 import time
@@ -28,7 +27,9 @@ from localmcp.index.drafts import DEFAULT_LANGUAGE, WORD_ONLY, ChunkDraft, Sourc
 from localmcp.index.sources import Indexed
 from localmcp.library.ledger import Entry, Root, with_said
 from localmcp.library.walk import File
+from localmcp.malloc_trim import return_freed_memory
 from localmcp.models import Embedder
+from localmcp.models.choice import estimate_tokens
 from localmcp.readers.chunking import MAIL_HEADER, is_data, is_data_file, split
 from localmcp.readers.document import Document
 from localmcp.readers.worker_pool import Limits, WorkerPool
@@ -112,11 +113,6 @@ def window_for(embedder: Embedder | None) -> Window:
     return Window(count_tokens, min(embedder.identity.max_tokens, LONGEST_CHUNK))
 
 
-def estimate_tokens(text: str) -> int:
-    """Estimate the WordPieces of a text, rather too many: a third of each word's bytes, and each other sign."""
-    return sum(-(-len(part.encode()) // 3) for part in re.findall(r"\w+|[^\w\s]", text))
-
-
 def read_groups(tasks: Sequence[Task], window: Window, settings: Settings) -> Iterator[list[Step]]:
     """Yield the results of reading the files, in groups that are one transaction each; the files in any order."""
     work = partial(read_file, window, settings.max_file_mb * 1_000_000)
@@ -130,22 +126,25 @@ def read_groups(tasks: Sequence[Task], window: Window, settings: Settings) -> It
     chunks, start, patience = 0, time.monotonic(), FIRST_SECONDS
     with WorkerPool(work, workers=workers, limits=limits, size=lambda task: task.file.size) as pool:
         for answer in pool.run(tasks):
-            file = answer.item.file
-            given_up = Reading(file.size, file.mtime_ns, reason=answer.failure)
-            reading = None if answer.finished else answer.value or given_up
-            group.append((answer.item, reading))
-            chunks += len(reading.draft.chunks) if reading and reading.draft else 0
-            # A file is completed in one transaction; one of many documents takes several.
-            if reading is None:
-                half.discard(file.path)
-            elif not reading.member:
-                half.add(file.path)
+            task, reading = answer.item, answer.value
+            if reading:
+                group.append((task, reading))
+                chunks += len(reading.draft.chunks) if reading.draft else 0
+                # A file is completed in one transaction; one of many documents takes several.
+                if not reading.member:
+                    half.add(task.file.path)
+            if answer.failure:
+                group.append((task, Reading(task.file.size, task.file.mtime_ns, reason=answer.failure)))
+            if answer.finished:
+                group.append((task, None))
+                half.discard(task.file.path)
             is_full = chunks >= GROUP_CHUNKS or (answer.finished and time.monotonic() - start > patience)
             if is_full and (not half or chunks >= 4 * GROUP_CHUNKS):
                 yield group
                 # What may be large is not held, here or by the caller, while the next is taken: +197 -> +118 MB.
                 group.clear()
                 del answer, reading
+                return_freed_memory()
                 chunks, start, patience = 0, time.monotonic(), GROUP_SECONDS
     if group:
         yield group

@@ -22,6 +22,7 @@ import hashlib
 import json
 import math
 import os
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -336,5 +337,5 @@ class EndpointEmbedder:
 
 
 def estimate_tokens(text: str) -> int:
-    """Return a third of the UTF-8 bytes, rounded up: a high estimate, since the tokenizer is unknown here."""
-    return -(-len(text.encode("utf-8", "surrogatepass")) // 3)
+    """Estimate the tokens of a text, rather too many: a third of each word's bytes, and each other sign."""
+    return sum(-(-len(part.encode("utf-8", "surrogatepass")) // 3) for part in re.findall(r"\w+|[^\w\s]", text))

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import gc
 import json
-import logging
 import os
 import pickle
 import queue
@@ -20,11 +19,9 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Generic, Literal, TypeVar
+from typing import IO, Any, Generic, Literal, TypeVar
 
 from localmcp.errors import LocalMCPError, Unavailable
-
-log = logging.getLogger(__name__)
 
 Item = TypeVar("Item")
 Value = TypeVar("Value")
@@ -36,7 +33,8 @@ RETIRE_BYTES = 350_000_000
 TEXT_PER_BYTE = 100
 """Characters that a byte of a file may hold: beyond, it was packed to hold up its reader, and gets no more time."""
 
-_Kind = Literal["begin", "text", "value", "error", "end"]
+_Step = tuple[Any, bytes | str] | Exception | None
+"""An item and a value, pickled, or its end, and why if it failed; or why no worker runs; None: a thread has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +87,12 @@ def work_for_parent() -> None:
     # Readers make few cycles of objects: looking for them after every 700 objects took a tenth of the time.
     gc.set_threshold(50_000)
 
-    def send(kind: _Kind, value: object = None) -> None:
-        # With the processor time in seconds and the characters of the current item comes the value, pickled by itself:
-        # whoever waits for it unpickles it when there is room.
-        data = pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
-        pickle.dump((kind, time.process_time(), _text, data), back, pickle.HIGHEST_PROTOCOL)
+    def send(kind: Literal["begin", "text", "value", "end"], failure: str = "", value: bytes = b"") -> None:
+        # With the process and its processor time in seconds, and the characters of the current item. A value comes
+        # after its length: the parent takes it when there is room.
+        head = (kind, os.getpid(), time.process_time(), _text, failure, len(value))
+        pickle.dump(head, back, pickle.HIGHEST_PROTOCOL)
+        back.write(value)
         back.flush()
 
     items = queue.SimpleQueue[Any]()
@@ -108,18 +107,18 @@ def work_for_parent() -> None:
     _report = partial(send, "text")
     threading.Thread(target=take, daemon=True).start()
     while True:
-        item, _text = items.get(), 0
-        send("begin", os.getpid())
+        item, _text, failure = items.get(), 0, ""
+        send("begin")
         try:
             for value in work(item):
-                send("value", value)
+                send("value", value=pickle.dumps(value, pickle.HIGHEST_PROTOCOL))
         except MemoryError:
-            send("error", f"reading it took more than {memory // 1_000_000} MB of memory")
+            failure = f"reading it took more than {memory // 1_000_000} MB of memory"
         except LocalMCPError as error:
-            send("error", str(error))
+            failure = str(error)
         except Exception as error:
-            send("error", f"unexpected {type(error).__name__}: {error}"[:300])
-        send("end")
+            failure = f"unexpected {type(error).__name__}: {error}"[:300]
+        send("end", failure)
 
 
 # ---------------------------------------------------------------- in the parent
@@ -127,12 +126,13 @@ def work_for_parent() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Answer(Generic[Item, Value]):
-    """One step of an item: a value, or why no more follow, or (once, last) its end."""
+    """A value of an item, or (once, last) its end."""
 
     item: Item
     value: Value | None = None
-    failure: str = ""
     finished: bool = False
+    failure: str = ""
+    """Why no more values follow; "" if those were all."""
 
 
 class _Worker:
@@ -164,10 +164,10 @@ class _Worker:
         self.input, self.output = self.process.stdin, self.process.stdout
         self.setup = (work, limits.memory)
 
-    def read(self, item: object, size: int) -> Iterator[tuple[_Kind, bytes]]:
-        """Send an item; yields each value or error of it, pickled; an error too if the process dies of it.
+    def read(self, item: object, size: int, receive: Callable[[IO[bytes], int], bytes]) -> Iterator[bytes | str]:
+        """Send an item; yields each value of it, pickled, and last why it failed, or its process died of it, or "".
 
-        Unavailable if the process never ran.
+        `receive` reads so many bytes, or raises EOFError. Unavailable if the process never ran.
         """
         self.size, self.text, self.why_killed = size, 0, ""
         # What cannot be sent shows as the end of the output.
@@ -177,15 +177,15 @@ class _Worker:
             self.input.flush()
         with suppress(EOFError, pickle.UnpicklingError):
             while True:
-                kind, spent, self.text, payload = pickle.load(self.output)
-                if kind in ("value", "error"):
-                    yield kind, payload
+                kind, self.pid, spent, self.text, failure, length = pickle.load(self.output)
+                if kind == "begin":
+                    self.spent_before, self.reading = spent, True
+                elif kind == "value":
                     # It may be large, and is not held here while the next is waited for.
-                    payload = b""
-                elif kind == "begin":
-                    self.pid, self.spent_before, self.reading = pickle.loads(payload), spent, True
+                    yield receive(self.output, length)
                 elif kind == "end":
                     self.reading = False
+                    yield failure
                     return
         self.reading = False
         code = self.process.wait()
@@ -193,9 +193,7 @@ class _Worker:
             hint = f"Check that this works: {sys.executable} -m localmcp --version"
             raise Unavailable(f"No process for reading files can be started (exit code {code}).", hint=hint)
         ending = f"signal {-code}" if code < 0 else f"exit code {code}"
-        failure = self.why_killed or f"the reader crashed on it ({ending})"
-        log.info("a reading process ended: %s", failure)
-        yield "error", pickle.dumps(failure)
+        yield self.why_killed or f"the reader crashed on it ({ending})"
 
     def check(self) -> None:
         if not self.reading or self.why_killed:
@@ -226,7 +224,7 @@ class _Worker:
 class WorkerPool(Generic[Item, Value]):
     """Runs `work` in up to `workers` processes, which stay until `close`; used by one thread at a time.
 
-    `work`, items and values are pickled. `size` gives the bytes of the file of an item.
+    `work`, items (never None) and values are pickled. `size` gives the bytes of the file of an item.
     """
 
     def __init__(
@@ -249,8 +247,7 @@ class WorkerPool(Generic[Item, Value]):
     def close(self) -> None:
         """End the processes, whatever they are doing; nothing more is answered."""
         self.is_closed = True
-        with self._room:
-            self._room.notify_all()
+        self._make_room(0)
         with self._lock:
             ended, self._workers = self._workers, {}
         for member in ended.values():
@@ -262,45 +259,11 @@ class WorkerPool(Generic[Item, Value]):
         Items are taken when a worker is free, in its thread. What a file yielded before a limit or a crash stays.
         Unavailable if no worker process can be started.
         """
-        jobs = ((item,) for item in items)
-        steps = queue.SimpleQueue[tuple[Item, _Kind, bytes] | Exception | None]()
-        done = threading.Event()
-
-        def watch() -> None:
-            # In the time between two looks a process can allocate about 100 MB.
-            while not done.wait(0.05):
-                for member in list(self._workers.values()):
-                    member.check()
-
-        def serve(place: int) -> None:
-            try:
-                while True:
-                    with self._lock:
-                        job = None if self.is_closed else next(jobs, None)
-                        if job is None:
-                            break
-                        member = self._workers.get(place) or _Worker(self._work, self.limits)
-                        self._workers[place] = member
-                    (item,) = job
-                    for kind, payload in member.read(item, self._size_of(item)):
-                        with self._room:
-                            self._room.wait_for(lambda: self._undelivered < UNDELIVERED_BYTES or self.is_closed)
-                            self._undelivered += len(payload)
-                        steps.put((item, kind, payload))
-                        del payload
-                    steps.put((item, "end", b""))
-                    if member.process.poll() is not None or member.memory > RETIRE_BYTES:
-                        with self._lock:
-                            self._workers.pop(place, None)
-                        member.end()
-            except Exception as error:
-                steps.put(error)
-            finally:
-                steps.put(None)
-
-        threading.Thread(target=watch, name="localmcp-limits", daemon=True).start()
+        jobs, steps, done = iter(items), queue.SimpleQueue[_Step](), threading.Event()
+        threading.Thread(target=self._watch, args=(done,), name="localmcp-limits", daemon=True).start()
         for place in range(self._most):
-            threading.Thread(target=serve, args=(place,), name="localmcp-reading", daemon=True).start()
+            work = partial(self._serve, place, jobs, steps)
+            threading.Thread(target=work, name="localmcp-reading", daemon=True).start()
         serving = self._most
         try:
             while serving:
@@ -310,19 +273,61 @@ class WorkerPool(Generic[Item, Value]):
                     continue
                 if isinstance(step, Exception):
                     raise step
-                item, kind, payload = step
-                with self._room:
-                    self._undelivered -= len(payload)
-                    self._room.notify_all()
-                value = pickle.loads(payload) if payload else None
-                # The bytes are not kept beside what they became while the caller works on that.
-                del step, payload
-                if kind == "error":
-                    yield Answer(item, failure=value or "")
+                item, result = step
+                del step
+                if isinstance(result, bytes):
+                    size, value = len(result), pickle.loads(result)
+                    # The bytes are not kept beside what they became while the caller works on that.
+                    result = b""
+                    self._make_room(size)
+                    yield Answer(item, value)
+                    value = None
                 else:
-                    yield Answer(item, value, finished=kind == "end")
-                value = None
+                    yield Answer(item, finished=True, failure=result)
         finally:
             done.set()
             if serving:
                 self.close()
+
+    def _watch(self, done: threading.Event) -> None:
+        # In the time between two looks a process can allocate about 100 MB.
+        while not done.wait(0.05):
+            for member in list(self._workers.values()):
+                member.check()
+
+    def _serve(self, place: int, jobs: Iterator[Item], steps: queue.SimpleQueue[_Step]) -> None:
+        """Work off the jobs with one process, and another one where that has ended or grown."""
+        try:
+            while True:
+                with self._lock:
+                    item = None if self.is_closed else next(jobs, None)
+                    if item is None:
+                        break
+                    member = self._workers.get(place) or _Worker(self._work, self.limits)
+                    self._workers[place] = member
+                for result in member.read(item, self._size_of(item), self._receive):
+                    steps.put((item, result))
+                    del result
+                if member.process.poll() is not None or member.memory > RETIRE_BYTES:
+                    self._workers.pop(place, None)
+                    member.end()
+        except Exception as error:
+            steps.put(error)
+        finally:
+            steps.put(None)
+
+    def _receive(self, stream: IO[bytes], size: int) -> bytes:
+        # What waits for room waits in its worker: of two large values one is here.
+        with self._room:
+            self._room.wait_for(lambda: self._undelivered < UNDELIVERED_BYTES or self.is_closed)
+            self._undelivered += size
+        payload = stream.read(size)
+        if len(payload) < size:
+            self._make_room(size)
+            raise EOFError
+        return payload
+
+    def _make_room(self, size: int) -> None:
+        with self._room:
+            self._undelivered -= size
+            self._room.notify_all()

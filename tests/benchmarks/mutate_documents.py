@@ -165,7 +165,7 @@ def main() -> None:
     make_files(arguments.workdir / "files", arguments.count, arguments.seed)
     read, slowest = worker_pool._Worker.read, [-99.0, ""]  # pyright: ignore[reportPrivateUsage]
 
-    def timed(self: Any, item: Any, size: int) -> Iterator[tuple[str, bytes]]:
+    def timed(self: Any, item: Any, size: int, receive: Any) -> Iterator[bytes | str]:
         """Read with a look at the processor time of the worker, until it is killed."""
         over = threading.Event()
 
@@ -179,7 +179,7 @@ def main() -> None:
                         slowest[:] = max(slowest, [excess, item.file.path])
 
         threading.Thread(target=look, daemon=True).start()
-        yield from read(self, item, size)
+        yield from read(self, item, size, receive)
         over.set()
 
     process, peak, done = psutil.Process(), [0], threading.Event()

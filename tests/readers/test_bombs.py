@@ -4,7 +4,7 @@ import pytest
 from made_files import make_nested_forms, make_zip
 
 from localmcp.errors import LocalMCPError
-from localmcp.library.reading import estimate_tokens
+from localmcp.models.choice import estimate_tokens
 from localmcp.readers.chunking import split
 from localmcp.readers.readers import read_bytes
 from localmcp.readers.worker_pool import Limits, WorkerPool
@@ -57,7 +57,8 @@ def outcomes():
     """Name -> number of passages, or the reason why there are none."""
     items = [*((name, make()) for name, make in BOMBS.items()), ("plain.txt", b"plain words")]
     with WorkerPool(read_and_cut, workers=2, limits=LIMITS) as pool:
-        return {answer.item[0]: answer.failure or answer.value for answer in pool.run(items) if not answer.finished}
+        outcomes = ((answer.item[0], answer.failure or answer.value) for answer in pool.run(items))
+        return {name: outcome for name, outcome in outcomes if outcome is not None}
 
 
 @pytest.mark.parametrize(

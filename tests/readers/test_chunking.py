@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 import localmcp
-from localmcp.library.reading import estimate_tokens
+from localmcp.models.choice import estimate_tokens
 from localmcp.readers.chunking import MOST_CHARACTERS, MOST_ROWS, Chunk, split
 from localmcp.readers.document import Document, join_pages
 from localmcp.readers.outline import Markup, path_at
