@@ -319,7 +319,7 @@ def import_rules(session: Session, paths: tuple[Path, ...], project: str | None)
     Files may be Markdown, .mdc or JSON Lines (rule_text, category, context). Rules that are known stay as they are.
     """
     calls = ({"path": str(path), "project": project} for path in paths)
-    return session.import_each("importRules", calls, ("added", "known", "files", "skipped"))
+    return session.import_each("importRules", "Rules", calls, ("added", "known", "files", "skipped"))
 
 
 @rules.command("export")
@@ -370,7 +370,7 @@ def import_quickstarts(session: Session, paths: tuple[str, ...], samples: bool) 
         raise InvalidInput("Name a file or folder, or say --samples.")
     calls = ({"path": os.path.abspath(path)} for path in paths)
     fields = ("added", "updated", "unchanged", "skipped", "warnings")
-    return session.import_each("importQuickstarts", calls, fields)
+    return session.import_each("importQuickstarts", "Quick starts", calls, fields)
 
 
 def _need_words(_session: Session, arguments: Json) -> Json:

@@ -42,6 +42,7 @@ FRESHNESS = {"changed": "the file has changed since it was indexed", "missing": 
     PassageSearch.search,
     arguments={"query": "QUERY..."},
     spelled={"sourceType": "--type", "pathPrefix": "--path", "sourceId": "--source"},
+    says={"maxChars": "Characters of passages at most; all of them if left out"},
     without=("metadata",),
 )
 @click.option("--meta", metavar="KEY=VALUE", multiple=True, help="Only documents with this metadata; may be repeated.")

@@ -114,8 +114,8 @@ class Session:
         with redirect_stdout(sys.stderr), ended_by_signals():
             return workspace.registry.call(name, without_none(arguments), Scope(caller="cli", lean=lean))
 
-    def import_each(self, tool: str, calls: Iterable[Mapping[str, Any]], fields: Sequence[str]) -> int:
-        """Call a tool that imports once for each arguments; print those fields of its reports, added up.
+    def import_each(self, tool: str, what: str, calls: Iterable[Mapping[str, Any]], fields: Sequence[str]) -> int:
+        """Call a tool that imports `what` once for each arguments; print those fields of its reports, added up.
 
         Returns the exit code: 1 if there was nothing but what cannot be read.
         """
@@ -123,7 +123,7 @@ class Session:
         total: Json = {name: sum((report[name] for report in reports[1:]), reports[0][name]) for name in fields}
         self.warn(*(f"left out {skipped['where']}: {skipped['problem']}" for skipped in total["skipped"]))
         counts = [f"{number:,} {name}" for name, number in total.items() if isinstance(number, int) and number]
-        self.answer(total, ", ".join(counts) or "Nothing imported.")
+        self.answer(total, f"{what}: {', '.join(counts)}" if counts else "Nothing imported.")
         for warning in total.get("warnings", ()):
             self.remark(f"{warning['where']}: {warning['problem']}")
         return int(bool(total["skipped"]) and not counts)

@@ -254,9 +254,7 @@ def restore_source(connection: apsw.Connection, source_id: int) -> bool:
     if row is None:
         return False
     collection_id, model_id, uri = row
-    sql = "select 1 from sources where uri = ? and collection_id = ? and trashed_at is null"
-    if fetch_one(connection, sql, (uri, collection_id)):
-        raise InvalidInput(f"{uri} is in the knowledge base again.", hint="Remove that version first.")
+    _check_place(connection, collection_id, uri)
     chunk_ids = _chunk_ids(connection, source_id)
     add_to_index(connection, collection_id, chunk_ids)
     _count_in_groups(connection, chunk_ids, 1)
@@ -268,6 +266,12 @@ def restore_source(connection: apsw.Connection, source_id: int) -> bool:
     requeue(connection, [source_id])
     bump_generations(connection, "content", "signs")
     return True
+
+
+def _check_place(connection: apsw.Connection, collection_id: int, uri: str | None) -> None:
+    sql = "select 1 from sources where uri = ? and collection_id = ? and trashed_at is null"
+    if fetch_one(connection, sql, (uri, collection_id)):
+        raise InvalidInput(f"{uri} is in the knowledge base again.", hint="Remove that version first.")
 
 
 def _hide_chunks(connection: apsw.Connection, collection_id: int, chunk_ids: Sequence[int]) -> None:
@@ -362,10 +366,9 @@ def restore_version(connection: apsw.Connection, entry: TrashEntry) -> int:
     if not row:
         raise InvalidInput(f"The collection '{entry.collection}' of '{entry.name}' is gone.", hint="Restore it first.")
     current = fetch_one(connection, "select id from sources where uuid = ?", (source["uuid"],))
-    sql = "select 1 from sources where uri = ? and collection_id = ? and trashed_at is null"
-    if current is None and fetch_one(connection, sql, (source["uri"], source["collection_id"])):
-        raise InvalidInput(f"{source['uri']} is in the library again.", hint="Remove that version first.")
-    if current is not None and not restore_source(connection, current):
+    if current is None:
+        _check_place(connection, source["collection_id"], source["uri"])
+    elif not restore_source(connection, current):
         keep_version(connection, current)
     drafts: list[ChunkDraft] = []
     for chunk in chunks:

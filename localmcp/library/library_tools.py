@@ -177,7 +177,7 @@ class LibraryTools:
             "bring back the document {sourceId}",
             "restore the document {sourceId} from the trash",
             "undo the removal of {sourceId}",
-            "take {sourceId} out of the trash",
+            "take|put {sourceId} back|out from|of the trash",
         ),
         idempotent=False,
         lean=lean_trash,
@@ -212,7 +212,7 @@ class LibraryTools:
         add: Annotated[list[str] | None, Param("Tags that it gets.")] = None,
         remove: Annotated[list[str] | None, Param("Tags that it loses.")] = None,
     ) -> Json:
-        """Add tags to a document, or take them away; they stay when its file is edited, renamed or moved."""
+        """Add tags to a document, or take them away; they stay with it, whatever happens to its file."""
         added, removed = unique(split_tags(add or [])), unique(split_tags(remove or []))
         if not added and not removed:
             raise InvalidInput("Name a tag to add or to remove.")

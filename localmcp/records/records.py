@@ -12,7 +12,7 @@ import apsw
 
 from localmcp.arrays import Vectors
 from localmcp.errors import InvalidInput, LocalMCPError, ModelMismatch, NeedsConfirmation, NotFound, Unavailable
-from localmcp.humanize import choices, counted
+from localmcp.humanize import counted
 from localmcp.index.collections import (
     DEFAULT_PARTITION,
     Collection,
@@ -37,15 +37,7 @@ from localmcp.index.drafts import (
     draft_record,
     metadata_of,
 )
-from localmcp.index.filters import (
-    SOURCE_COLUMNS,
-    Condition,
-    Filters,
-    allowed_sources,
-    comparisons,
-    parse_condition,
-    parse_range,
-)
+from localmcp.index.filters import Filters, allowed_sources, explain_empty_filter, parse_condition, parse_range
 from localmcp.index.passages import Match, best_matches, load_passages, whole_sources
 from localmcp.index.search import Index, SearchOutcome, SearchRequest
 from localmcp.index.sources import drop_collection, drop_partition, keep_version, put_source, trash_sources
@@ -53,9 +45,9 @@ from localmcp.index.vector import Made, nearest_chunks
 from localmcp.milvus.collection import Milvus, MilvusCollection
 from localmcp.milvus.mounted import MilvusFile
 from localmcp.models import Embedder
-from localmcp.schemas import did_you_mean, without_surrogates
+from localmcp.schemas import did_you_mean, without_none, without_surrogates
 from localmcp.storage.database import fetch_all, fetch_column, fetch_one, id_list
-from localmcp.tools import Json, Param, current_scope, hidden_change, hidden_tool, integer_or_string, tool, without_none
+from localmcp.tools import Json, Param, current_scope, hidden_change, hidden_tool, integer_or_string, tool, use_scope
 
 MOST_RECORDS = 200
 """A call with more would take longer than a client waits; the command line has no such bound."""
@@ -206,7 +198,7 @@ class Records:
                     about = found.metadata_json, found.uri, found.title, found.first_page, found.format
                     rows[key] = found.text, metadata_of(*about)
                 if not matches and filters.condition:
-                    notices += explain_misses(connection, own, filters.condition)
+                    notices += _explain_misses(connection, own, Filters(condition=filters.condition))
         results: list[Json] = []
         for match in sorted(matches, key=lambda match: (-round(match.cosine, 6), match.chunk_id)):
             if match.chunk_id in rows:
@@ -360,17 +352,18 @@ class Records:
         confirm: Annotated[bool, Param("Needed for more than five documents that come from files.")] = False,
     ) -> Json:
         """Delete records, and whole documents, of a collection: they move to the trash; restore_source undoes it."""
-        condition = parse_condition(filter)
+        filters = Filters(condition=parse_condition(filter))
+        condition = filters.condition
         if (ids is None) == (condition is None):
             raise InvalidInput("Give either ids or a filter that is not empty.")
         with self.database.read() as connection:
             [target] = choose_collections(connection, [collection_name])
             named = list(dict.fromkeys(ids or ()))
             if condition:
-                source_ids = allowed_sources(connection, [target], Filters(condition=condition)).tolist()
+                source_ids = allowed_sources(connection, [target], filters).tolist()
             else:
                 source_ids = whole_sources(connection, target, named)
-            notices = explain_misses(connection, target, condition) if condition and not source_ids else []
+            notices = _explain_misses(connection, target, filters) if condition and not source_ids else []
             sql = f"""
                 select sources.id, sources.uuid, uri, json_group_array(chunks.id) from sources
                 join chunks on source_id = sources.id left join partitions on partitions.id = partition_id
@@ -607,19 +600,10 @@ def _combined(
     return best_matches(scores, request.limit)
 
 
-def explain_misses(connection: apsw.Connection, collection: Collection, condition: Condition) -> list[str]:
-    """Return a sentence for each field of a condition that nothing in a collection has."""
-    sql = """
-        select distinct key from sources, json_each(iif(json_valid(metadata), metadata, '{}'))
-        where collection_id = ? and trashed_at is null order by key
-    """
-    fields = list(dict.fromkeys([*fetch_column(connection, sql, (collection.id,)), *SOURCE_COLUMNS]))
-    unknown = dict.fromkeys(each.field[0] for each in comparisons(condition) if each.field[0] not in fields)
-    return [
-        f"filter: nothing in '{collection.name}' has the field '{name}'. "
-        f"{choices(fields[:30])} {did_you_mean(name, fields)}".rstrip()
-        for name in unknown
-    ]
+def _explain_misses(connection: apsw.Connection, collection: Collection, filters: Filters) -> list[str]:
+    # As for a search, but of this collection alone.
+    with use_scope(replace(current_scope(), collections=frozenset({collection.name}))):
+        return explain_empty_filter(connection, filters)
 
 
 def find_named(connection: apsw.Connection, name: str) -> Collection | None:

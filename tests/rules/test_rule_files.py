@@ -277,7 +277,7 @@ def test_a_path_without_rules_is_told(workspace: Workspace, tmp_path: Path) -> N
 def test_the_command_line_imports_searches_edits_and_exports(tmp_path: Path, cli: Any) -> None:
     run = partial(cli, "rules")
     (tmp_path / "CLAUDE.md").write_text(CLAUDE)
-    assert run("import", ".")[1].strip() == "6 added"
+    assert run("import", ".")[1].strip() == "Rules: 6 added"
     assert "Never mock the database." in run("search", "never mock the database", "--threshold", "0.3")[1]
     code, _, explained = run("add", "Never mock the database.")
     assert code == 1 and "says nearly the same" in explained
