@@ -8,7 +8,7 @@ import uuid
 from array import array
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, fields
 from itertools import chain
 from typing import Annotated
 
@@ -271,25 +271,28 @@ def send(target: MilvusCollection, rows: list[Json]) -> None:
 def _put(connection: apsw.Connection, target: Collection, document_id: str, rows: list[Json], *, is_own: bool) -> str:
     # Whether it was added, updated, unchanged or skipped.
     ordered = sorted(rows, key=lambda row: row["position"])
-    name, origin = ordered[0]["partition"], ordered[0]["origin"]
+    origin = ordered[0]["origin"]
     chunks: list[ChunkDraft] = []
     made: dict[bytes, Made] = {}
     try:
         for row in ordered:
             columns, digest = Json(row["origin"]["chunk"]), bytes.fromhex(row["origin"]["digest"])
             columns["headings"] = tuple(columns["headings"])
-            identity = (None, uuid.UUID(row["chunk"]).bytes)
+            number = uuid.UUID(row["chunk"]).bytes
+            # Passages keep the ids by which they were cited, unless others here have them.
+            is_taken = fetch_one(connection, "select 1 from chunks where uuid = ?", (number,))
+            identity = None if is_taken else (None, number)
             chunks.append(ChunkDraft(**columns, text=row["text"], digest=digest, identity=identity))
             made[digest] = Made(np.asarray(row["vector"], "<f4").tobytes())
         columns = {key: value for key, value in origin["source"].items() if key not in _NOT_PULLED}
         metadata = {key: value for key, value in ordered[0]["metadata"].items() if key not in origin["told"]}
         # Without a time it is never compared with the disk.
         columns["mtime_ns"] = columns["mtime_ns"] if is_own else None
-        draft = SourceDraft(target.id, None, **columns, metadata=metadata, chunks=chunks)
+        partition_id = ensure_partition(connection, target, ordered[0]["partition"])
+        draft = SourceDraft(target.id, partition_id, **columns, metadata=metadata, chunks=chunks)
     except (KeyError, TypeError, ValueError):
         # Somebody else wrote it.
         return "skipped"
-    draft = replace(draft, partition_id=ensure_partition(connection, target, name))
     sql = """
         select id, trashed_at is not null, title, partition_id, metadata from sources
         where collection_id = :collection and (uuid = :uuid or (uri = :uri and trashed_at is null))
@@ -309,13 +312,7 @@ def _put(connection: apsw.Connection, target: Collection, document_id: str, rows
         if is_same and place == [draft.title, draft.partition_id]:
             return "unchanged"
         keep_version(connection, source_id)
-    # Passages keep the ids by which they were cited, unless others here have them.
-    taken = "select 1 from chunks where uuid = ?"
-    chunks = [
-        chunk._replace(identity=None) if chunk.identity and fetch_one(connection, taken, chunk.identity[1:]) else chunk
-        for chunk in chunks
-    ]
-    stored = put_source(connection, replace(draft, chunks=chunks), made, target.model_id, replaces=source_id)
+    stored = put_source(connection, draft, made, target.model_id, replaces=source_id)
     if source_id is not None:
         return "updated"
     sql = "update sources set uuid = :uuid where id = :id and not exists (select 1 from sources where uuid = :uuid)"

@@ -332,15 +332,12 @@ class _Filling:
             asking = [name for name in asks_for(self.properties, token) if name not in self.arguments]
             if asking:
                 self.put(asking[0], token.text, [position])
-        # Then required files (`report.docx`) and codes (`ENG-142`), first those beside the parameter's name.
+        # Then required files (`report.docx`) and codes (`ENG-142`).
         for name in self.open(needed=True):
             fits_shape = _shape_of(name, self.properties[name]) if takes_words(self.properties[name]) else None
             positions = [position for position in self.unused() if fits_shape and fits_shape(self.tokens[position])]
-            stems = _name_stems(name)
-            beside = [position for position in positions if position and self.tokens[position - 1].stem in stems]
             if positions:
-                position = min(beside or positions, key=lambda position: self.tokens[position].kind == "quoted")
-                self.put(name, self.tokens[position].text, [position])
+                self.put(name, self.tokens[positions[0]].text, positions[:1])
 
     def take_numbers(self) -> None:
         """Take required numbers in order; optional ones beside a word of their name or description: `5 results`."""
@@ -348,7 +345,7 @@ class _Filling:
             schema = self.properties[name]
             if takes_words(schema) or "enum" in schema:
                 continue
-            near = _name_stems(name) | {stem(word, "english") for word in words(str(schema.get("description", "")))}
+            near = {stem(word, "english") for word in words(f"{name} {schema.get('description', '')}")}
             for position in self.unused("number"):
                 beside = [self.tokens[place] for place in (position - 1, position + 1) if 0 <= place < len(self.tokens)]
                 is_near = any(is_telling(token) and token.stem in near for token in beside)
@@ -386,7 +383,3 @@ def _shape_of(name: str, schema: Json) -> Callable[[Token], bool] | None:
     return lambda token: (
         token.kind in ("path", "quoted") or (token.kind == "word" and bool(re.search(r"\.[a-z]\w{1,4}$", token.text)))
     )
-
-
-def _name_stems(name: str) -> set[str]:
-    return {stem(word, "english") for word in words(name)} - {"id", "is"}

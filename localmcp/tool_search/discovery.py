@@ -52,13 +52,10 @@ class Discovery:
 
     def search(self, query: str = "", max_results: int = 0, *, profile: Profile = "best") -> list[Json]:
         """Return the tools that fit, best first, as `ToolFinder.find` says. 0 and less do not cut."""
-        hits: list[Json] = []
-        for hit_tool, score in self.rank(query, profile, max_results)[0]:
-            # A provider that is down may owe the schema. Only here it is in both spellings (C1-2).
-            schema = _schema_of(hit_tool)
-            hit: Json = {"name": hit_tool.name, "description": hit_tool.description, "score": round(score, 4)}
-            hits.append(hit if schema is None else {**hit, "input_schema": schema, "inputSchema": schema})
-        return hits
+        ranked, _ = self.rank(query, profile, max_results)
+        hits = [_as_hit(hit_tool, score, full=True, asked=True, bare=False) for hit_tool, score in ranked]
+        # A provider that is down may owe the schema. Only here it is in both spellings (C1-2).
+        return [{**hit, "inputSchema": hit["input_schema"]} if "input_schema" in hit else hit for hit in hits]
 
     def rank(
         self,
