@@ -8,7 +8,6 @@ import os
 import re
 from collections.abc import Collection, Mapping, Sequence
 from fnmatch import fnmatchcase
-from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, cast
 from urllib.parse import unquote, urlsplit
@@ -20,7 +19,7 @@ from localmcp.errors import ConfigurationError, InvalidInput, Unavailable
 from localmcp.files import PRIVATE_FILE, write_atomically
 from localmcp.hub.client_configuration import MCP_SERVERS, TABLES, is_localmcp, read_document, servers_in
 from localmcp.humanize import choices, command_line
-from localmcp.masking import TOKEN_IN_PATH, mask_arguments, mask_urls, names_secret
+from localmcp.masking import MASK, TOKEN_IN_PATH, mask_arguments, mask_urls, names_secret
 from localmcp.schemas import Json, did_you_mean
 
 _HTTP = ("http", "streamable-http", "streamable_http", "streamablehttp")
@@ -143,12 +142,11 @@ class ServerEntry(_Part):
         parts = urlsplit(self.url)
         values = {*self.env.values(), *self.headers.values()}
         values |= {header.partition(" ")[2] for header in self.headers.values()}
-        named = [pair.partition("=")[::2] for pair in parts.query.split("&")]
-        for argument, following in pairwise((*self.args, "")):
-            name, assigned, value = argument.partition("=")
-            if name.startswith("-"):
-                named.append((name, value if assigned or following.startswith("-") else following))
-        quoted = [value for name, value in named if names_secret(name)]
+        query = [pair.partition("=")[::2] for pair in parts.query.split("&")]
+        quoted = [value for name, value in query if names_secret(name)]
+        for argument, shown in zip(self.args, self.shown_args, strict=True):
+            if shown.endswith(MASK):
+                quoted.append(argument.removeprefix(shown.removesuffix(MASK)))
         quoted += [parts.username or "", parts.password or "", *TOKEN_IN_PATH.findall(parts.path)]
         values |= {form for value in quoted for form in (value, unquote(value))}
         return tuple(sorted((value for value in values if len(value) >= 6), key=len, reverse=True))

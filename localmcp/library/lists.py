@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import uuid
-from array import array
 from collections import Counter
 from dataclasses import dataclass
 from functools import partial
@@ -130,11 +129,9 @@ class Inventory:
             where, values = f"collection_id = ? and trashed_at is null {test}", (owner.id, *bindings)
             total = fetch_one(connection, f"select count(*) from sources where {where}", values)
             order = "order by uri is null, uri, title, sources.id"
-            sql = f"select id from sources where {where} {order} limit ? offset ?"
-            ids = fetch_column(connection, sql, (*values, limit, offset))
             # Only the page's own rows are joined.
-            sql = f"{_ITEM} where sources.id in (select value from carray(?)) {order}"
-            rows = fetch_all(connection, sql, (apsw.carray(array("q", ids)),)) if ids else []
+            page = f"select id from sources where {where} {order} limit ? offset ?"
+            rows = fetch_all(connection, f"{_ITEM} where sources.id in ({page}) {order}", (*values, limit, offset))
         return [self._item(row) for row in rows], total
 
     def find(self, name: str) -> Item | None:

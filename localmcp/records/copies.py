@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import uuid
-from array import array
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, fields
@@ -35,7 +34,7 @@ from localmcp.library.jobs import Jobs
 from localmcp.milvus.collection import HOW_TO_SET_MILVUS, NO_MILVUS, Milvus, MilvusCollection
 from localmcp.models.embedder import ModelIdentity
 from localmcp.schemas import Json, compact_json, mapping_of
-from localmcp.storage.database import Database, fetch_all, fetch_column, fetch_one
+from localmcp.storage.database import Database, fetch_all, fetch_column, fetch_one, id_list
 from localmcp.storage.schema import VECTOR_ID_BITS
 from localmcp.tools import Param, current_scope, hidden_change
 from localmcp.wording.normalize import index_text
@@ -226,8 +225,7 @@ def load_rows(connection: apsw.Connection, collection: Collection, chunk_ids: Se
                     'headings', json(chunks.headings), {", ".join(f"'{name}', chunks.{name}" for name in _CHUNK)})))
         {_LIVE_CHUNKS} and chunks.id in (select value from carray(:ids)) order by chunks.id
     """
-    chunks = apsw.carray(array("q", chunk_ids))
-    bindings = {"collection": collection.id, "model": collection.model_id, "ids": chunks}
+    bindings = {"collection": collection.id, "model": collection.model_id, "ids": id_list(chunk_ids)}
     rows: list[Json] = []
     for embedding, own_metadata, columns in fetch_all(connection, sql, bindings):
         row: Json = json.loads(columns)
