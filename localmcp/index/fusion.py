@@ -192,7 +192,7 @@ class Judge:
             max(0.25 - (cosine or 0.0), 0.0),
             coverage,
             # Codes, years and amounts.
-            float(any(has_digit(word) and word not in matched for word in self.idf_by_word)),
+            float(any(word not in matched and has_digit(word) for word in self.idf_by_word)),
             # Two languages share few words, and their cosines are lower.
             float(other_language),
             # Half of two words says less than half of six.

@@ -14,15 +14,11 @@ from localmcp.humanize import counted, cut_to
 from localmcp.index.keyword import sentence_parts
 from localmcp.index.passages import Passage
 from localmcp.library.ledger import OWN
-from localmcp.readers.document import readable_stem
+from localmcp.readers.document import RENDERED, SHEETS, TALK, readable_stem
 from localmcp.readers.outline import BEGINNING, path_at
 from localmcp.schemas import mapping_of
 from localmcp.tools import Answer, Json, compact_json
 
-SHEETS = ("xlsx", "xls", "xlsb", "ods")
-_TALK = ("mail", "conversation")
-_RENDERED = ("docx", "odt", "rtf", "epub", "html", "notebook", "calendar", "contacts", "feed")
-"""Formats whose lines are those of the text that was made of them: nobody can look for them in the file."""
 _ROW = re.compile(r"(?m)^(?!## ).+$")
 """A row of a sheet; the name of the sheet and the empty lines around names of columns are none."""
 _HEADING_INSIDE = re.compile(r"\n {0,3}[#=~^\"*+-]")
@@ -308,7 +304,7 @@ def cite(passage: Passage, highlight: tuple[int, int] | None = None) -> Json:
             # It was read from a picture, and may hold misread letters.
             citation["ocr"], citation["confidence"] = True, round(float(confidence), 2)
     # A file inside another one is named as `box.zip#notes.md`, a mail or a conversation by its title.
-    is_member = passage.uri != path and passage.format not in _TALK
+    is_member = passage.uri != path and passage.format not in TALK
     member = (passage.uri or "").removeprefix(path or "") if is_member else ""
     citation["label"] = (path or passage.title) + member + _place_inside(passage, citation)
     return citation
@@ -329,11 +325,11 @@ def _place_inside(passage: Passage, citation: Json) -> str:
         word = "slide" if passage.format in ("pptx", "odp") else "p."
         crossing = f"-{passage.last_page}" if passage.last_page and passage.last_page > passage.first_page else ""
         return f" {word} {passage.first_page}{crossing}"
-    if passage.format in _TALK:
+    if passage.format in TALK:
         date = str(passage.metadata.get("date") or "")[:10]
         return f", {passage.title}" + (f" ({date})" if date else "")
     if "time" in citation:
         return f" {citation['time']}"
-    if passage.format in _RENDERED:
+    if passage.format in RENDERED:
         return f" › {citation['heading']}" if "heading" in citation else ""
     return f":{first}"

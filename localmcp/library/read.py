@@ -23,6 +23,7 @@ from localmcp.index.search import Index, SearchRequest
 from localmcp.index.vector_queue import word_only_passages
 from localmcp.library import answers, search
 from localmcp.library.ledger import documents_in, waiting_pages
+from localmcp.readers.document import SHEETS
 from localmcp.readers.outline import BEGINNING, definitions_in, headings_in, signals
 from localmcp.schemas import compact_json, one_or_more, without_none, without_surrogates
 from localmcp.storage.database import fetch_all, fetch_one
@@ -487,9 +488,9 @@ def _read_passages(
     passages = [*passages]
     for place, passage in enumerate(passages):
         blank = answers.count_line_ends(passage.text[: len(passage.text) - len(passage.text.lstrip())])
-        if blank and passage.format not in answers.SHEETS:
+        if blank and passage.format not in SHEETS:
             passages[place] = replace(passage, first_line=passage.first_line - blank)
-    if lines and passages and passages[0].format in answers.SHEETS:
+    if lines and passages and passages[0].format in SHEETS:
         passages = [passage for passage in passages if passage.first_line <= lines[1] and lines[0] <= passage.last_line]
     elif lines:
         whole, passages = passages, list[Passage]()
@@ -521,7 +522,7 @@ def _read_passages(
         place = {"start": passage.start, "stop": passage.stop, **lines_of, "headings": passage.headings}
         metadata = without_none({**place, "page": passage.first_page})
         chunks.append({**_chunk(passage, origin), "chunkTotal": passage.chunk_total, "metadata": metadata})
-    has_lines = shown and shown[0].format not in answers.SHEETS
+    has_lines = shown and shown[0].format not in SHEETS
     first, last = (shown[0].first_line, shown[-1].last_line) if has_lines else (None, None)
     return {"source": source, "chunks": chunks, "startLine": first, "endLine": last, "nextOffset": next_offset}
 

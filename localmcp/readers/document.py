@@ -20,6 +20,12 @@ logger = logging.getLogger(__name__)
 SourceType = Literal["text", "website", "docs", "qa"]
 
 
+SHEETS = ("xlsx", "xls", "xlsb", "ods")
+TALK = ("mail", "conversation")
+RENDERED = ("docx", "odt", "rtf", "epub", "html", "notebook", "calendar", "contacts", "feed")
+"""Formats whose lines are those of the text that was made of them: nobody can look for them in the file."""
+
+
 @dataclass(frozen=True, slots=True)
 class Document:
     """The text of one source and what is known about it."""
@@ -29,7 +35,8 @@ class Document:
     text: str
     """The whole text: no NUL, no lone surrogate, no byte order mark; text formats keep their line ends."""
     format: str
-    """markdown, text, html, pdf, docx, xlsx, mail, conversation, subtitles, code, …: which reader made it."""
+    """markdown, text, html, pdf, docx, xlsx, mail, conversation, subtitles, code, …: which reader made it. One whose
+    lines are not those of the file belongs to `RENDERED`, or citations name lines that nobody finds."""
     markup: Markup
     """How to chunk the text."""
     source_type: SourceType
