@@ -17,7 +17,7 @@ from localmcp.cli.options import FORM, collection_option, parse_object, parse_ti
 from localmcp.cli.session import Session, command, group, pass_session
 from localmcp.errors import NotFound
 from localmcp.humanize import choices, command_line, counted
-from localmcp.library.search import is_uuid
+from localmcp.library.names import is_uuid
 from localmcp.schemas import Json, describe_parameters, did_you_mean
 from localmcp.tool_search.ask import Router
 from localmcp.tool_search.discovery import NOTHING_FOUND, parameter_line

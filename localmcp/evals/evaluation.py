@@ -23,7 +23,7 @@ from localmcp.errors import InvalidInput, ModelUnavailable, NotFound
 from localmcp.index.collections import choose_collections
 from localmcp.index.fusion import Mode
 from localmcp.index.search import Index, SearchRequest
-from localmcp.library.search import nearest_hint, sources_named
+from localmcp.library.names import nearest_hint, sources_named
 from localmcp.schemas import Json
 from localmcp.storage.database import Database
 

@@ -24,8 +24,8 @@ from localmcp.index.fusion import adapt_weights
 from localmcp.index.vector_queue import Lease, next_passages, waiting, work_off
 from localmcp.library import ledger, trash
 from localmcp.library.jobs import SCAN_SECONDS, SCANS, Progress, ProgressCallback, Report, end_run
+from localmcp.library.names import SourceRow
 from localmcp.library.reading import Task, draft_source, read_groups, window_for
-from localmcp.library.search import SourceRow
 from localmcp.library.storing import Plan, Store, follow_moved_roots, plan_walks, set_aside
 from localmcp.library.walk import File, stat_file
 from localmcp.models import Embedder, LazyEmbedder

@@ -15,7 +15,7 @@ from localmcp.library.answers import lean_report, lean_trash
 from localmcp.library.ingest import Library
 from localmcp.library.jobs import WAIT_SECONDS, Job, Jobs, Progress, Report
 from localmcp.library.ledger import SourceType, count_tags, set_tags, split_tags, unique
-from localmcp.library.search import SourceRow, find_source, nearest_hint
+from localmcp.library.names import SourceRow, find_source, nearest_hint
 from localmcp.library.storing import watched_paths
 from localmcp.library.walk import WalkRules, below, why_left_out
 from localmcp.tools import Json, Param, current_scope, hidden_change, hidden_tool

@@ -18,7 +18,7 @@ from localmcp.files import Freshness, check_freshness
 from localmcp.index.collections import choose_collections, visible_ids
 from localmcp.index.vector_queue import waiting
 from localmcp.library.ledger import range_below, waiting_pages
-from localmcp.library.search import sources_named
+from localmcp.library.names import sources_named
 from localmcp.storage.database import Database, fetch_all, fetch_column, fetch_one
 from localmcp.wording.normalize import index_text
 

@@ -21,8 +21,9 @@ from localmcp.index.filters import Filters, explain_empty_filter, parse_conditio
 from localmcp.index.passages import Passage, find_passage, passages_of_source, read_metadata
 from localmcp.index.search import Index, SearchRequest
 from localmcp.index.vector_queue import word_only_passages
-from localmcp.library import answers, search
+from localmcp.library import answers, names
 from localmcp.library.ledger import documents_in, waiting_pages
+from localmcp.library.search import NO_DOCUMENTS, PassageSearch, parse_collection
 from localmcp.readers.document import SHEETS
 from localmcp.readers.outline import BEGINNING, definitions_in, headings_in, signals
 from localmcp.schemas import compact_json, one_or_more, without_none, without_surrogates
@@ -79,7 +80,7 @@ def _lines_text(_name: str, value: Any) -> Any:
     return "-".join(map(str, numbers)) if fits else value
 
 
-class KnowledgeBase(search.PassageSearch):
+class KnowledgeBase(PassageSearch):
     """Searches, reads, lists and counts what was ingested."""
 
     @tool(
@@ -102,7 +103,7 @@ class KnowledgeBase(search.PassageSearch):
         maxChars: Annotated[int | None, Param("Default 6000", minimum=200)] = None,
     ) -> Json:
         """Return the passages before and after a search result, joined, to read it in its context."""
-        identity = search.resolve_chunk(self.federation, "chunkId", chunkId)
+        identity = names.resolve_chunk(self.federation, "chunkId", chunkId)
         budget = maxChars or (6_000 if current_scope().lean else None)
 
         def look(index: Index, origin: str | None) -> Json | None:
@@ -173,13 +174,13 @@ class KnowledgeBase(search.PassageSearch):
         """Return a whole document with all its passages in order. Long ones are cut: read on from nextOffset."""
         # JSON can name half a character, which neither SQLite nor the answer can hold.
         name = without_surrogates(sourceId)
-        mount, bare = search.split_mount(name)
+        mount, bare = names.split_mount(name)
         budget = maxChars or (8_000 if current_scope().lean else None)
         span = parse_lines(lines) if lines else None
 
         def look(index: Index, origin: str | None) -> Json | None:
             with index.database.read() as connection:
-                source = search.find_source(connection, bare)
+                source = names.find_source(connection, bare)
                 if source is None:
                     return None
                 row = fetch_one(connection, f"{_SELECT_ITEM} where sources.id = ?", (source.id,))
@@ -200,7 +201,7 @@ class KnowledgeBase(search.PassageSearch):
         try:
             for result in self.federation.look(look, mount, Wanted(document=bare)):
                 return result
-        except search.Ambiguous as error:
+        except names.Ambiguous as error:
             return {"error": "Ambiguous name", "sourceId": name, "message": error.message, "hint": error.hint or ""}
         if not lines and (cited := re.fullmatch(r"(.+?):(\d{1,7}(-\d{1,7})?)(?:,\d{1,7})*", name)):
             # A place as answers cite it: `notes.md:12`, `notes.md:12-40`, `notes.md:12,80`.
@@ -232,9 +233,9 @@ class KnowledgeBase(search.PassageSearch):
         cited = None
         if id:
             with suppress(InvalidInput):
-                cited = search.resolve_chunk(self.federation, "id", id)
+                cited = names.resolve_chunk(self.federation, "id", id)
             try:
-                cited = cited or search.resolve_source(self.federation, "id", id)
+                cited = cited or names.resolve_source(self.federation, "id", id)
             except NotFound as error:
                 raise NotFound(f"No passage or document with id {id}.", hint=error.hint) from error
         elsewhere: Json | None = None
@@ -251,7 +252,7 @@ class KnowledgeBase(search.PassageSearch):
 
     def _no_document(self, name: str) -> Json:
         with self.database.read() as connection:
-            hint = search.nearest_hint(connection, name)
+            hint = names.nearest_hint(connection, name)
             for collection in visible_collections(connection):
                 where = "collection_id = ? and path = ? and status in ('failed', 'skipped')"
                 if reason := fetch_one(connection, f"select reason from ledger where {where}", (collection.id, name)):
@@ -263,7 +264,7 @@ class KnowledgeBase(search.PassageSearch):
             document = self.get_context(name, 0)["sourceId"]
             hint = f"It is the id of a passage: get_context reads around it, and its document is '{document}'."
         error, message = "Document not found", f"No document with id {name}."
-        if not search.is_uuid(name):
+        if not names.is_uuid(name):
             error = "Invalid sourceId format"
             message = f"'{cut_to(name, 300)}' is not an id, and no document has this path or title."
         return {"error": error, "sourceId": name, "message": message, "hint": hint}
@@ -301,10 +302,10 @@ class KnowledgeBase(search.PassageSearch):
         title: str | None = None,
     ) -> Json:
         """List the documents in the knowledge base, the last changed first."""
-        mount, name = search.parse_collection(self.federation, collection)
+        mount, name = parse_collection(self.federation, collection)
         lean = current_scope().lean
         sorting = order or ("changed" if lean else "added")
-        prefix = search.spelled(os.path.expanduser(pathPrefix)) if pathPrefix else None
+        prefix = names.spelled(os.path.expanduser(pathPrefix)) if pathPrefix else None
         filters = Filters(path_prefix=prefix, condition=parse_condition({"tags": tag} if tag else None))
         conditions = _conditions(prefix, tag, since, until, title)
         documents, total = self._documents(mount, name, conditions, sorting, min(offset + limit, MOST_INTEGER))
@@ -319,7 +320,7 @@ class KnowledgeBase(search.PassageSearch):
         elif not total and title:
             notices = [f"No title contains {quoted(title)}; search finds documents by their words."]
         elif not total and not collection:
-            notices = [search.NO_DOCUMENTS]
+            notices = [NO_DOCUMENTS]
         result = {
             "count": len(page),
             "total": total,
@@ -576,20 +577,20 @@ def parse_lines(text: str) -> tuple[int, int]:
 
 
 def _find_quote(
-    words: str, quote: str, cited_from: search.Id | None, index: Index, origin: str | None
+    words: str, quote: str, cited_from: names.Id | None, index: Index, origin: str | None
 ) -> tuple[bool, Json] | None:
     """Return whether the words are where they were cited from, and where in this file they are; None if nowhere."""
     identity = cited_from[0] if cited_from and cited_from[1] in (None, origin) else None
     hits = index.search(SearchRequest(quote[:500], mode="keyword", limit=50)).hits
     with index.database.read() as connection:
-        names = {collection.name for collection in visible_collections(connection)}
+        visible = {collection.name for collection in visible_collections(connection)}
         cited = find_passage(connection, identity.bytes) if identity else None
         sql = "select id from sources where uuid = ? and trashed_at is null"
         document: int | None = fetch_one(connection, sql, (str(identity),)) if identity else None
         places = [document, cited.source_id if cited else None, *(hit.passage.source_id for hit in hits)]
         for source_id in dict.fromkeys(place for place in places if place is not None):
             passages = passages_of_source(connection, source_id)
-            if not passages or passages[0].collection not in names:
+            if not passages or passages[0].collection not in visible:
                 continue
             in_cited = cited is not None and source_id == cited.source_id and words in _folded(cited.text)
             # The words may run over the end of the passage that they begin in.

@@ -16,7 +16,7 @@ from localmcp.index import sources as stored
 from localmcp.index.collections import Collection, visible_ids
 from localmcp.index.multilingual import UNUSED_WORDS
 from localmcp.library import ledger
-from localmcp.library.search import SELECT_ROW, SourceRow, find_source, is_uuid, nearest_hint, sources_named, spelled
+from localmcp.library.names import SELECT_ROW, SourceRow, find_source, is_uuid, nearest_hint, sources_named, spelled
 from localmcp.library.walk import below
 from localmcp.schemas import nearest
 from localmcp.storage import database as storage

@@ -31,7 +31,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from localmcp.activity import CallOrigin, call_origin
 from localmcp.errors import InvalidInput, LocalMCPError, MissingCapability, NotFound, UnknownTool
 from localmcp.humanize import quoted
-from localmcp.library.search import DOCUMENT_URI, without_scheme
+from localmcp.library.names import DOCUMENT_URI, without_scheme
 from localmcp.masking import mask_text
 from localmcp.schemas import Json, compact_json, mapping_of, without_surrogates
 from localmcp.server.handshake import INSTRUCTIONS

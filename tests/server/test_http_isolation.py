@@ -16,7 +16,7 @@ import pytest
 from doors import OpenDoor, lasting_door, open_door
 from folders import write
 
-from localmcp.library.search import DOCUMENT_URI
+from localmcp.library.names import DOCUMENT_URI
 from localmcp.server.mcp import DOCUMENT_TEMPLATE, RULES_PROMPT
 from localmcp.tool_search import discovery
 from localmcp.tools import Scope, use_scope

@@ -15,7 +15,7 @@ from mcp import Client, MCPError
 
 import localmcp
 from localmcp.errors import LocalMCPError
-from localmcp.library.search import DOCUMENT_URI
+from localmcp.library.names import DOCUMENT_URI
 from localmcp.server.mcp import DOCUMENT_TEMPLATE, RULES_PROMPT, ToolServer, describe_tool
 from localmcp.tools import Scope
 from localmcp.workspace import Workspace
