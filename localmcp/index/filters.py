@@ -17,7 +17,7 @@ import apsw
 
 from localmcp.arrays import Ids, np
 from localmcp.errors import InvalidInput
-from localmcp.humanize import choices, quoted
+from localmcp.humanize import choices, cut_to, quoted
 from localmcp.index.collections import DEFAULT_PARTITION, Collection, visible_ids
 from localmcp.index.drafts import FORMAT
 from localmcp.schemas import did_you_mean, nearest
@@ -389,7 +389,7 @@ def explain_empty_filter(connection: apsw.Connection, filters: Filters) -> list[
 
     def unknown(field: str, value: str, valid: list[str]) -> None:
         if value not in valid:
-            names = sorted(set(valid))[:20] + (["…"] if len(valid) > 20 else [])
+            names = [cut_to(name, 80) for name in sorted(set(valid))[:20]] + (["…"] if len(valid) > 20 else [])
             guess = did_you_mean(value, valid)
             remarks.append(f"No {field} '{quoted(value)}'. {choices(names)}{guess and f' {guess}'}")
 
@@ -411,12 +411,14 @@ def explain_empty_filter(connection: apsw.Connection, filters: Filters) -> list[
             remarks.append(f"Nothing is below '{quoted(prefix)}'." + (f" The nearest is '{near}'." if near else ""))
     entries = "json_each(iif(json_valid(metadata), metadata, '{}'))"
     items = "json_each(case entry.type when 'array' then entry.value else '[]' end)"
-    for comparison in comparisons(filters.condition) if filters.condition else ():
+    # The first ones: each looks at every document.
+    compared = comparisons(filters.condition)[:3] if filters.condition else []
+    fields = values(f"key from sources, {entries}") if compared else []
+    for comparison in compared:
         test, bindings = sql_condition(comparison, "sources.metadata", SOURCE_COLUMNS)
         if fetch_one(connection, f"select 1 from sources where {where} and {test} limit 1", bindings):
             continue
         field, wanted = ".".join(comparison.field), comparison.values
-        fields = values(f"key from sources, {entries}")
         sql = f"coalesce(item.atom, entry.atom) from sources join {entries} as entry on entry.key = ? left join {items}"
         valid = values(f"{sql} as item", field)
         if field not in fields and field == "tags":
