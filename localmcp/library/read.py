@@ -30,7 +30,7 @@ from localmcp.schemas import compact_json, one_or_more, without_none, without_su
 from localmcp.storage.database import fetch_all, fetch_one
 from localmcp.storage.schema import utc_text
 from localmcp.tools import MOST_INTEGER, Json, Param, current_scope, hidden_tool, integer_or_string, tool
-from localmcp.wording.normalize import fold
+from localmcp.wording.normalize import fold, without_links
 
 MOST_DOCUMENT_BYTES = 400_000
 """A document beyond this is cut for everybody, with the offset of the rest: it is twice in the structured answer and
@@ -69,8 +69,6 @@ _SAME_SIGNS = ("'‘’‚‛′ʼ", '"“”„‟″«»', "-‐‑‒–—�
 """Signs that programs put for one another while people type."""
 _PLAIN_SIGNS = str.maketrans({sign: signs[0] for signs in _SAME_SIGNS for sign in signs} | dict.fromkeys("\u00ad*`"))
 """What a quotation may leave out, too: soft hyphens, and the marks of emphasis and code in Markdown."""
-_LINKED = re.compile(r"!?\[\[(?:[^\]|\n]*\|)?([^\]|\n]*)\]\]|!?\[([^\]\n]*)\]\([^()\s]*\)")
-"""A link of Markdown: who quotes it writes its words alone."""
 _ROW = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 
 
@@ -627,4 +625,4 @@ def _find_quote(
 
 def _folded(text: str) -> str:
     """Return a text as quotes are compared: no case, accents or markup, plain signs, single spaces."""
-    return " ".join(fold(_LINKED.sub(r"\1\2", text).translate(_PLAIN_SIGNS)).split())
+    return " ".join(fold(without_links(text).translate(_PLAIN_SIGNS)).split())

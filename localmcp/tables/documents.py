@@ -12,20 +12,20 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from datetime import date, datetime, time, timedelta
+from datetime import date, time, timedelta
 from functools import lru_cache, partial
 from itertools import count, groupby, islice, pairwise, zip_longest
 from pathlib import Path, PurePath
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import apsw
 import rapidfuzz.process
 
 from localmcp.errors import InvalidInput, LocalMCPError
 from localmcp.humanize import counted
-from localmcp.schemas import mapping_of
+from localmcp.schemas import Json, list_of, mapping_of
 from localmcp.storage.connections import quote_name, read_rows, reading_only, register_levenshtein
-from localmcp.wording.normalize import words
+from localmcp.wording.normalize import without_links, words
 
 LEAST_COLUMNS, MOST_COLUMNS = 2, 200
 LEAST_ROWS, MOST_ROWS = 3, 200_000
@@ -66,7 +66,7 @@ def describe_tables(name: str, text: str, read: Callable[[], bytes] | None) -> s
 
     `read` gives the bytes of its file; None for what has a text only. None for a document without tables.
     """
-    described: list[dict[str, Any]] = []
+    described: list[Json] = []
     for title, table in _find_tables(name, text, read or bytes).items():
         columns = [{"name": column, "type": kind} for column, kind in table.columns.items()]
         sample = [[f"{v[:79]}…" if isinstance(v, str) and len(v) > 80 else v for v in row] for row in table.rows[:3]]
@@ -92,7 +92,7 @@ def _find_tables(name: str, text: str, read: Callable[[], bytes]) -> dict[str, T
 
 
 def _divided(rows: list[Row]) -> list[list[Row]]:
-    # What follows an empty row and is a header begins the next table.
+    # What follows an empty row and is a header, perhaps below a title, begins the next table.
     parts, is_new = [list[Row]()], False
     for place, (line, cells) in enumerate(rows):
         if all(map(_is_empty, cells)):
@@ -100,22 +100,24 @@ def _divided(rows: list[Row]) -> list[list[Row]]:
             continue
         last, head, below = parts[-1], cells, rows[place + 1 : place + 6]
         if is_new and len(last) > LEAST_ROWS and below:
-            if sum(map(bool, _names(cells))) == 1:
-                # A title, perhaps: of what follows.
+            if _width(cells) == 1:
                 head, below = below[0][1], below[1:]
-            names = _header(head, below)
             # In a table of words each row looks like a header.
+            names = _header(head, below)
             if names and not (_header(last[-1][1], [(line, head)]) and _header(below[0][1], below[1:])):
-                widest = max(sum(map(bool, _names(row))) for _, row in below)
-                if _above_values(names, below) or sum(map(bool, names)) >= widest:
+                if _above_values(names, below) or _width(head) >= max(_width(row) for _, row in below):
                     parts.append([])
         is_new = False
         parts[-1].append((line, cells[:MOST_COLUMNS]))
-    return parts
+    return [part for part in parts if part]
 
 
 def _is_empty(cell: Any) -> bool:
     return cell is None or (isinstance(cell, str) and not cell.strip())
+
+
+def _width(cells: Sequence[Any]) -> int:
+    return sum(not _is_empty(cell) for cell in cells)
 
 
 def _names(cells: Sequence[Any]) -> list[str]:
@@ -123,10 +125,10 @@ def _names(cells: Sequence[Any]) -> list[str]:
 
 
 def _kind(cell: Any) -> str:
-    # "" of an empty cell, word, number of a whole one, or the type of another value.
+    # "" of an empty cell, word, year or number of a whole one, or the type of another value.
     [name] = _names([cell])
     if not name or name.isdecimal():
-        return name and "number"
+        return name and ("year" if re.fullmatch(r"(19|20)\d\d|2100", name) else "number")
     kind = read_column([cell], ".")[0]
     return "word" if isinstance(cell, str) and kind in ("text", "yes/no") else kind
 
@@ -134,28 +136,23 @@ def _kind(cell: Any) -> str:
 def _header(cells: Sequence[Any], below: Sequence[Row]) -> list[str] | None:
     """Return the names of columns in a row; None if it is none of a header.
 
-    They are words, and beside a word or an empty corner also years or dates in order, or whole numbers one by one.
+    They are words, and beside a word or an empty corner also years, dates, or whole numbers one by one.
     """
     names, kinds = _names(cells), list(map(_kind, cells))
-    filled = [name for name in names if name]
-    widest = max((sum(not _is_empty(cell) for cell in row) for _, row in below), default=0)
+    widest = max((_width(row) for _, row in below), default=0)
     # A label with its value, and what is much shorter than the rows below it, are remarks.
+    filled = [name for name in names if name]
     is_remark = (len(filled) == 2 and filled[0].endswith(":")) or len(filled) < max(LEAST_COLUMNS, 0.6 * widest)
-    if is_remark or widest < LEAST_COLUMNS or kinds[0] in ("number", "date"):
-        return None
-    if not {*kinds} <= {"", "word", "number", "date"}:
+    beside = {"year", "number", "date"}
+    if is_remark or widest < LEAST_COLUMNS or kinds[0] in beside or not {*kinds} <= {"", "word"} | beside:
         return None
     # Cells that stand above several columns were filled.
     numbers = [int(name) for name, _ in groupby(names) if name.isdecimal()]
-    ascending = sorted(set(numbers))
-    are_years = all(1900 <= number <= 2100 for number in numbers) and numbers in (ascending, ascending[::-1])
-    are_counted = len(numbers) > 2 and {two - one for one, two in pairwise(numbers)} in ({1}, {-1})
-    # A year or a date in each row is data, and so is one date.
-    under = [cell for kind, cell in zip(kinds, below[0][1], strict=False) if kind in ("number", "date")]
-    is_year_below = all(re.fullmatch(r"(19|20)\d\d(\.0)?", str(cell).strip()) for cell in under)
-    is_date_below = kinds.count("date") == 1 or read_column(under, ".")[0].startswith("date")
-    is_data = is_date_below if "date" in kinds else is_year_below and bool(numbers)
-    return names if (are_years or are_counted) and not is_data else None
+    are_counted = len(numbers) > 2 and {two - one for one, two in pairwise(numbers)} == {1}
+    # Years and dates above others are data.
+    under = {_kind(cell) for kind, cell in zip(kinds, below[0][1], strict=False) if kind in beside}
+    is_data = bool(under) and under <= {"year", "date"}
+    return None if is_data or ("number" in kinds and not are_counted) else names
 
 
 def _above_values(names: Sequence[str], below: Sequence[Row]) -> int:
@@ -172,59 +169,29 @@ def _read_header(rows: list[Row], is_headed: bool) -> tuple[list[str], int]:
 
     From the top a table has remarks, the names of groups of columns, those of columns, their units, and data.
     """
-    if is_headed:
-        headers = {0: [str(cell) for cell in rows[0][1]]} if rows else {}
-    else:
-        possible = ((place, _header(cells, rows[place + 1 : place + 6])) for place, (_, cells) in enumerate(rows[:25]))
-        headers = {place: names for place, names in possible if names}
-    if not headers:
-        return [], 0
-    first = next(iter(headers))
-
-    def is_sure(place: int) -> bool:
-        # Values begin right below it. Words above it are remarks if it names several columns and they are few.
-        filled = [name for name in headers[place] if name]
-        values = _above_values(headers[place], rows[place + 1 : place + 2])
-        remarks = [sum(map(bool, _names(rows[above][1]))) for above in range(first, place) if above not in headers]
-        is_wider = 2 * max(remarks, default=0) < len(filled) == len(set(filled))
-        return values > 0 if place == first else values > 1 and is_wider
-
-    top = next(filter(is_sure, headers), first)
-    names, start = headers[top], top + 1
-    while upper := headers.get(top - 1):
-        if _is_label(upper, names, rows[start : start + 5] if _has_groups(upper) else []):
-            break
-        top, names = top - 1, _joined(upper, names)
-    while start < len(rows):
-        cells, below = rows[start][1], rows[start + 1 : start + 6]
-        lower = _names(cells)
-        joined, above = _joined(names, lower), _above_values(lower, below)
-        # Units, and second lines of long names, are words above values.
-        is_unit = {*map(_kind, cells)} <= {"", "word"} and 2 * above >= sum(map(bool, lower)) > 0
-        is_unit = is_unit and not _is_label(names, lower, below)
-        # Cells that stand above several columns were filled: what they are above tells those apart.
-        is_group = _has_groups(names) and all(two for one, two in zip(names, lower, strict=False) if one)
-        is_group = is_group and not is_headed and len({*joined}) > len({*names})
-        if not is_unit and not (is_group and _header(cells, below)):
-            break
-        names, start = joined, start + 1
-    return names, start
-
-
-def _has_groups(names: Sequence[str]) -> bool:
-    return any(one and one == two for one, two in pairwise(names))
-
-
-def _is_label(upper: Sequence[str], lower: Sequence[str], below: Sequence[Row]) -> bool:
-    # The first name of the lower row is that of a row: its column has a name, and no values below.
-    first = next((place for place, pair in enumerate(zip(upper, lower, strict=False)) if any(pair)), 0)
-    one, two = "".join(upper[first : first + 1]), "".join(lower[first : first + 1])
-    return bool(one and two) and one != two and not _above_values(lower[: first + 1], below)
-
-
-def _joined(upper: Sequence[str], lower: Sequence[str]) -> list[str]:
-    pairs = zip_longest(upper, lower, fillvalue="")
-    return [one if one == two else f"{one} {two}".strip() for one, two in pairs]
+    possible = ((place, _header(cells, rows[place + 1 : place + 6])) for place, (_, cells) in enumerate(rows[:25]))
+    headers = {0: list(rows[0][1])} if is_headed else {place: names for place, names in possible if names}
+    found: tuple[list[str], int] | None = None
+    for place, names in headers.items():
+        start = place + 1
+        while start < len(rows):
+            # Names of columns below those of groups, units, and second lines of long names are words above values.
+            cells, below = rows[start][1], rows[start + 1 : start + 6]
+            lower, are_words = _names(cells), {*map(_kind, cells)} <= {"", "word"}
+            # The first name may be that of a row, though: its column has another name, and no values below.
+            pairs = list(zip_longest(names, lower, fillvalue=""))
+            first = next((column for column, pair in enumerate(pairs) if any(pair)), 0)
+            one, two = pairs[first]
+            is_row = one and two and one != two and not _above_values(lower[: first + 1], below)
+            if not are_words or is_row or not _above_values(lower, below):
+                break
+            names, start = [one if one == two else f"{one} {two}".strip() for one, two in pairs], start + 1
+        found = found or (names, start)
+        filled = [name for name in names if name]
+        # Where values begin right below several columns, what is above is no header but remarks.
+        if len(filled) == len(set(filled)) and _above_values(names, rows[start : start + 1]) > 1:
+            return names, start
+    return found or ([], 0)
 
 
 def _make_table(rows: list[Row], is_headed: bool, mark: str) -> Table | None:
@@ -246,8 +213,7 @@ def _make_table(rows: list[Row], is_headed: bool, mark: str) -> Table | None:
     filled = [index for index, column in enumerate(every) if not all(map(_is_empty, column))]
     if len(body) < LEAST_ROWS or len(filled) < LEAST_COLUMNS:
         return None
-    votes = count_marks(value for index in filled for value in every[index][:200])
-    mark = votes.most_common(1)[0][0] if votes else mark
+    mark = decimal_mark((value for index in filled for value in every[index][:200]), mark)
     columns, taken, values = dict[str, str](), set[str](), list[Sequence[Any]]()
     for index in filled:
         kind, typed, odd = read_column(every[index], mark)
@@ -303,11 +269,13 @@ def _read_grids(name: str, text: str, read: Callable[[], bytes]) -> Iterator[Gri
             yield title, list(enumerate(values, 1)), False, "."
     elif suffix in (".csv", ".tsv", ".tab"):
         # The delimiter is the one that most lines have equally often.
-        lines, fits = text[:100_000].splitlines()[:50], dict[str, tuple[int, int]]()
-        for delimiter in ",;\t|":
+        lines = text[:100_000].splitlines()[:50]
+
+        def fit(delimiter: str) -> tuple[int, int]:
             counts = Counter(len(cells) for cells in csv.reader(lines, delimiter=delimiter) if len(cells) > 1)
-            fits[delimiter] = max(((often, cells) for cells, often in counts.most_common(1)), default=(0, 0))
-        delimiter = max(fits, key=fits.__getitem__)
+            return max(((often, cells) for cells, often in counts.most_common(1)), default=(0, 0))
+
+        delimiter = max(",;\t|", key=fit)
         reader = csv.reader(io.StringIO(text, newline=None), delimiter=delimiter)
         rows, line = list[Row](), 1
         for cells in islice(reader, MOST_ROWS + 1):
@@ -326,35 +294,31 @@ def _json_grids(text: str) -> Iterator[Grid]:
         whole: Any = json.loads(text)
     except ValueError:
         whole = [json.loads(line) for line in text.splitlines() if line.strip()]
-    named = cast("dict[str, Any]", whole) if isinstance(whole, dict) else {"": whole}
-    for name, value in named.items():
-        records = cast("list[Any]", value)[:MOST_ROWS] if isinstance(value, list) else []
-        if len(records) < LEAST_ROWS or not all(isinstance(record, dict) for record in records):
-            continue
-        flat: list[dict[str, Any]] = []
-        for record in records:
-            fields: dict[str, Any] = {}
-            for key, value in record.items():
-                inner = mapping_of(value)
-                fields |= {f"{key}.{name}": item for name, item in inner.items()} or {key: value}
-            values = (json.dumps(v, ensure_ascii=False) if isinstance(v, dict | list) else v for v in fields.values())
-            flat.append(dict(zip(fields, values, strict=True)))
+    for name, value in (mapping_of(whole) or {"": whole}).items():
+        records = list_of(value)[:MOST_ROWS]
+        flat = list(map(_flat, records)) if all(isinstance(record, dict) for record in records) else []
         names = list(dict.fromkeys(key for record in flat for key in record))
         if sum(map(len, flat)) >= 0.5 * len(flat) * len(names) > 0:
             cells = [(number, [record.get(key) for key in names]) for number, record in enumerate(flat, 1)]
             yield name, [(0, names), *cells], True, "."
 
 
+def _flat(record: Json) -> Json:
+    # The values of an object in it have columns of their own; deeper ones, and lists, are text.
+    fields: Json = {}
+    for key, value in record.items():
+        fields |= {f"{key}.{name}": item for name, item in mapping_of(value).items()} or {key: value}
+    return {key: json.dumps(v, ensure_ascii=False) if isinstance(v, dict | list) else v for key, v in fields.items()}
+
+
 def _text_grids(text: str) -> Iterator[Grid]:
     """Yield the pipe tables of a text as readers write all tables: Markdown, HTML, Word and others."""
 
-    def plain(cell: str) -> str:
-        # Without the links and the signs of Markdown around it.
-        cell = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", cell.strip().replace("\\|", "|"))
-        return re.sub(r"^(\*\*|__|\*|_|`)(.+)\1$", r"\2", cell)
-
     def split(line: str) -> list[str]:
-        return [plain(cell) for cell in re.split(r"(?<!\\)\|", line.removeprefix("|").removesuffix("|"))]
+        # Without the links and the signs of Markdown around a cell.
+        cells = re.split(r"(?<!\\)\|", line.removeprefix("|").removesuffix("|"))
+        plain = (without_links(cell.strip().replace("\\|", "|")) for cell in cells)
+        return [re.sub(r"^(\*\*|__|\*|_|`)(.+)\1$", r"\2", cell) for cell in plain]
 
     heading, bare, rows = "", "", list[Row]()
     for number, line in enumerate([*text.splitlines(), ""], 1):
@@ -383,24 +347,25 @@ CURRENCIES = {
 } | {code.casefold(): code for code in "EUR USD GBP JPY INR CHF PLN CZK SEK NOK DKK HUF AUD CAD".split()}  # fmt: skip
 _MONEY = "|".join(map(re.escape, sorted(CURRENCIES, key=len, reverse=True)))
 _NUMBER = re.compile(
-    rf"\s*(?P<open>\()?(?P<sign>[-+−])?\s*(?P<before>{_MONEY})?\s*(?P<inner>[-+−])?"
+    rf"\s*\(?[-+−]?\s*(?P<before>{_MONEY})?\s*[-+−]?"
     r"(?P<body>\d{1,3}(?:(?P<group>[ .,'’\u00a0\u202f])\d{3})(?:(?P=group)\d{3})*(?:[.,]\d+)?"
     r"|(?:\d+(?:[.,]\d+)?|[.,]\d+)(?:e[-+]?\d{1,2})?)"
-    rf"\s*(?P<after>{_MONEY}|%)?(?P<trailing>-)?\)?\s*",
+    rf"\s*(?P<after>{_MONEY}|%)?-?\)?\s*",
     re.IGNORECASE,
 )
-_CLOCK = r"(\d{1,2}:\d\d(?::\d\d)?(?:\s*[ap](?:\.?m\.?)?)?)"
-_ISO = re.compile(
-    rf"(\d{{4}})[-/.](\d{{1,2}})[-/.](\d{{1,2}})(?:[T ]+{_CLOCK}(?:\.\d+)?\s*(?:Z|[+-]\d\d:?\d\d)?)?", re.I
+_CLOCK = r"(?P<hour>\d\d?):(?P<minute>[0-5]\d)(?P<second>:[0-5]\d)?(?:\s*(?P<half>[ap])(?:\.?m\.?)?)?"
+_TIME = re.compile(_CLOCK, re.IGNORECASE)
+_DATE = re.compile(
+    r"(?:(?P<year>\d{4})[-/.](?P<month>\d\d?)[-/.](?P<day>\d\d?)"
+    r"|(?P<one>\d\d?)(?P<sign>[./-])(?P<two>\d\d?)(?P=sign)(?P<last>\d{4}|\d\d)"
+    # 3. March 2025 or March 3, 2025.
+    r"|(?:(?P<before>\d\d?)(?:\.|st|nd|rd|th)?[\s-]+(?:de )?)?(?P<name>[^\W\d]{3,})\.?"
+    r"(?(before)|\s+(?P<after>\d\d?)(?:st|nd|rd|th)?),?[\s-]+(?:de )?(?P<written>\d{4}))"
+    rf"(?:,?[T ]+{_CLOCK}(?:\.\d+)?\s*(?:Z|[+-]\d\d:?\d\d)?)?",
+    re.IGNORECASE,
 )
-_NUMERIC = re.compile(rf"(?i)(\d{{1,2}})([./-])(\d{{1,2}})\2(\d{{4}}|\d\d)(?:,?[T ]+{_CLOCK})?")
-_WRITTEN = re.compile(
-    r"(?:(\d{1,2})(?:\.|st|nd|rd|th)?[\s-]+(?:de )?)?([^\W\d]{3,})\.?"
-    r"(?:\s+(\d{1,2})(?:st|nd|rd|th)?)?,?[\s-]+(?:de )?(\d{4})"
-)
-"""3. March 2025 or March 3, 2025."""
 _MONTHS = (
-    "jan ene gen", "feb fev fév", "mar mär mrz", "apr avr abr", "may mai mag", "jun jui giu", "jul juil lug",
+    "jan ene gen", "feb fev fév", "mar mär mrz", "apr avr abr", "may mai mag", "jun juin giu", "jul juil lug",
     "aug aoû ago aou", "sep set", "oct okt ott out", "nov", "dec dez dic déc",
 )  # fmt: skip
 """Beginnings of the names in English, German, French, Spanish, Italian and Portuguese."""
@@ -428,8 +393,7 @@ def read_column(values: Sequence[Any], mark: str) -> tuple[str, list[Any], int]:
         kind, typed = read(present)
         if kind and fitting(typed) >= LEAST_SHARE * fitting(present):
             others = {value: _text(value) for value in present if value not in typed}
-            odd = sum(value in others for value in values) if others else 0
-            return kind, list(map((others | typed).get, values)), odd
+            return kind, list(map((others | typed).get, values)), fitting(others)
     texts = [None if value is None else _text(value)[:2000].strip() or None for value in values]
     answers = {text.casefold() for text in filter(None, texts)} if len(distinct) < 9 else set[str]()
     pairs = [set(pair.split("/")) for pair in "yes/no ja/nein sì/no si/no sí/no oui/non true/false y/n".split()]
@@ -448,8 +412,8 @@ def _is_present(value: Any) -> bool:
     return value is not None
 
 
-def count_marks(values: Iterable[Any]) -> Counter[str]:
-    """Count the numbers in texts that show their decimal mark: 1.250,00 and 12,5 do, 1.250 does not."""
+def decimal_mark(values: Iterable[Any], default: str) -> str:
+    """Return the decimal mark that most numbers in texts show: 1.250,00 and 12,5 do, 1.250 does not."""
     marks: Counter[str] = Counter()
     for match in filter(None, (_NUMBER.fullmatch(value) for value in values if isinstance(value, str))):
         signs = [sign for sign in match["body"] if sign in ".,"]
@@ -457,12 +421,12 @@ def count_marks(values: Iterable[Any]) -> Counter[str]:
             marks[signs[-1]] += 1
         elif len(signs) > 1:
             marks["," if signs[0] == "." else "."] += 1
-    return marks
+    return max(marks, key=marks.__getitem__, default=default)
 
 
 def _read_numbers(values: Sequence[Any], mark: str) -> tuple[str, dict[Any, int | float]]:
     numbers, units = dict[Any, int | float](), set[str]()
-    mark = next((mark for mark, _ in count_marks(values[:: len(values) // 400 + 1]).most_common(1)), mark)
+    mark = decimal_mark(values[:: len(values) // 400 + 1], mark)
     other = "." if mark == "," else ","
     for value in values:
         match = _NUMBER.fullmatch(value) if isinstance(value, str) else None
@@ -470,7 +434,7 @@ def _read_numbers(values: Sequence[Any], mark: str) -> tuple[str, dict[Any, int 
             numbers[value] = int(value) if float(value).is_integer() and abs(value) < 2**53 else value
         if match is None:
             continue
-        opened, sign, before, inner, body, group, after, trailing = match.groups()
+        body, group, unit = match["body"], match["group"], match["before"] or match["after"]
         plain = body.replace(group, "") if group and group != mark else body
         # Numbers of shelves, ZIP codes and accounts are names.
         if (body[0] == "0" and body[1:2].isdecimal()) or len(plain.partition(mark)[0]) > 15:
@@ -479,8 +443,9 @@ def _read_numbers(values: Sequence[Any], mark: str) -> tuple[str, dict[Any, int 
         if other in plain or plain.count(mark) > 1:
             continue
         number = int(plain) if plain.isdecimal() else float(plain.replace(mark, "."))
-        numbers[value] = -number if opened or trailing or sign in ("-", "−") or inner in ("-", "−") else number
-        if unit := before or after:
+        around = match.string[: match.start("body")] + match.string[match.end("body") :]
+        numbers[value] = -number if any(sign in around for sign in "(-−") else number
+        if unit:
             units.add("percent" if unit == "%" else f"money ({CURRENCIES[unit.casefold()]})")
     whole = "integer" if all(isinstance(number, int) for number in numbers.values()) else "decimal"
     return ("", {}) if len(units) > 1 else (next(iter(units), whole), numbers)
@@ -490,65 +455,55 @@ def _read_flags_and_times(values: Sequence[Any]) -> tuple[str, dict[Any, Any]]:
     answers = {value: int(value) for value in values if isinstance(value, bool)}
     times: dict[Any, str] = {value: str(value) for value in values if isinstance(value, time | timedelta)}
     for value in values:
-        if isinstance(value, str) and re.fullmatch(_CLOCK, value.strip(), re.I) and (clock := _read_clock(value)):
+        if isinstance(value, str) and (match := _TIME.fullmatch(value.strip())) and (clock := _clock(match)):
             times[value] = clock
     return ("yes/no", answers) if answers else ("time", times)
 
 
 def _read_dates(values: Sequence[Any]) -> tuple[str, dict[Any, str]]:
-    numeric = [match for text in values if isinstance(text, str) and (match := _NUMERIC.fullmatch(text.strip()))]
+    texts = (value for value in values if isinstance(value, str))
+    matches = {text: match for text in texts if (match := _DATE.fullmatch(" ".join(text.split())))}
     # 03/04/2025 is in April by a day above 12, by points between, else by which way the dates ascend.
-    by_day = [(match[4], match[3].zfill(2), match[1].zfill(2)) for match in numeric]
-    by_month = [(match[4], match[1].zfill(2), match[3].zfill(2)) for match in numeric]
+    numeric = [match for match in matches.values() if match["sign"]]
+    by_day = [(match["last"], match["two"].zfill(2), match["one"].zfill(2)) for match in numeric]
+    by_month = [(match["last"], match["one"].zfill(2), match["two"].zfill(2)) for match in numeric]
     ascending = [sum(one <= other for one, other in pairwise(dates)) for dates in (by_day, by_month)]
-    day_first = ascending[0] >= ascending[1] and not any(int(match[3]) > 12 for match in numeric)
-    day_first = day_first or any(int(match[1]) > 12 or match[2] == "." for match in numeric)
-    dates: dict[Any, str] = {}
-    for value in values:
-        if isinstance(value, datetime):
-            dates[value] = value.isoformat(" ", "minutes")[:16]
-        elif isinstance(value, date):
-            dates[value] = value.isoformat()
-        elif isinstance(value, str) and (read := _read_date(" ".join(value.split()), day_first)):
-            dates[value] = read
+    day_first = ascending[0] >= ascending[1] and not any(int(match["two"]) > 12 for match in numeric)
+    day_first = day_first or any(int(match["one"]) > 12 or match["sign"] == "." for match in numeric)
+    dates: dict[Any, str] = {text: read for text, match in matches.items() if (read := _iso_date(match, day_first))}
+    dates |= {value: str(value)[:16] for value in values if isinstance(value, date)}
     if all(read[10:] in ("", " 00:00", " 00:00:00") for read in dates.values()):
         return "date", {value: read[:10] for value, read in dates.items()}
     return "date and time", {value: read if len(read) > 10 else f"{read} 00:00" for value, read in dates.items()}
 
 
-def _read_date(text: str, day_first: bool) -> str | None:
-    clock = ""
-    if match := _ISO.fullmatch(text):
-        year, month, day, clock = int(match[1]), int(match[2]), int(match[3]), match[4] or ""
-    elif match := _NUMERIC.fullmatch(text):
-        first, second, clock = int(match[1]), int(match[3]), match[5] or ""
-        day, month = (first, second) if day_first else (second, first)
-        year = int(match[4])
+def _iso_date(match: re.Match[str], day_first: bool) -> str | None:
+    year, month, day = match["year"] or match["written"], match["month"], match["day"]
+    if match["name"]:
+        name, day = match["name"].casefold(), match["before"] or match["after"]
+        month = next((number for number, starts in enumerate(_MONTHS, 1) if name.startswith((*starts.split(),))), 0)
+    elif match["sign"]:
+        year, month, day = match["last"], match["two"], match["one"]
+        if not day_first:
+            month, day = day, month
         # Of two digits, those more than ten years ahead are of the last century.
-        if len(match[4]) == 2:
-            year += 2000 if 2000 + year <= date.today().year + 10 else 1900
-    elif (match := _WRITTEN.fullmatch(text)) and (match[1] is None) != (match[3] is None):
-        name = match[2].casefold()
-        months = (any(name.startswith(start) for start in starts.split()) for starts in _MONTHS)
-        month = next((number for number, is_it in enumerate(months, 1) if is_it), 0)
-        year, day = int(match[4]), int(match[1] or match[3])
-    else:
-        return None
+        if len(year) == 2:
+            year = int(year) + (2000 if 2000 + int(year) <= date.today().year + 10 else 1900)
     try:
-        iso = date(year, month, day).isoformat()
+        iso = date(int(year), int(month), int(day)).isoformat()
     except ValueError:
         return None
-    time_of_day = _read_clock(clock)
-    return f"{iso} {time_of_day}" if time_of_day else None if clock else iso
+    if not match["hour"]:
+        return iso
+    return f"{iso} {clock}" if (clock := _clock(match)) else None
 
 
-def _read_clock(text: str) -> str | None:
-    # A time of 24 hours, also of 1:05 PM; None if a day has no such time.
-    match = re.match(r"\s*(\d+):([0-5]\d)(:[0-5]\d)?\s*([ap])?", text, re.I)
-    hour = int(match[1]) if match else 24
-    if match and match[4]:
-        hour = hour % 12 + 12 * (match[4] in "pP")
-    return f"{hour:02}:{match[2]}{match[3] or ''}" if match and hour < 24 else None
+def _clock(match: re.Match[str]) -> str:
+    # A time of 24 hours, also of 1:05 PM; "" if a day has no such time.
+    hour = int(match["hour"])
+    if match["half"]:
+        hour = hour % 12 + 12 * (match["half"] in "pP")
+    return f"{hour:02}:{match['minute']}{match['second'] or ''}" if hour < 24 else ""
 
 
 # ---------------------------------------------------------------- one SELECT, which never sees the library's file

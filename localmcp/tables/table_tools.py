@@ -1,4 +1,9 @@
-"""The tools `list_tables` and `query_table`: tables in documents are found, and asked in SQL."""
+"""The tools `list_tables` and `query_table`: tables in documents are found, and asked in SQL.
+
+`list_tables` answers `{count, total, tables, hint}`. A table is `{name, document, sourceId, columns: [{name, type}],
+rows, sample, notes}`; SQL has its name in double quotes. `query_table` answers `{columns, rows, count, truncated,
+places, notices}`. A place is `{table, document, sourceId, rows, path}` of a table that was read.
+"""
 
 from __future__ import annotations
 
@@ -6,53 +11,17 @@ import json
 import threading
 from collections.abc import Sequence
 from pathlib import PurePath
-from typing import Annotated, Any, NotRequired
+from typing import Annotated
 
 import rapidfuzz.process
-from typing_extensions import TypedDict
 
 from localmcp.errors import InvalidInput
 from localmcp.index.collections import visible_ids
 from localmcp.readers.worker_pool import Limits, WorkerPool
 from localmcp.storage.database import Database, fetch_all, fetch_column
 from localmcp.tables.documents import Outcome, TableSource, answer, free_name
-from localmcp.tools import Param, hidden_tool
+from localmcp.tools import Json, Param, hidden_tool
 from localmcp.wording.normalize import words as split_words
-
-
-class TableItem(TypedDict):
-    """A table of a document."""
-
-    name: str
-    """In double quotes, its name in SQL."""
-    document: str
-    sourceId: str
-    columns: list[dict[str, str]]
-    """name and type of each; the last is the line or row in the document."""
-    rows: int
-    sample: list[list[Any]]
-    notes: NotRequired[list[str]]
-
-
-class TablesResult(TypedDict):
-    """The answer of `list_tables`."""
-
-    count: int
-    total: int
-    tables: list[TableItem]
-    hint: NotRequired[str]
-
-
-class QueryResult(TypedDict):
-    """The answer of `query_table`."""
-
-    columns: list[str]
-    rows: list[list[Any]]
-    count: int
-    truncated: bool
-    places: list[dict[str, Any]]
-    """table, document, sourceId, path and number of rows of each table that was read."""
-    notices: NotRequired[list[str]]
 
 
 class TableTools:
@@ -86,34 +55,29 @@ class TableTools:
         words: Annotated[str | None, Param("Words of its name, columns or document")] = None,
         document: Annotated[str | None, Param("Title, path or sourceId of its document")] = None,
         limit: Annotated[int, Param("Tables", minimum=1, maximum=100)] = 10,
-    ) -> TablesResult:
+    ) -> Json:
         """List tables in documents (CSV, workbooks, JSON, tables in text): columns with types, rows, a sample.
 
         Ask them with query_table.
         """
-        tables = list(self._tables().values())
-        if document:
-            wanted = document.casefold()
-            tables = [
-                (item, source)
-                for item, source in tables
-                if wanted in f"{item['document']}\n{source.path}\n{item['sourceId']}".casefold()
-            ]
+        wanted = (document or "").casefold()
+        tables = [
+            item
+            for item, source in self._tables().values()
+            if wanted in f"{item['document']}\n{source.path}\n{item['sourceId']}".casefold()
+        ]
         if words:
             # Those that hold most of the words, the best first; an ending may differ.
             starts = [word[: max(4, len(word) - 2)] for word in split_words(words)]
 
-            def score(table: tuple[TableItem, TableSource]) -> int:
-                item = table[0]
+            def score(item: Json) -> int:
                 names = " ".join([item["name"], item["document"], *(column["name"] for column in item["columns"])])
                 return sum(any(name.startswith(start) for name in split_words(names)) for start in starts)
 
             tables = sorted(filter(score, tables), key=score, reverse=True)
-        shown = [item for item, _ in tables[:limit]]
-        result: TablesResult = {"count": len(shown), "total": len(tables), "tables": shown}
-        if not tables:
-            result["hint"] = "No document that you see has such a table; tables begin at three rows."
-        return result
+        shown = tables[:limit]
+        hint = {"hint": "No document that you see has such a table; tables begin at three rows."}
+        return {"count": len(shown), "total": len(tables), "tables": shown} | ({} if tables else hint)
 
     @hidden_tool(
         "query_table",
@@ -127,7 +91,7 @@ class TableTools:
     )
     def query_table(
         self, sql: Annotated[str, Param('One SELECT (SQLite); names as list_tables has them, in double quotes: "a.b"')]
-    ) -> QueryResult:
+    ) -> Json:
         """Count, add up, filter and join rows of tables in documents with one SELECT of SQLite.
 
         Dates are ISO text ('2024-03-31'), money and percentages numbers, missing values NULL. Each table has the column
@@ -145,20 +109,18 @@ class TableTools:
                 if source.text is not None:
                     text = "".join(fetch_column(connection, text_of, (source.path,)))
                     sources[place] = source._replace(text=text)
-        outcome, failure = None, ""
         with self._lock:
             # The limits are of loading the documents and running one statement.
             self._pool = self._pool or WorkerPool(answer, workers=1, limits=Limits(seconds=12, seconds_per_megabyte=0))
-            for step in self._pool.run([(sql, sources)]):
-                outcome, failure = step.value or outcome, step.failure or failure
-        if outcome is None:
+            [step, *_] = self._pool.run([(sql, sources)])
+        if step.value is None:
             hint = "list_tables names the tables and columns that there are."
-            if wanted := failure.partition("no such table: ")[2].rstrip("."):
+            if wanted := step.failure.partition("no such table: ")[2].rstrip("."):
                 near = rapidfuzz.process.extract(wanted, list(tables), limit=5)
                 hint = f"Nearest tables: {', '.join(name for name, *_ in near)}." if near else hint
-            raise InvalidInput(failure, hint=hint)
-        columns, rows, truncated, used = outcome
-        places, notices = list[dict[str, Any]](), list[str]()
+            raise InvalidInput(step.failure, hint=hint)
+        columns, rows, truncated, used = step.value
+        places, notices = list[Json](), list[str]()
         for name in (name for name in tables if name in used):
             (item, source), (length, has_changed) = tables[name], used[name]
             place = {"table": name, "document": item["document"], "sourceId": item["sourceId"], "rows": length}
@@ -168,28 +130,23 @@ class TableTools:
                 notices.append(f"{source.path} has changed since it was indexed; this is from the file as it is now.")
         if truncated:
             notices.append(f"There are more rows than these {len(rows)}: count, add up or limit in SQL.")
-        result: QueryResult = {
-            "columns": columns, "rows": rows, "count": len(rows), "truncated": truncated, "places": places,
-        }  # fmt: skip
-        return {**result, "notices": notices} if notices else result
+        result: Json = {"columns": columns, "rows": rows, "count": len(rows), "truncated": truncated, "places": places}
+        return result | ({"notices": notices} if notices else {})
 
-    def _tables(self) -> dict[str, tuple[TableItem, TableSource]]:
+    def _tables(self) -> dict[str, tuple[Json, TableSource]]:
         with self._database.read() as connection:
             rows = fetch_all(connection, f"""
                 select uuid, title, uri, mtime_ns, size, tables from sources
                 where tables is not null and trashed_at is null and collection_id in ({visible_ids(connection)})
                 order by id
             """)  # fmt: skip
-        tables: dict[str, tuple[TableItem, TableSource]] = {}
-        taken = set[str]()
+        tables, taken = dict[str, tuple[Json, TableSource]](), set[str]()
         for uuid, document, uri, mtime_ns, size, described in rows:
             stem, parts = PurePath(uri).stem if uri else document, json.loads(described)
             for part in parts:
-                base = stem if len(parts) == 1 or not part["title"] else f"{stem}.{part['title']}"
-                name = free_name(base, taken)
-                item: Any = {"name": name, "document": document, "sourceId": uuid}
-                item |= {key: part[key] for key in ("columns", "rows", "sample")}
-                item |= {"notes": part["notes"]} if part["notes"] else {}
+                name = free_name(stem if len(parts) == 1 or not part["title"] else f"{stem}.{part['title']}", taken)
+                item: Json = {"name": name, "document": document, "sourceId": uuid}
+                item |= {key: part[key] for key in ("columns", "rows", "sample", "notes") if part[key]}
                 path, text = (uuid, "") if part["inText"] else (uri, None)
                 tables[name] = item, TableSource(name, part["title"], path, (mtime_ns, size), text)
         return tables

@@ -492,10 +492,12 @@ def running_text(text: str) -> str:
 
     Of a table, `| Flour | 400 g |` is `Flour · 400 g`.
     """
+    from localmcp.wording.normalize import without_links
+
     shown = [line.strip() for line in text.splitlines() if line[:1] != "#" and line.strip("|:-= ")]
     for number, line in enumerate(shown):
         if line.endswith("|"):
             cells = (cell.replace("\\|", "|").strip() for cell in re.split(r"(?<!\\)\|", line))
             shown[number] = " · ".join(filter(None, cells))
-    words = re.sub(r"\[([^][]*)\]\([^()\s]*\)", r"\1", " ".join(line.removeprefix("- ") for line in shown))
+    words = without_links(" ".join(line.removeprefix("- ") for line in shown))
     return " ".join(words.replace("**", "").split()) or " ".join(text.split())

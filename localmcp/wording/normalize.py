@@ -58,6 +58,17 @@ def plain_letters(word: str) -> str:
     return word if word.isascii() else word.translate(_PLAIN)
 
 
+_ADDRESS = r"\( *+(?:<[^<>\n]*>|(?:[^()\s]|\([^()\s]*\))*)(?: ++(?:\"[^\"\n]*\"|'[^'\n]*'))? *+\)"
+"""In Markdown after the words of a link, with the title that may follow."""
+_LINK = re.compile(rf"!?\[\[(?=\S)(?:[^][|\n]*\|)?([^][|\n]*)\]\]|!?\[([^][\n]*)\]{_ADDRESS}")
+
+
+def without_links(text: str) -> str:
+    """Return Markdown with the words of links, the alt text of pictures, and the shown names of wiki links instead."""
+    # A picture may be the words of a link.
+    return _LINK.sub(r"\1\2", _LINK.sub(r"\1\2", text))
+
+
 # ---------------------------------------------------------------- words
 
 _SPACELESS = (

@@ -15,6 +15,7 @@ from localmcp.wording.normalize import (
     stem,
     stems,
     stop_words,
+    without_links,
     words,
 )
 
@@ -175,3 +176,17 @@ def test_stop_words_are_folded():
         assert all(words(word)[0] == word for word in stop_words(language))
     assert "perche" in stop_words("italian")
     assert stop_words("klingon") == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ("see the [long guide](guide.md) or [it]( <a b.md> 'Its title' ).", "see the long guide or it."),
+        ('![a house](house.png "House") [![build](a.svg)](https://a.b)', "a house build"),
+        ("[Mercury](https://en.wikipedia.org/wiki/Mercury_(planet))", "Mercury"),
+        ("[[Notes/Loaf|other note]], ![[Pic.png]], [[Page]]", "other note, Pic.png, Page"),
+        ("a[0] (b) [x] [[ -f x ]] [no](address of many words)", "a[0] (b) [x] [[ -f x ]] [no](address of many words)"),
+    ],
+)
+def test_of_a_link_its_words_are_read(written: str, read: str):
+    assert without_links(written) == read
