@@ -105,18 +105,12 @@ def draft_chunk(
     heading = heading_of(title, chunk.headings)
     place = chunk.start, chunk.stop, chunk.text, chunk.headings
     lines = chunk.first_line, chunk.last_line, chunk.first_page, chunk.last_page
-    digest = digest_of(language, kind, heading, chunk.whole_text(embedded_title))
+    # The whole heading is in it beside the embedded text, whose headings may be cut: words are counted out of the index
+    # under the headings that are stored.
+    parts = (language, kind, heading, chunk.whole_text(embedded_title))
+    digest = hashlib.blake2b(json.dumps(parts).encode(), digest_size=16).digest()
     words = index_words(heading, chunk.text, language) if with_words else None
     return ChunkDraft(*place, *lines, language, kind, digest, words=words)
-
-
-def digest_of(*parts: str) -> bytes:
-    """Return 16 bytes that are equal when nothing that is embedded or indexed of a chunk differs.
-
-    The whole heading is in it beside the embedded text, whose headings may be cut: words are counted out of the
-    index under the headings that are stored.
-    """
-    return hashlib.blake2b(json.dumps(parts).encode(), digest_size=16).digest()
 
 
 def heading_of(title: str, headings: Sequence[str]) -> str:
@@ -190,6 +184,4 @@ def draft_record(
         texts[drafts[-1].digest] = chunk.embedded_text(own_title)
     content = text.encode()
     sha256, size = hashlib.sha256(content).hexdigest(), len(content)
-    about = (title, "text", FORMAT, None, sha256, size, None, language)
-    draft = SourceDraft(0, None, *about, metadata, drafts)
-    return draft, texts
+    return SourceDraft(0, None, title, "text", FORMAT, None, sha256, size, None, language, metadata, drafts), texts

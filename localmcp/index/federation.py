@@ -17,7 +17,7 @@ import apsw
 
 from localmcp.errors import AccessDenied, ConfigurationError, FileUnavailable, Interrupted, LocalMCPError, NotFound
 from localmcp.humanize import command_line
-from localmcp.index.collections import visible_collections
+from localmcp.index.collections import visible_ids
 from localmcp.index.keyword import KeywordQuery, Term
 from localmcp.index.search import Hit, Index, SearchOutcome, SearchRequest, is_doubtful, shown_order
 from localmcp.storage.database import Database
@@ -148,9 +148,8 @@ class Federation:
             is_own = files == [None] and not troubles
             if request.collections and not is_own:
                 with self.own.database.read() as connection:
-                    own_names = {collection.name.casefold() for collection in visible_collections(connection)}
-                # A collection of your own file wins over mounted ones.
-                is_own = not own_names.isdisjoint(map(str.casefold, request.collections))
+                    # A collection of your own file wins over mounted ones.
+                    is_own = any(visible_ids(connection, name) for name in request.collections)
             if is_own:
                 return self.own.search(request)
         # Passages may be in several files. Documents are varied where the hits of all files stand together.

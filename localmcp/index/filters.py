@@ -33,7 +33,6 @@ SOURCE_DATE = f"""coalesce(
     datetime(sources.mtime_ns / 1000000000, 'unixepoch'), datetime(sources.created_at)
 )"""
 """SQL: the date of a source, `2026-03-14 09:30:00` in UTC."""
-_DATE = re.compile(r"(\d{4})(?:[-/](\d{1,2})(?:[-/](\d{1,2}))?)?")
 
 _NEWEST = frozenset(
     """latest newest last neueste neuesten neuester neuestes aktuellste letzte letzten letztes ultimo ultima dernier
@@ -59,7 +58,7 @@ def parse_moment(name: str, text: str, today: date, *, end: bool = False) -> str
             days = 0
         if days is not None:
             first = today - timedelta(days=days - end)
-        elif match := _DATE.fullmatch(plain):
+        elif match := re.fullmatch(r"(\d{4})(?:[-/](\d{1,2})(?:[-/](\d{1,2}))?)?", plain):
             # The first day of a year, month or day, or the first one after it.
             year, month, day = int(match[1]), int(match[2] or 1), int(match[3] or 1)
             first = date(year, month, day)
@@ -387,6 +386,9 @@ def explain_empty_filter(connection: apsw.Connection, filters: Filters) -> list[
     def values(sql: str, *bindings: Any) -> list[Any]:
         return fetch_column(connection, f"select distinct {sql} where {where}", bindings)
 
+    def fits(condition: str, bindings: Any) -> bool:
+        return bool(fetch_one(connection, f"select 1 from sources where {where} and {condition} limit 1", bindings))
+
     def unknown(field: str, value: str, valid: list[str]) -> None:
         if value not in valid:
             names = [cut_to(name, 80) for name in sorted(set(valid))[:20]] + (["…"] if len(valid) > 20 else [])
@@ -395,28 +397,24 @@ def explain_empty_filter(connection: apsw.Connection, filters: Filters) -> list[
 
     remarks: list[str] = []
     for kind in filters.source_types:
-        condition, bindings = type_condition([kind])
-        if not fetch_one(connection, f"select 1 from sources where {where} and {condition} limit 1", bindings):
+        if not fits(*type_condition([kind])):
             unknown("type", kind, [*values("source_type from sources"), *values("format from sources")])
     for partition in filters.partitions:
         unknown("partition", partition, values("name from partitions join sources on partition_id = partitions.id"))
-    if prefix := filters.path_prefix:
-        condition, bindings = path_condition(prefix)
-        if not fetch_one(connection, f"select 1 from sources where {where} and {condition} limit 1", bindings):
-            paths = values("uri from sources")[:50_000]
-            above = {path for uri in paths if uri for path in map(str, PurePath(uri).parents)}
-            # A relative folder may be anywhere in a path.
-            depth = 0 if os.path.isabs(prefix) else prefix.rstrip(os.sep).count(os.sep) + 1
-            near = nearest(prefix.rstrip(os.sep), {os.sep.join(folder.split(os.sep)[-depth:]) for folder in above})
-            remarks.append(f"Nothing is below '{quoted(prefix)}'." + (f" The nearest is '{near}'." if near else ""))
+    if (prefix := filters.path_prefix) and not fits(*path_condition(prefix)):
+        paths = values("uri from sources")[:50_000]
+        above = {path for uri in paths if uri for path in map(str, PurePath(uri).parents)}
+        # A relative folder may be anywhere in a path.
+        depth = 0 if os.path.isabs(prefix) else prefix.rstrip(os.sep).count(os.sep) + 1
+        near = nearest(prefix.rstrip(os.sep), {os.sep.join(folder.split(os.sep)[-depth:]) for folder in above})
+        remarks.append(f"Nothing is below '{quoted(prefix)}'." + (f" The nearest is '{near}'." if near else ""))
     entries = "json_each(iif(json_valid(metadata), metadata, '{}'))"
     items = "json_each(case entry.type when 'array' then entry.value else '[]' end)"
     # The first ones: each looks at every document.
     compared = comparisons(filters.condition)[:3] if filters.condition else []
     fields = values(f"key from sources, {entries}") if compared else []
     for comparison in compared:
-        test, bindings = sql_condition(comparison, "sources.metadata", SOURCE_COLUMNS)
-        if fetch_one(connection, f"select 1 from sources where {where} and {test} limit 1", bindings):
+        if fits(*sql_condition(comparison, "sources.metadata", SOURCE_COLUMNS)):
             continue
         field, wanted = ".".join(comparison.field), comparison.values
         sql = f"coalesce(item.atom, entry.atom) from sources join {entries} as entry on entry.key = ? left join {items}"

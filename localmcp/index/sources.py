@@ -24,17 +24,15 @@ from localmcp.index.vector import pack_signs
 from localmcp.index.vector_queue import misqueued, requeue, requeue_collection
 from localmcp.storage.database import (
     Database,
-    TrashEntry,
     bump_generations,
     fetch_all,
     fetch_column,
     fetch_one,
     id_list,
     insert_row,
-    put_into_trash,
-    read_trashed,
 )
 from localmcp.storage.schema import SEGMENT_FITS, utc_now
+from localmcp.storage.trash import TrashEntry, put_into_trash, read_trashed
 
 LONGEST_WORD = 32
 """Longer runs of letters are data, not words that somebody misspells."""
@@ -136,12 +134,11 @@ def put_source(
         # What it replaces may be in what is still to be written.
         shared.write(connection)
         removed, kept = _clear_changed(connection, draft, replaces)
-    names = ("collection_id", "partition_id", "title", "source_type", "format", "uri", "sha256", "size", "mtime_ns")
     metadata = dict(draft.metadata)
     if draft.date and "date" not in metadata:
         metadata |= {"date": draft.date, "dateFrom": draft.date_from}
     row: dict[str, Any] = {
-        **{name: getattr(draft, name) for name in (*names, "language", "tables")},
+        **{name: getattr(draft, name) for name in (*_SOURCE, "partition_id", "tables")},
         "metadata": json.dumps(metadata, ensure_ascii=False),
         "chunk_count": len(draft.chunks),
         "updated_at": utc_now(),

@@ -15,7 +15,6 @@ import socket
 import sys
 import time
 import uuid
-from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -70,11 +69,10 @@ _WAITING = f"""
 
 def requeue(connection: apsw.Connection, source_ids: Iterable[int]) -> None:
     """Look again what waits of those documents. Part of the caller's write transaction."""
-    if ids := array("q", source_ids):
-        among = "in (select value from carray(?))"
-        sql = f"delete from vector_queue where chunk_id in (select id from chunks where source_id {among})"
-        connection.execute(sql, (apsw.carray(ids),))
-        connection.execute(f"insert into vector_queue {_WAITING} and sources.id {among}", (apsw.carray(ids),))
+    ids, among = id_list(source_ids), "in (select value from carray(?))"
+    sql = f"delete from vector_queue where chunk_id in (select id from chunks where source_id {among})"
+    connection.execute(sql, (ids,))
+    connection.execute(f"insert into vector_queue {_WAITING} and sources.id {among}", (ids,))
 
 
 def requeue_collection(connection: apsw.Connection, collection_id: int) -> None:
@@ -95,19 +93,16 @@ def next_passages(
     sources: Sequence[int] | None = None,
 ) -> list[Passage]:  # fmt: skip
     """Return the newest passages of those collections that wait for this model; `sources` restricts them."""
-    if sources == []:
-        return []
-    among = "chunk_id in (select id from chunks where source_id in (select value from carray(:sources)))"
+    among = "and chunk_id in (select id from chunks where source_id in (select value from carray(:sources)))"
     sql = f"""
         select chunk_id from vector_queue where collection_id in (
             select id from collections where coalesce(model_id, :model) = :model
                 and id in ({",".join(map(str, collection_ids))}))
-        {f"and {among}" if sources else ""}
+        {"" if sources is None else among}
         order by chunk_id desc limit :limit
     """
-    values = {"sources": id_list(sources)} if sources else {}
-    chunk_ids = fetch_column(connection, sql, {"model": model_id, "limit": limit, **values})
-    return [*load_passages(connection, chunk_ids).values()]
+    values = {"model": model_id, "limit": limit, "sources": id_list(sources or ())}
+    return [*load_passages(connection, fetch_column(connection, sql, values)).values()]
 
 
 def make_vectors(database: Database, embedder: Embedder, passages: Sequence[Passage]) -> dict[int, Made]:

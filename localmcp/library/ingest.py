@@ -31,8 +31,9 @@ from localmcp.library.walk import File, stat_file
 from localmcp.models import Embedder, LazyEmbedder
 from localmcp.readers.pdf import installed_engine
 from localmcp.schemas import Json
-from localmcp.storage.database import Database, TrashEntry, fetch_all, fetch_column, take_from_trash
+from localmcp.storage.database import Database, fetch_all, fetch_column
 from localmcp.storage.schema import utc_now
+from localmcp.storage.trash import TrashEntry, take_from_trash
 
 log = logging.getLogger(__name__)
 

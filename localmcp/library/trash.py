@@ -19,9 +19,10 @@ from localmcp.library import ledger
 from localmcp.library.names import SELECT_ROW, SourceRow, find_source, is_uuid, nearest_hint, sources_named, spelled
 from localmcp.library.walk import below
 from localmcp.schemas import nearest
-from localmcp.storage import database as storage
-from localmcp.storage.database import Database, TrashEntry, fetch_all, fetch_column, fetch_one
+from localmcp.storage import trash as storage
+from localmcp.storage.database import Database, fetch_all, fetch_column, fetch_one
 from localmcp.storage.schema import utc_moment, utc_now
+from localmcp.storage.trash import TrashEntry
 from localmcp.tools import current_scope
 
 BROUGHT_BACK = "brought back from the trash"

@@ -19,18 +19,8 @@ from localmcp.errors import AccessDenied, FileUnavailable, InvalidInput, LocalMC
 from localmcp.files import expand_home
 from localmcp.humanize import quoted
 from localmcp.index.federation import Federation, MountedFile, never_changed, split_name
-from localmcp.quickstarts import store
-from localmcp.quickstarts.documents import (
-    Reading,
-    Unreadable,
-    read_path,
-    read_tags,
-    read_text,
-    render,
-    task_count,
-    write_documents,
-)
-from localmcp.quickstarts.store import Catalog, Field, Match, Request, Row, find_quickstarts, match_type
+from localmcp.quickstarts import documents, store
+from localmcp.quickstarts.store import Catalog, Field, Match, Query, Row, find_quickstarts, match_type
 from localmcp.schemas import Json, compact_json, did_you_mean, mapping_of, without_none
 from localmcp.storage.connections import check_levenshtein
 from localmcp.storage.database import Database, fetch_one
@@ -66,7 +56,7 @@ def lean_answer(answer: Json) -> Answer:
     """Return the answer for a language model: the best match as steps, the others by name and title."""
     text = answer_text(answer)
     if "message" not in answer and "result" in answer:
-        steps = render(answer["result"]["quickstart"]["content"], name=answer["results"][0]["name"]).rstrip()
+        steps = documents.render(answer["result"]["quickstart"]["content"], name=answer["results"][0]["name"]).rstrip()
         if len(steps) > 6_000:
             steps = f"{steps[:6_000]} …\n\nThe rest: showQuickstart"
         others = [f"- {match['name']}: {match['displayName']}" for match in answer["results"][1:]]
@@ -124,7 +114,7 @@ class Quickstarts:
         least one of the three. Returns the best match whole and the list, lowest score first (0 = exact)."""
         given: dict[Field, str | None] = {"name": name, "display_name": displayName, "description": description}
         texts: dict[Field, str] = {where: text for where, text in given.items() if text and text.strip()}
-        request = Request(texts, limit, maxDistance, tag or None)
+        queries: dict[Field, Query] = {where: Query(text, maxDistance) for where, text in texts.items()}
         # Those that were given (S0-21).
         params: Json = {"displayName" if where == "display_name" else where: text for where, text in texts.items()}
         if not texts:
@@ -133,15 +123,14 @@ class Quickstarts:
         notices: list[str] = []
 
         def search_mounted(file: MountedFile, theirs: apsw.Connection) -> list[Match]:
-            catalog = self._catalog(file.database, theirs)
-            matches = find_quickstarts(theirs, catalog, request, fuzzy=check_levenshtein(theirs))
+            matches = find_quickstarts(theirs, self._catalog(file.database, theirs), queries, limit, tag or None)
             same = _same_quickstarts(connection, theirs, [match.name for match in matches])
             return [match._replace(origin=file.name) for match in matches if same.get(match.name) is False]
 
         try:
             with self._database.read() as connection:
                 fuzzy, catalog = check_levenshtein(connection), self._catalog(self._database, connection)
-                own = find_quickstarts(connection, catalog, request, fuzzy=fuzzy)
+                own = find_quickstarts(connection, catalog, queries, limit, tag or None)
                 mounted = self._federation.read_mounted(search_mounted, notices)
                 matches = [*islice(merge(own, *mounted, key=lambda match: match.place), limit)]
                 best = self._find_exactly(connection, matches[0].shown_name) if matches else None
@@ -186,18 +175,18 @@ class Quickstarts:
         Known names are updated. A broken file is reported and left out whole."""
         if (path is None) == (text is None):
             raise InvalidInput("Give either path or text.")
-        reading, counts = Reading(), Counter[str]()
+        reading, counts = documents.Reading(), Counter[str]()
         if path is None:
             try:
-                read_text(text or "", f".{format}", "text", reading, {})
-            except Unreadable as error:
+                documents.read_text(text or "", f".{format}", "text", reading, {})
+            except documents.Unreadable as error:
                 reading.skipped.append({"where": "text", "problem": str(error)})
         elif current_scope().trusted:
             expanded = expand_home(path)
             # Unlike `Path.exists` this is false, too, for a name that no file can have.
             if not os.path.exists(expanded):
                 raise NotFound(f"There is no file or folder {expanded}.")
-            reading = read_path(expanded)
+            reading = documents.read_path(expanded)
         else:
             raise AccessDenied("Files are imported by the person at the machine; hand over text instead.")
         if reading.drafts:
@@ -247,7 +236,7 @@ class Quickstarts:
                 "displayName": row.display_name,
                 "description": row.description,
                 "tags": list(dict.fromkeys(value for _, value in row.tags)),
-                "tasks": task_count(row.content),
+                "tasks": documents.task_count(row.content),
                 "type": kind if isinstance(kind, str) else None,
                 "link": link if isinstance(link, str) else None,
                 "durationMinutes": minutes if isinstance(minutes, int) else None,
@@ -280,8 +269,8 @@ class Quickstarts:
         shown = {
             "name": row.shown_name,
             "displayName": row.display_name,
-            "markdown": render(row.content, name=row.shown_name, tags=row.tags),
-            "tasks": task_count(row.content),
+            "markdown": documents.render(row.content, name=row.shown_name, tags=row.tags),
+            "tasks": documents.task_count(row.content),
             "origin": row.origin,
         }
         return without_none(shown)
@@ -307,14 +296,15 @@ class Quickstarts:
                 rows = store.list_rows(connection, tag, -1)[0]
             else:
                 rows = [self._find(connection, name) for name in names]
-        documents: list[Json] = []
+        exported: list[Json] = []
         for row in rows:
             metadata = mapping_of(row.content.get("metadata"))
             # The document itself if it says everything.
-            is_whole = metadata.get("name") == row.name and sorted(read_tags(metadata.get("tags"))) == sorted(row.tags)
+            own_tags = sorted(documents.read_tags(metadata.get("tags")))
+            is_whole = metadata.get("name") == row.name and own_tags == sorted(row.tags)
             tags = [{"kind": kind, "value": value} for kind, value in row.tags]
-            documents.append(row.content if is_whole else {"name": row.name, "tags": tags, "content": row.content})
-        return {"count": len(documents), "format": format, "text": write_documents(documents, format)}
+            exported.append(row.content if is_whole else {"name": row.name, "tags": tags, "content": row.content})
+        return {"count": len(exported), "format": format, "text": documents.write_documents(exported, format)}
 
     @hidden_change(
         "removeQuickstart",

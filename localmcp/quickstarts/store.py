@@ -16,16 +16,10 @@ import apsw
 from localmcp.index.federation import shown_name
 from localmcp.quickstarts.documents import Draft, Tag, Unreadable, read_values
 from localmcp.schemas import Json, mapping_of
-from localmcp.storage.database import (
-    TrashEntry,
-    bump_generations,
-    fetch_all,
-    fetch_column,
-    fetch_one,
-    put_into_trash,
-    read_trashed,
-)
+from localmcp.storage.connections import check_levenshtein
+from localmcp.storage.database import bump_generations, fetch_all, fetch_column, fetch_one
 from localmcp.storage.schema import utc_now
+from localmcp.storage.trash import TrashEntry, put_into_trash, read_trashed
 from localmcp.tools import compact_json
 from localmcp.wording.normalize import detect_language, fold, index_text, stem, stop_words
 
@@ -336,17 +330,6 @@ def _by_words(query: Query, words: Sequence[str], edits: Mapping[str, Mapping[st
 # ---------------------------------------------------------------- the catalog
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What is searched for; at least one text."""
-
-    texts: Mapping[Field, str]
-    limit: int
-    max_distance: int
-    tag: str | None = None
-    """`value` or `kind:value`; only quick starts that carry it."""
-
-
 class Match(NamedTuple):
     """A quick start of the answer."""
 
@@ -449,12 +432,13 @@ class Catalog:
         return scores
 
 
-def find_quickstarts(connection: apsw.Connection, catalog: Catalog, request: Request, *, fuzzy: bool) -> list[Match]:
-    """Return the best matches, best first; without `fuzzy` only those that hold the exact text (S0-17)."""
+def find_quickstarts(
+    connection: apsw.Connection, catalog: Catalog, queries: Mapping[Field, Query], limit: int, tag: str | None
+) -> list[Match]:
+    """Return the best matches, best first; without `levenshtein` only those that hold the exact text (S0-17)."""
     from rapidfuzz import fuzz
 
-    queries: dict[Field, Query] = {where: Query(text, request.max_distance) for where, text in request.texts.items()}
-    ids = tagged_ids(connection, request.tag)
+    ids, fuzzy = tagged_ids(connection, tag), check_levenshtein(connection)
     allowed = catalog.rows.keys() if ids is None else catalog.rows.keys() & ids
     scores: dict[int, list[tuple[int, Field]]] = {}
     for where, query in queries.items():
@@ -476,11 +460,10 @@ def find_quickstarts(connection: apsw.Connection, catalog: Catalog, request: Req
             likeness = round(fuzz.partial_ratio(queries[where].folded, catalog.folded[where][identity]))
         row = catalog.rows[identity]
         matches.append(Match(*row, where, (score, -len(by_parameter), -likeness, len(row[1]), row[0])))
-    matches = sorted(matches, key=lambda match: match.place)[: request.limit]
-    if fuzzy and len(matches) < request.limit:
-        others = allowed - scores.keys()
-        matches += find_in_documents(connection, catalog, queries, others)[: request.limit - len(matches)]
-    return matches
+    matches.sort(key=lambda match: match.place)
+    if fuzzy and len(matches) < limit:
+        matches += find_in_documents(connection, catalog, queries, allowed - scores.keys())
+    return matches[:limit]
 
 
 def find_in_documents(

@@ -25,31 +25,19 @@ from localmcp.rules import rulebook
 from localmcp.rules.files import FILE_NAMES, Format, read_file, read_text, rule_files_in, write_rules
 from localmcp.rules.finder import RuleFinder, read_pattern
 from localmcp.rules.learning import normalize, weigh
-from localmcp.rules.rulebook import (
-    ALWAYS,
-    ALWAYS_ONCE_SEEN,
-    CATEGORIES,
-    COLLECTION,
-    GENERAL,
-    KIND,
-    Rule,
-    RuleDraft,
-    Selection,
-    require_rule,
-)
+from localmcp.rules.rulebook import Rule, RuleDraft, Selection, require_rule
+from localmcp.schemas import without_none
 from localmcp.storage.database import (
     Database,
-    TrashEntry,
     bump_generations,
     fetch_all,
     fetch_column,
     fetch_one,
     insert_row,
-    put_into_trash,
-    read_trashed,
     upsert_rows,
 )
 from localmcp.storage.schema import utc_now
+from localmcp.storage.trash import TrashEntry, put_into_trash, read_trashed
 from localmcp.tools import Answer, Json, Param, current_scope, hidden_change, hidden_tool, integer_or_string
 from localmcp.wording.normalize import runs
 
@@ -105,7 +93,7 @@ class RuleCatalog:
         with onDuplicate count or add."""
         draft = RuleDraft(
             rule_text.strip(),
-            (category or "").strip().lower() or GENERAL,
+            (category or "").strip().lower() or rulebook.GENERAL,
             context.strip(),
             project=project or None,
             globs=tuple(globs or ()),
@@ -156,7 +144,7 @@ class RuleCatalog:
         """
         rule_ids: list[int] = []
         with self.database.write() as connection:
-            ensure_collection(connection, COLLECTION, kind=KIND)
+            ensure_collection(connection, rulebook.COLLECTION, kind=rulebook.KIND)
             for draft in drafts:
                 instruction_id, row = _insert_instruction(connection, draft), _columns(draft)
                 origin = {"created_from_instruction_id": instruction_id, "instructions_count": 1}
@@ -197,7 +185,7 @@ class RuleCatalog:
         category = "best-practices"
         if embedder:
             [meaning] = embedder.embed_passages([f"{context}\n{text}".strip()])
-            category = list(CATEGORIES)[int((self.finder.categories() @ meaning).argmax())]
+            category = list(rulebook.CATEGORIES)[int((self.finder.categories() @ meaning).argmax())]
         draft = RuleDraft(text, category, context, instruction, "remembered", project=project or None)
         try:
             answer = self.add(draft, "count")
@@ -394,15 +382,15 @@ class RuleCatalog:
             notices = rulebook.unknown_category(connection, category) if not total else []
         newest = merge(own, *(rules for rules, _ in mounted), key=lambda rule: rule.inserted_at, reverse=True)
         rules = list(islice(newest, offset, offset + limit))
-        waiting = [rule.id for rule in rules if rule.always_apply == ALWAYS_ONCE_SEEN and rule.origin is None]
+        waiting = [rule.id for rule in rules if rule.always_apply == rulebook.ALWAYS_ONCE_SEEN and rule.origin is None]
         if waiting and current_scope().trusted:
             # The person sees them here. In a file that is write-protected they wait on.
             with suppress(FileUnavailable), self.database.write() as connection:
                 sql = "update rules set always_apply = ? where id = ?"
-                connection.executemany(sql, ((ALWAYS, rule_id) for rule_id in waiting))
+                connection.executemany(sql, ((rulebook.ALWAYS, rule_id) for rule_id in waiting))
                 bump_generations(connection, "content")
         result: Json = {"count": len(rules), "total": total, "rules": [shown_rule(rule) for rule in rules]}
-        return {**result, "notices": notices} if notices else result
+        return without_none({**result, "notices": notices or None})
 
     @hidden_change(
         "importRules",
@@ -462,8 +450,7 @@ class RuleCatalog:
             rules = [] if hidden else rulebook.select_rules(connection, selection)
             notices = [] if hidden or rules else rulebook.unknown_category(connection, category)
         files = [{"name": name, "text": text} for name, text in write_rules(rules[::-1], format).items()]
-        result: Json = {"count": len(rules), "format": format, "files": files}
-        return {**result, "notices": notices} if notices else result
+        return without_none({"count": len(rules), "format": format, "files": files, "notices": notices or None})
 
     def model(self) -> Embedder | None:
         """Return the embedding model; None when it is not there."""
@@ -514,9 +501,8 @@ class RuleCatalog:
         with self.database.read() as connection:
             rule = require_rule(connection, rule_id)
         seen = "It holds for every task once the person has seen it: `localmcp rules list`, or the pane Rules."
-        notices = [notice, seen if rule.always_apply == ALWAYS_ONCE_SEEN else ""]
-        answer: Json = {"success": True, "message": message, "rule": shown_rule(rule)}
-        return {**answer, "notice": " ".join(filter(None, notices))} if any(notices) else answer
+        notices = " ".join(filter(None, [notice, seen if rule.always_apply == rulebook.ALWAYS_ONCE_SEEN else ""]))
+        return without_none({"success": True, "message": message, "rule": shown_rule(rule), "notice": notices or None})
 
 
 def shown_rule(rule: Rule) -> Json:
@@ -529,7 +515,9 @@ def _check_draft(draft: RuleDraft) -> None:
     if not draft.rule_text.strip():
         raise InvalidInput(f"rule_text is {draft.rule_text!r}, but must say something.")
     if len(draft.category) > 40:
-        raise InvalidInput(f"category: '{draft.category[:40]}…' is too long; usual are {', '.join(CATEGORIES)}.")
+        raise InvalidInput(
+            f"category: '{draft.category[:40]}…' is too long; usual are {', '.join(rulebook.CATEGORIES)}."
+        )
     if unreadable := next((glob for glob in draft.globs if read_pattern(glob) is None), None):
         hint = "Write patterns as in .gitignore, such as src/**/*.py, with / between folders."
         raise InvalidInput(f"globs: '{quoted(unreadable)}' is no pattern.", hint=hint)
@@ -545,7 +533,7 @@ def _insert_instruction(connection: apsw.Connection, draft: RuleDraft, rule_id: 
 
 def _columns(draft: RuleDraft) -> dict[str, Any]:
     scope = current_scope()
-    always = ALWAYS if scope.trusted else ALWAYS_ONCE_SEEN
+    always = rulebook.ALWAYS if scope.trusted else rulebook.ALWAYS_ONCE_SEEN
     return {
         "rule_text": draft.rule_text,
         "category": draft.category,
@@ -569,7 +557,7 @@ def _put_into_trash(connection: apsw.Connection, rule: Rule) -> None:
 
     instructions = fetch_column(connection, "select id from user_instructions where rule_id = ?", (rule.id,))
     content = {"row": rows("rules", "id")[0], "uses": rows("rule_uses", "rule_id"), "instructions": instructions}
-    put_into_trash(connection, "rule", rule.rule_text, content, COLLECTION)
+    put_into_trash(connection, "rule", rule.rule_text, content, rulebook.COLLECTION)
 
 
 def restore_version(connection: apsw.Connection, entry: TrashEntry) -> None:

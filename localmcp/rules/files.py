@@ -12,6 +12,7 @@ from typing import Any, Literal, cast
 from localmcp.errors import NotFound
 from localmcp.files import expand_home, reason_of
 from localmcp.rules.rulebook import CATEGORIES, GENERAL, Rule, RuleDraft
+from localmcp.schemas import without_none
 from localmcp.wording.normalize import runs
 
 Format = Literal["jsonl", "claude", "agents", "cursorrules", "mdc", "copilot", "markdown"]
@@ -178,28 +179,24 @@ def markdown_rules(text: str, prose: bool) -> Iterator[tuple[str, str, str, int]
     from markdown_it import MarkdownIt
     from markdown_it.tree import SyntaxTreeNode
 
-    headings: dict[int, str] = {}
-    leads: list[str] = []
-    introduction = ""
+    # What ends in a colon leads what is below it, by level; the paragraph before a list has the level 0.
+    headings, leads = dict[int, str](), dict[int, str]()
     blocks = list(_blocks(SyntaxTreeNode(MarkdownIt("commonmark").enable("table").parse(text))))
     prose_too = prose and not any(kind == "item" for kind, *_ in blocks)
     single_title = len(re.findall(r"^# ", text, re.MULTILINE)) == 1
     for kind, depth, content, line in blocks:
         if kind == "heading":
             headings = {level: title for level, title in headings.items() if level < depth} | {depth: content}
-            leads, introduction = [], ""
+            leads = {}
             continue
-        if kind == "item":
-            leads = leads[: depth - 1]
-            if content.endswith((":", "：")):
-                leads = [*leads, content.rstrip(":：")]
-                continue
-        else:
-            leads, introduction = [], content.rstrip(":：") if content.endswith((":", "：")) else ""
-            if introduction or not (prose_too or _RULE_LIKE.search(content)):
-                continue
+        leads = {level: lead for level, lead in leads.items() if level < depth}
+        if content.endswith((":", "：")):
+            leads[depth] = content.rstrip(":：")
+            continue
+        if kind == "paragraph" and not (prose_too or _RULE_LIKE.search(content)):
+            continue
         path = [title for level, title in headings.items() if not (single_title and level == 1)]
-        above = [introduction, *leads] if introduction else leads
+        above = [lead for lead in leads.values() if lead]
         # The first heading that names a category is one; the others are the context.
         titles, category = [*path, *above], ""
         for title in titles:
@@ -261,10 +258,9 @@ def write_rules(rules: Sequence[Rule], kind: Format) -> dict[str, str]:
         lines: list[str] = []
         for rule in rules:
             row = {"rule_text": rule.rule_text, "category": rule.category, "context": rule.context}
-            always, weight = bool(rule.always_apply), rule.weight if rule.weight != 1 else None
-            unusual = {"project": rule.project, "globs": rule.globs, "always_apply": always, "weight": weight}
-            row |= {name: value for name, value in unusual.items() if value}
-            lines.append(json.dumps(row, ensure_ascii=False) + "\n")
+            always, weight = bool(rule.always_apply) or None, rule.weight if rule.weight != 1 else None
+            unusual = {"project": rule.project, "globs": rule.globs or None, "always_apply": always, "weight": weight}
+            lines.append(json.dumps(row | without_none(unusual), ensure_ascii=False) + "\n")
         return {FILE_NAMES[kind]: "".join(lines)}
     if kind != "mdc":
         return {FILE_NAMES[kind]: "# Rules\n\n" + _sections(rules)}

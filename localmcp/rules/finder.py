@@ -111,17 +111,15 @@ class RuleFinder:
         # Embedded only where there are rules.
         task = cache(lambda: Task(taskDescription, self._index.embedder, context or "", files or ()))
 
-        def look(connection: apsw.Connection, file: MountedFile | None) -> tuple[list[Match], list[Rule]] | None:
+        def look(file: MountedFile | None, theirs: apsw.Connection) -> tuple[list[Match], list[Rule]] | None:
             """Return the rules of a file that are near the task, and those that hold for every task."""
             in_force = "select 1 from rules where retired_at is null limit 1"
-            if rulebook.find_collection(connection) is None or not fetch_one(connection, in_force):
+            if rulebook.find_collection(theirs) is None or not fetch_one(theirs, in_force):
                 return None
-            standing = rulebook.standing_rules(connection, selection, file.name if file else None)
-            return self.match(connection, task(), selection, file), standing
-
-        def look_beside(file: MountedFile, theirs: apsw.Connection) -> tuple[list[Match], list[Rule]] | None:
-            if (rules := look(theirs, file)) is None:
-                return None
+            standing = rulebook.standing_rules(theirs, selection, file.name if file else None)
+            near = self.match(theirs, task(), selection, file)
+            if file is None:
+                return near, standing
             if not self._has_read(theirs):
                 merge = command_line("localmcp", "merge", file.database.path)
                 notices.append(
@@ -130,11 +128,8 @@ class RuleFinder:
                 )
             # What your file holds too is left out, also where it is retired: who retired a rule wants it from nobody.
             held = set(fetch_all(connection, "select digest, project from rules"))
-            near, standing = rules
-            return (
-                [match for match in near if (digest_of(match.rule.rule_text), match.rule.project) not in held],
-                [rule for rule in standing if (digest_of(rule.rule_text), rule.project) not in held],
-            )
+            near = [match for match in near if (digest_of(match.rule.rule_text), match.rule.project) not in held]
+            return near, [rule for rule in standing if (digest_of(rule.rule_text), rule.project) not in held]
 
         with self._database.read() as connection:
             if rulebook.find_collection(connection) is None and current_scope().collections is not None:
@@ -142,8 +137,8 @@ class RuleFinder:
                     "This caller is bound to collections, and the developer's rules are not among them. A key opens "
                     "them with: localmcp keys create --collection NAME --collection rules"
                 )
-            own = look(connection, None)
-            mounted = self.federation.read_mounted(look_beside, notices)
+            own = look(None, connection)
+            mounted = self.federation.read_mounted(look, notices)
             shelves = [own, *mounted] if own else mounted
             least = self._threshold if similarityThreshold is None else similarityThreshold
             matches = [match for near, _ in shelves for match in near]

@@ -13,14 +13,8 @@ import apsw
 from localmcp.arrays import Ids, Vectors, np
 from localmcp.errors import InvalidInput, NotFound
 from localmcp.humanize import choices, quoted
+from localmcp.index import collections as places
 from localmcp.index import vector
-from localmcp.index.collections import (
-    Collection,
-    claim_collection,
-    ensure_collection,
-    ensure_model,
-    visible_collections,
-)
 from localmcp.index.federation import shown_name
 from localmcp.index.passages import read_texts
 from localmcp.models.embedder import ModelIdentity, is_unit_vector
@@ -142,9 +136,9 @@ def _select(connection: apsw.Connection, which: str, bindings: Any, origin: str 
     return [rule for rule in rules if rule.is_short]
 
 
-def find_collection(connection: apsw.Connection) -> Collection | None:
+def find_collection(connection: apsw.Connection) -> places.Collection | None:
     """Return the collection of the rules; None when there are none, or the caller may not see them."""
-    return next(iter(visible_collections(connection, KIND)), None)
+    return next(iter(places.visible_collections(connection, KIND)), None)
 
 
 def is_hidden(connection: apsw.Connection) -> bool:
@@ -222,8 +216,7 @@ class Selection:
         if self.words:
             parts.append("(instr(lower(rule_text), lower(:words)) or instr(lower(context), lower(:words)))")
         category = self.category.strip().lower() if self.category else None
-        bindings = {"category": category, "project": self.project, "words": self.words}
-        return " and ".join(parts), without_none(bindings)
+        return " and ".join(parts), {"category": category, "project": self.project, "words": self.words}
 
 
 def select_rules(connection: apsw.Connection, selection: Selection, limit: int = -1) -> list[Rule]:
@@ -271,8 +264,8 @@ def store_vectors(connection: apsw.Connection, identity: ModelIdentity, embeddin
 
     Raises ModelMismatch if the vectors that are there come from another model.
     """
-    model_id = ensure_model(connection, identity)
-    claim_collection(connection, ensure_collection(connection, COLLECTION, kind=KIND), model_id)
+    model_id = places.ensure_model(connection, identity)
+    places.claim_collection(connection, places.ensure_collection(connection, COLLECTION, kind=KIND), model_id)
     made = {VECTOR_IDS + rule_id: vector.Made(embedding) for rule_id, embedding in embeddings.items()}
     vector.write_vectors(connection, model_id, made)
     rows = ((vector.vector_id(model_id, VECTOR_IDS + rule_id), rule_id) for rule_id in embeddings)
@@ -282,7 +275,7 @@ def store_vectors(connection: apsw.Connection, identity: ModelIdentity, embeddin
 
 def switch_model(connection: apsw.Connection, identity: ModelIdentity) -> None:
     """Let this model's vectors answer, of the rules that it has read before; those of others stay for the way back."""
-    model_id = ensure_model(connection, identity)
+    model_id = places.ensure_model(connection, identity)
     connection.execute("update collections set model_id = ? where kind = ?", (model_id, KIND))
     sql = "update rules set embedding = (select id from vectors where id = ? + rules.id)"
     connection.execute(sql, (vector.vector_id(model_id, VECTOR_IDS),))

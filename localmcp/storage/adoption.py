@@ -22,17 +22,10 @@ from localmcp import files
 from localmcp.errors import AlteredSchema, FileUnavailable, LocalMCPError
 from localmcp.files import expand_home, make_private_file
 from localmcp.humanize import counted
+from localmcp.storage import database as storage
 from localmcp.storage import schema
 from localmcp.storage.connections import connect, refuse_odd_companions, truncate_log
-from localmcp.storage.database import (
-    MAX_FOREIGN_VALUE_BYTES,
-    PAGE_SIZE,
-    Database,
-    fetch_all,
-    fetch_column,
-    fetch_one,
-    translate_error,
-)
+from localmcp.storage.database import Database, fetch_all, fetch_column, fetch_one, translate_error
 from localmcp.storage.schema import SEGMENT_FITS, VECTOR_ID_BITS
 
 HIGHEST_ID = 1 << (VECTOR_ID_BITS - 2)
@@ -141,9 +134,9 @@ def _copy(given: Path, copy: Path, target: Path, keep_keys: bool, keep_folders: 
             mine = schema.is_adopted(schema.read_file_id(connection, given))
         make_private_file(target)
         with closing(connect(target)) as connection:
-            connection.pragma("page_size", PAGE_SIZE)
+            connection.pragma("page_size", storage.PAGE_SIZE)
             connection.pragma("foreign_keys", False)
-            connection.limit(apsw.SQLITE_LIMIT_LENGTH, MAX_FOREIGN_VALUE_BYTES)
+            connection.limit(apsw.SQLITE_LIMIT_LENGTH, storage.MAX_FOREIGN_VALUE_BYTES)
             # Pages of full-text indexes are copied too.
             connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 0)
             connection.execute("attach ? as given", (str(copy),))

@@ -140,8 +140,8 @@ def switch_to_wal(connection: apsw.Connection, path: Path) -> None:
     raise FileUnavailable(f"{path} is locked by another program.", hint="Try again when it has finished.")
 
 
-def truncate_log(path: Path) -> bool:
-    """Write the log back into the file and empty it; return False while others read, or when the disk is full."""
+def truncate_log(path: Path) -> None:
+    """Write the log back into the file and empty it, unless others read meanwhile, or the disk is full."""
     until = time.monotonic() + 2.0
     with closing(connect(path)) as connection:
         connection.set_busy_timeout(200)
@@ -151,9 +151,7 @@ def truncate_log(path: Path) -> bool:
             while time.monotonic() < until:
                 with suppress(apsw.BusyError):
                     connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
-                    return True
-    # What is in the log is safe there.
-    return False
+                    return
 
 
 # ---------------------------------------------------------------- one statement of somebody else

@@ -1,8 +1,7 @@
-"""The open file: a connection for each call, one writer at a time, and errors that say what to do; the trash."""
+"""The open file: a connection for each call, one writer at a time, and errors that say what to do."""
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 import uuid
@@ -10,7 +9,6 @@ from array import array
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -21,7 +19,6 @@ from localmcp.files import expand_home, make_private_file, make_private_folder
 from localmcp.humanize import command_line
 from localmcp.storage import connections, schema
 from localmcp.storage.connections import READ, READ_WRITE, connect, switch_to_wal
-from localmcp.storage.schema import utc_now
 
 PAGE_SIZE = 8192
 """A float32 vector of 384 takes 1641 bytes a row at 8192, 2053 at 4096."""
@@ -419,53 +416,3 @@ def fetch_one(connection: apsw.Connection, sql: str, bindings: Any = ()) -> Any:
 def id_list(ids: Iterable[int]) -> Any:
     """Return ids for `(select value from carray(?))`, which takes no empty list: -1 is the id of nothing."""
     return apsw.carray(array("q", ids) or array("q", (-1,)))
-
-
-# ---------------------------------------------------------------- trash
-
-# Of what is no document: each removed or overwritten row, whole, as JSON, until the trash is emptied. Documents that
-# are removed stay in `sources`, marked with `trashed_at`.
-
-
-@dataclass(frozen=True, slots=True)
-class TrashEntry:
-    """Something that was removed or overwritten; `read_trashed` returns all that is needed to bring it back."""
-
-    id: int
-    kind: str
-    name: str
-    """As lists show it and `restore_source` takes it."""
-    collection: str | None
-    """None for what belongs to no collection, which every caller may see."""
-    trashed_at: str
-
-    @property
-    def key(self) -> str:
-        """The id by which tools and people name it."""
-        return f"trash:{self.id}"
-
-
-def put_into_trash(
-    connection: apsw.Connection, kind: str, name: str, content: dict[str, Any], collection: str | None = None
-) -> None:
-    """Keep what is about to be removed or overwritten. Part of the caller's write transaction."""
-    connection.execute(
-        "insert into trash (kind, name, collection, content, trashed_at) values (?, ?, ?, ?, ?)",
-        (kind, name, collection, json.dumps(content, ensure_ascii=False), utc_now()),
-    )
-
-
-def trash_entries(connection: apsw.Connection, before: str = "9999") -> list[TrashEntry]:
-    """Return what is there, the latest first; only what was put there before a time (ISO 8601 UTC)."""
-    sql = "select id, kind, name, collection, trashed_at from trash where trashed_at < ? order by id desc"
-    return [TrashEntry(*row) for row in fetch_all(connection, sql, (before,))]
-
-
-def read_trashed(connection: apsw.Connection, entry: TrashEntry) -> dict[str, Any]:
-    """Return what `put_into_trash` was given as the content of an entry."""
-    return json.loads(fetch_one(connection, "select content from trash where id = ?", (entry.id,)))
-
-
-def take_from_trash(connection: apsw.Connection, entry: TrashEntry) -> None:
-    """Delete the entry, which is restored or no longer wanted. Part of the caller's write transaction."""
-    connection.execute("delete from trash where id = ?", (entry.id,))

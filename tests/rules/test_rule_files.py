@@ -230,12 +230,13 @@ def test_what_is_written_reads_back_the_same(kind: Any) -> None:
 
 @pytest.mark.parametrize("kind", get_args(Format))
 def test_a_rule_for_some_files_says_so_in_every_format_and_reads_back_the_same(kind: Any) -> None:
-    special = rule(1, "Write a way down for migrations.", "style", "SQL", globs_json='["m/*.sql", "db/**/*.{py,sql}"]')
+    globs = '["m/*.sql", "db/**/*.{py,sql}"]'
+    special = rule(1, "Write a way down for migrations.", "style", "SQL", globs_json=globs, weight=0.0)
     ((name, text),) = write_rules([special], kind).items()
     assert "m/*.sql" in text
     [draft] = read_text(text, Path(name).name, name)[0]
     assert (draft.rule_text, draft.context) == (special.rule_text, special.context)
-    assert draft.globs == ("m/*.sql", "db/**/*.{py,sql}")
+    assert (draft.globs, draft.weight) == (("m/*.sql", "db/**/*.{py,sql}"), 0.0 if kind == "jsonl" else 1.0)
 
 
 # ---------------------------------------------------------------- the tools
@@ -302,6 +303,7 @@ def test_the_command_line_imports_searches_edits_and_exports(tmp_path: Path, cli
         ("## Don'ts\n", "Use `any` in new code", "Don'ts: Use `any` in new code"),
         ("## Never do this\n", "Never rebase shared branches", "Never rebase shared branches"),
         ("- Forbidden:\n  ", "wildcard imports", "Forbidden: wildcard imports"),
+        ("- Names\n  - Avoid:\n    - one letter\n  ", "Use whole words", "Use whole words"),
         ("## Vermeiden\n\nNicht verwenden:\n", "globale Variablen", "Nicht verwenden: globale Variablen"),
         ("## 禁止事项\n", "直接提交到主分支", "禁止事项: 直接提交到主分支"),
         ("## テスト\n", "新しい関数には必ずテストを書く", "新しい関数には必ずテストを書く"),
