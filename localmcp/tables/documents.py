@@ -170,7 +170,7 @@ def _read_header(rows: list[Row], is_headed: bool) -> tuple[list[str], int]:
     From the top a table has remarks, the names of groups of columns, those of columns, their units, and data.
     """
     possible = ((place, _header(cells, rows[place + 1 : place + 6])) for place, (_, cells) in enumerate(rows[:25]))
-    headers = {0: list(rows[0][1])} if is_headed else {place: names for place, names in possible if names}
+    headers = {0: _names(rows[0][1])} if is_headed else {place: names for place, names in possible if names}
     found: tuple[list[str], int] | None = None
     for place, names in headers.items():
         start = place + 1

@@ -157,6 +157,9 @@ def test_tables_in_text_are_tables_and_other_text_is_none() -> None:
     assert describe_tables("a.csv", "one,two\n1,2\n", None) is None
     assert describe_tables("a.json", "[1, 2, 3, 4]", None) is None
     assert describe_tables("a.json", "{", None) is None
+    halves = [*[{"a": "x", "b": 1}] * 4, {"a": None, "b": None}, {"a": "Name", "b": 2019}, *[{"a": "y", "b": 7.5}] * 3]
+    tables = json.loads(describe_tables("a.json", json.dumps(halves), None) or "[]")
+    assert [table["columns"][1]["name"] for table in tables] == ["b", "2019"]
 
 
 @pytest.mark.parametrize(
