@@ -48,7 +48,7 @@ ERROR_STATUS = {
 
 
 class Decision(NamedTuple):
-    """The call that was understood from a sentence, before anything runs."""
+    """The call that was understood from a sentence, before it is made."""
 
     tool: Tool | None
     arguments: Json
@@ -164,7 +164,8 @@ class Router:
         return Decision(called, filled, certainty)
 
     def _look_up_title(self, ranking: Ranking, passed: Json) -> Decision | None:
-        # `create a blueprnt` is the title of a quick start (S0-13), and asks for no deed: typos are forgiven.
+        # `create a blueprnt` is the title of a quick start (S0-13) and no deed: typos are forgiven. Tools that
+        # take a whole sentence and change nothing are asked whether they know it.
         from rapidfuzz import fuzz
 
         sentence = written(ranking.sentence, ranking.tokens)
@@ -235,7 +236,7 @@ def fill_arguments(
     the tool's own words are no values: what only they could fill stays open.
     """
     filling = _Filling(sentence, tokens, ranked, _known(ranked.tool, arguments))
-    return filling.arguments, filling.open(needed=True)
+    return filling.arguments, filling.unfilled(required=True)
 
 
 def bare_parameter(tool: Tool) -> str | None:
@@ -264,8 +265,8 @@ class _Filling:
         self.take_numbers()
         self.take_texts()
 
-    def open(self, *, needed: bool = False) -> list[str]:
-        optional = () if needed else (name for name in self.properties if name not in self.required)
+    def unfilled(self, *, required: bool = False) -> list[str]:
+        optional = () if required else (name for name in self.properties if name not in self.required)
         return [name for name in (*self.required, *optional) if name not in self.arguments]
 
     def unused(self, *kinds: str) -> list[int]:
@@ -333,7 +334,7 @@ class _Filling:
             if asking:
                 self.put(asking[0], token.text, [position])
         # Then required files (`report.docx`) and codes (`ENG-142`).
-        for name in self.open(needed=True):
+        for name in self.unfilled(required=True):
             fits_shape = _shape_of(name, self.properties[name]) if takes_words(self.properties[name]) else None
             positions = [position for position in self.unused() if fits_shape and fits_shape(self.tokens[position])]
             if positions:
@@ -341,7 +342,7 @@ class _Filling:
 
     def take_numbers(self) -> None:
         """Take required numbers in order; optional ones beside a word of their name or description: `5 results`."""
-        for name in self.open():
+        for name in self.unfilled():
             schema = self.properties[name]
             if takes_words(schema) or "enum" in schema:
                 continue
@@ -355,7 +356,7 @@ class _Filling:
 
     def take_texts(self) -> None:
         """Take quotations, and the rest of the sentence, from its first to its last word that is not the tool's."""
-        texts = [name for name in self.open(needed=True) if takes_words(self.properties[name])]
+        texts = [name for name in self.unfilled(required=True) if takes_words(self.properties[name])]
         if not self.required and not any(takes_words(self.properties.get(name, {})) for name in self.arguments):
             texts = list(filter(None, [bare_parameter(self.tool)]))
         quotations = self.unused("quoted")

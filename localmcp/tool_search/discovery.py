@@ -141,14 +141,14 @@ class Discovery:
         if not sure and not is_full and max_results == MOST_RESULTS:
             ranked = ranked[: NEAREST if hits.parts == 1 else FIRST_OF_PARTS]
         # Of a task with several parts the best tools are needed together.
-        whole = max_results if is_full else min(hits.parts, 3) if sure and text else 0
+        in_full = max_results if is_full else min(hits.parts, 3) if sure and text else 0
         # Of a tool that scores far less than the best one, the text of a brief answer has little more than the name.
         least = 0.2 * ranked[0][1]
         shown: list[Json] = []
         written: list[Any] = []
         for rank, (ranked_tool, score) in enumerate(ranked):
-            is_bare = rank >= whole > 0 or score < least
-            hit = _as_hit(ranked_tool, score, full=rank < whole, asked=is_full, bare=is_bare)
+            is_bare = (in_full > 0 and rank >= in_full) or score < least
+            hit = _as_hit(ranked_tool, score, full=rank < in_full, asked=is_full, bare=is_bare)
             in_short = {key: value for key, value in hit.items() if key in ("name", "score", "notice")}
             shown.append(hit)
             written.append(hit if is_full or (rank < NEAREST and hit["score"] >= least) else in_short)

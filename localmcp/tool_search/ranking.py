@@ -53,9 +53,9 @@ class Weights(NamedTuple):
     """Of the five columns of meaning; of strength, 1 - exp(-weight / 3) of the weight of the request's words that the
     tool has, by field and rarity; and of verb_not_in_name: 1 if a command has a verb that is neither in the tool's name
     nor first in its description, 3 if the opposite is ("remember a rule" must not propose deleteRule)."""
-    right: tuple[float, ...]
-    """Of 1; of the relevance of the most relevant tool; of how far the sixth is behind it; of its verb_not_in_name; and
-    of how many words the request has, at most 15: of a long one fewer fit any one tool."""
+    any_fits: tuple[float, ...]
+    """Of a constant 1; of the relevance of the most relevant tool; of how far the sixth is behind it; of its
+    verb_not_in_name; and of how many words the request has, at most 15: of a long one fewer fit any one tool."""
     possible: float
     """Log odds from which on anything is shown at all."""
     sure: float
@@ -117,7 +117,7 @@ def shipped_adapter(fingerprint: str) -> dict[str, Any] | None:
     `down` (dimension, rank) and `up` (rank, dimension) move requests; `axes` (dimension, axes) are the directions in
     which the pairs are kept: `sayings`, what people say, and `capabilities`, what the tool for it is called, are rows
     (pairs, axes). `wording` (dimension + 1,) parts what people say from what tools are called; the last is the offset.
-    Without it seventh's hit@5 falls by .09.
+    Without it the right tool is among five for 9 of 100 requests less (`discovery_quality.py --half seventh`).
     """
     for file in FILES:
         with np.load(packaged_data() / file, allow_pickle=False) as stored:
@@ -144,8 +144,8 @@ class ToolVectors:
         self._adapter = adapter = shipped_adapter(embedder.identity.fingerprint)
         if adapter:
             self._on_axes = ((self._first + self._named) @ (adapter["axes"] * 0.5)).astype(np.float32)
-            # What people say for tools such as this one. Both sides of the comparison are worded as tools are, so it
-            # finds what a request cannot be compared with.
+            # What people say for tools such as this one: tools are compared with tools here, as requests are with
+            # requests in `compare`.
             said = [
                 _mean_of_nearest(adapter["capabilities"] @ tool, adapter["sayings"], NEAREST) for tool in self._on_axes
             ]
@@ -171,7 +171,7 @@ class ToolVectors:
         if adapter is None:
             return first, other, named, first, first / 2
         on_axes = request @ adapter["axes"]
-        # What tools for such requests are called; both sides are worded as people speak.
+        # What tools for such requests are called.
         called = _mean_of_nearest(adapter["sayings"] @ on_axes, adapter["capabilities"], NEAREST_SAYINGS)
         return first, other, named, freedom * (self._sayings @ on_axes), freedom * (self._on_axes @ called)
 
@@ -300,8 +300,8 @@ class ToolFinder:
         relevances = odds[0]
         best, behind = int(relevances.argmax()), max(0, len(tools) - FIRST - 1)
         lead = relevances[best] - np.partition(relevances, behind)[behind]
-        signs = (1.0, relevances[best], lead, rows[0][best, -1], min(words, 15))
-        right = float(np.dot(weights.right, signs))
+        signals = (1.0, relevances[best], lead, rows[0][best, -1], min(words, 15))
+        any_fits = float(np.dot(weights.any_fits, signals))
         if len(rows) > 1:
             # Of the whole, and of the parts, of each of which the best tool counts most.
             shares = [np.exp(row - row.max()) / np.exp(row - row.max()).sum() for row in odds]
@@ -311,11 +311,11 @@ class ToolFinder:
         strengths = rows[0][:, -2]
         has_words = words > 0 and (with_model or bool(strengths.any()))
         return Scores(
-            relevances - relevances.max() + np.float32(right),
+            relevances - relevances.max() + np.float32(any_fits),
             strengths,
             max(1, len(texts) - 1),
-            has_words and right >= weights.possible,
-            right >= weights.sure,
+            has_words and any_fits >= weights.possible,
+            any_fits >= weights.sure,
             with_model,
         )
 

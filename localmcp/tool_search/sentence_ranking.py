@@ -100,7 +100,7 @@ def rank_tools(
         scores = discovery.finder.score(spoken, described, patience)
         weights = np.array(WITH_MODEL if scores.with_model else WITHOUT_MODEL)
         by_search: list[list[float]] = np.stack([scores.odds, scores.strengths], axis=1).tolist()
-        evidence = [(1.0, *pair, *signs) for pair, signs in zip(by_search, by_sentence, strict=True)]
+        evidence = [(1.0, *pair, *signals) for pair, signals in zip(by_search, by_sentence, strict=True)]
         # Together with "none of them", whose log odds are 0, they sum to 1.
         weighed = np.array(evidence) @ weights
         shares = np.exp(np.append(weighed, 0.0) - max(0.0, weighed.max()))
@@ -188,7 +188,7 @@ class PhraseMatch:
 
 @cache
 def parse_phrase(text: str) -> Phrase:
-    """Return an example phrase, taken apart by the notation above."""
+    """Return an example phrase, taken apart by the notation of `ToolMark.examples`."""
     items: list[Literal | Slot] = []
     constants: Json = {}
     part = r"\{(\w+)(?::(singular))?(?:=([^}]*))?\}|([^\W_]+(?:['’|][^\W_]+)*)|([+*/=%])"

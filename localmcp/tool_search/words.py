@@ -245,14 +245,14 @@ def _opposites() -> dict[str, frozenset[str]]:
 
 @cache
 def _verbs_for() -> dict[str, frozenset[str]]:
-    # What is said, its first word as a stem -> stems of the verbs of the tools that may do it.
+    # What is said, its first word as a stem -> verbs of the tools that may do it, as stems; `*`: that only look.
     verbs_by_phrase: dict[str, set[str]] = {}
     for line in read_lines("tool_verbs.txt"):
         written, _, done = line.partition(":")
         verbs = {stem(verb, "english") for verb in done.split() if verb != "*"}
         verbs |= verbs_by_phrase["*"] if "*" in done.split() else set()
-        for split in written.split():
-            first, *second = split.split("_", 1)
+        for phrase in written.split():
+            first, *second = phrase.split("_", 1)
             first = stem(first, "english")
             verbs_by_phrase.setdefault("_".join((first, *second)), set()).update(verbs if second else {*verbs, first})
     return {phrase: frozenset(verbs) for phrase, verbs in verbs_by_phrase.items()}

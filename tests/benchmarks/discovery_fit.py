@@ -78,7 +78,7 @@ def softmax(odds: Any) -> Any:
 
 
 def fit_certainty(examples: list[Example], order: Any) -> Any:
-    """Weights of a logistic regression on the signs of `Weights.right`; right: a tool that serves is among five."""
+    """Weights of a logistic regression on the signals of `any_fits`; right: a tool that serves is among five."""
     signs: list[Any] = []
     labels: list[bool] = []
     shares: list[float] = []
