@@ -535,9 +535,9 @@ def answer(task: tuple[str, Sequence[TableSource]]) -> Iterator[Outcome]:
         memory, tables = _load(tuple(current))
         with reading_only(memory, SECONDS, may_read):
             columns, rows, is_cut = read_rows(memory, statement, {}, most_rows=500, most_characters=40_000)
-        used = {name: len(table.rows) for name, table in tables.items() if name.lower() in read}
         changed = {source.name for source, now in zip(sources, current, strict=True) if source != now}
-        yield columns, rows, is_cut, {name: (length, name in changed) for name, length in used.items()}
+        used = {name: (len(table.rows), name in changed) for name, table in tables.items() if name.lower() in read}
+        yield columns, rows, is_cut, used
     except (OSError, apsw.Error) as error:
         reason = f"The statement cannot be run: {str(error).rstrip('.')}."
         if isinstance(error, OSError):

@@ -65,8 +65,9 @@ _LINK = re.compile(rf"!?\[\[(?=\S)(?:[^][|\n]*\|)?([^][|\n]*)\]\]|!?\[([^][\n]*)
 
 def without_links(text: str) -> str:
     """Return Markdown with the words of links, the alt text of pictures, and the shown names of wiki links instead."""
-    # A picture may be the words of a link.
-    return _LINK.sub(r"\1\2", _LINK.sub(r"\1\2", text))
+    plain, count = _LINK.subn(r"\1\2", text)
+    # A picture may have been the words of a link.
+    return _LINK.sub(r"\1\2", plain) if count else plain
 
 
 # ---------------------------------------------------------------- words
