@@ -139,9 +139,9 @@ class RuleFinder:
                 )
             own = look(None, connection)
             mounted = self.federation.read_mounted(look, notices)
-            shelves = [own, *mounted] if own else mounted
+            by_file = [own, *mounted] if own else mounted
             least = self._threshold if similarityThreshold is None else similarityThreshold
-            matches = [match for near, _ in shelves for match in near]
+            matches = [match for near, _ in by_file for match in near]
             rated = self._rate(matches, task()) if matches else []
             fitting = [(relevance, match) for relevance, match in rated if relevance >= least]
             fitting = fitting[: maxResults or self._max_results]
@@ -161,7 +161,7 @@ class RuleFinder:
         shown = {rule["id"] for rule in rules}
         always = [
             without_none({"id": rule.shown_id, "rule_text": rule.rule_text, "origin": rule.origin})
-            for _, standing in shelves
+            for _, standing in by_file
             for rule in standing
             if rule.shown_id not in shown
         ]
@@ -199,17 +199,17 @@ class RuleFinder:
                 sql = "select distinct globs from rules where globs <> '[]' and length(globs) <= 20000"
                 all_globs: list[str] = fetch_column(connection, sql)
                 about = [
-                    globs for globs in all_globs if any(match_globs(read_texts(globs), file) for file in task.files)
+                    globs for globs in all_globs if any(match_globs(read_texts(globs), path) for path in task.files)
                 ]
                 condition += " and (globs = '[]' or globs in (select value from json_each(:about)))"
                 bindings["about"] = json.dumps(about)
             allowed = fetch_column(connection, f"select id from rules where {condition}", bindings)
-            # Lower than any cosine.
-            nearness[np.isin(shelf.ids, allowed, invert=True)] = -2
+            nearness[np.isin(shelf.ids, allowed, invert=True)] = -np.inf
         nearest = np.argsort(-nearness, kind="stable")[:COMPARED]
-        nearest = nearest[nearness[nearest] > -2]
+        nearest = nearest[np.isfinite(nearness[nearest])]
         if not len(nearest):
             return []
+        # What was said before the task counts less than the task.
         likeness = everyday.likeness(shelf.vectors[nearest], views) * [1, 0.7][: views.shape[1]]
         rule_ids: list[int] = shelf.ids[nearest].tolist()
         rules = load_rules(connection, rule_ids, file.name if file else None)
@@ -225,9 +225,9 @@ class RuleFinder:
     def _rate(self, matches: Sequence[Match], task: Task) -> list[tuple[float, Match]]:
         """Return matches with their relevance, the most relevant first.
 
-        Files, category, use, recency and weight order equally relevant rules (S2-10), of which yours is first. A weight
-        below 1 (rules reported as not useful) lowers the relevance; everything else changes none, or a rule of the
-        task's category would pass better ones.
+        Files, category, use, recency and weight order equally relevant rules (S2-10), of which yours is first. Only a
+        weight below 1 (rules reported as not useful) lowers the relevance: all else decides between equal rules, or one
+        of the task's category would pass better ones.
         """
         cosines = self.categories() @ task.vector
         # How near the task is to each category, 0..1.
