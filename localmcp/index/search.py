@@ -366,16 +366,14 @@ class Search:
         places = request.reach
         read, passages = 0, dict[int, Passage]()
         distinct: dict[Hashable, list[int]] = {}
-        last: list[int] = []
-        # More copies follow where the last is one: they have the same score.
-        while read < len(ranked) and (len(distinct) < places or len(last) > 1):
+        # Copies have the same score: those of the last on the page end where one more passage follows.
+        while read < len(ranked) and len(distinct) <= places:
             part = [candidate.id for candidate in ranked[read : read + places + 1]]
             passages |= load_passages(self.connection, part)
             read += len(part)
             for chunk_id in part:
                 if passage := passages.get(chunk_id):
-                    last = distinct.setdefault(passage.identity, [])
-                    last.append(chunk_id)
+                    distinct.setdefault(passage.identity, []).append(chunk_id)
         copies = {first: others for first, *others in distinct.values()}
         ordered = [candidate for candidate in ranked[:read] if candidate.id in copies] + ranked[read:]
         outcome.total = len(ordered)

@@ -63,18 +63,22 @@ def test_a_file_that_is_in_several_folders_is_one_hit_that_names_the_others(tmp_
     folders = [f"f{number:02}" for number in range(20)]
     for folder in folders:
         write(tmp_path / "docs" / folder / "lease.md", "# Lease\n\nThe deposit is three months of rent.\n")
-    write(tmp_path / "docs" / "other.md", "# Other\n\nThe deposit of the boat is paid in spring.\n")
+    write(tmp_path / "docs" / "other.md", "# Other\n\nThe deposit of the boat is a deposit for spring.\n")
+    for folder in folders[:2]:
+        write(tmp_path / "docs" / folder / "deposit.md", "# Deposit\n\nEach deposit is kept.\n")
     file.add(tmp_path / "docs")
     pages, cursor = [], {}
     while cursor is not None:
         answer = file.call("search", query="deposit", limit=1, **cursor)
         pages += answer["results"]
         cursor = {"cursor": answer["nextCursor"]} if "nextCursor" in answer else None
-    assert sorted(hit["sourceTitle"] for hit in pages) == ["Lease", "Other"]
-    [lease] = [hit for hit in pages if hit["sourceTitle"] == "Lease"]
+    assert [hit["sourceTitle"] for hit in pages] == ["Deposit", "Other", "Lease"]
+    # The last one of a page, too.
+    assert file.call("search", query="deposit", limit=3)["results"] == pages
+    lease = pages[2]
     places = [lease["citation"]["path"], *lease["alsoIn"]]
     assert sorted(places) == [str(tmp_path / "docs" / folder / "lease.md") for folder in folders]
-    assert all("alsoIn" not in hit for hit in pages if hit is not lease)
+    assert [len(hit.get("alsoIn", ())) for hit in pages] == [1, 0, 19]
     [only] = file.call("search", query="deposit rent", pathPrefix=str(tmp_path / "docs" / "f07"))["results"]
     assert only["citation"]["path"].endswith("f07/lease.md") and "alsoIn" not in only
     lean = file.workspace.registry.call("search", {"query": "deposit rent"}, Scope(caller="stdio", lean=True))
