@@ -110,8 +110,9 @@ class TableTools:
                     text = "".join(fetch_column(connection, text_of, (source.path,)))
                     sources[place] = source._replace(text=text)
         with self._lock:
-            # The limits are of loading the documents and running one statement.
-            self._pool = self._pool or WorkerPool(answer, workers=1, limits=Limits(seconds=12, seconds_per_megabyte=0))
+            if self._pool is None or self._pool.is_closed:
+                # The limits are of loading the documents and running one statement.
+                self._pool = WorkerPool(answer, workers=1, limits=Limits(seconds=12, seconds_per_megabyte=0))
             [step, *_] = self._pool.run([(sql, sources)])
         if step.value is None:
             hint = "list_tables names the tables and columns that there are."

@@ -14,7 +14,7 @@ from command_line import run
 from folders import write
 
 from localmcp.config import Settings
-from localmcp.errors import InvalidInput
+from localmcp.errors import InvalidInput, Unavailable
 from localmcp.tables.documents import describe_tables
 from localmcp.tools import Scope
 from localmcp.workspace import Workspace
@@ -278,6 +278,15 @@ def test_an_endless_statement_is_stopped(workspace: Workspace) -> None:
     endless = "with recursive n(i) as (select 1 union all select i + 1 from n) select i from n"
     with pytest.raises(InvalidInput, match="longer than 2 s"):
         query(workspace, f"select count(*) from bills a, bills b, ({endless})")
+
+
+def test_where_no_process_could_be_started_the_next_statement_tries_again(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch, pytest.raises(Unavailable):
+        patch.setattr("sys.executable", "/nothing")
+        query(workspace, "select count(*) from bills")
+    assert query(workspace, "select count(*) from bills")["rows"] == [[3]]
 
 
 def test_a_caller_bound_to_collections_sees_no_other_table(workspace: Workspace, tmp_path: Path) -> None:
