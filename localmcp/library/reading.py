@@ -13,6 +13,7 @@ import time
 from codecs import BOM_UTF8, BOM_UTF16_LE
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -103,14 +104,12 @@ def window_for(embedder: Embedder | None) -> Window:
     """Return how text is cut for that model; without one, for an estimate of what the default model would count."""
     if embedder is None:
         return Window(estimate_tokens, LONGEST_CHUNK)
-    try:
-        # What a script defines, its workers do not know.
-        is_sent = b"__main__" not in pickle.dumps(embedder.count_tokens)
-    except (TypeError, AttributeError, pickle.PicklingError):
-        is_sent = False
-    # Of a model that only this process can ask, workers estimate, rather more than fewer.
-    count_tokens = embedder.count_tokens if is_sent else estimate_tokens
-    return Window(count_tokens, min(embedder.identity.max_tokens, LONGEST_CHUNK))
+    limit = min(embedder.identity.max_tokens, LONGEST_CHUNK)
+    # Of a model that only this process can ask, workers estimate; what a script defines, they do not know.
+    with suppress(TypeError, AttributeError, pickle.PicklingError):
+        if b"__main__" not in pickle.dumps(embedder.count_tokens):
+            return Window(embedder.count_tokens, limit)
+    return Window(estimate_tokens, limit)
 
 
 def read_groups(tasks: Sequence[Task], window: Window, settings: Settings) -> Iterator[list[Step]]:

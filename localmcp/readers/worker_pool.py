@@ -22,6 +22,7 @@ from functools import partial
 from typing import IO, Any, Generic, Literal, TypeVar
 
 from localmcp.errors import LocalMCPError, Unavailable
+from localmcp.malloc_trim import return_freed_memory
 
 Item = TypeVar("Item")
 Value = TypeVar("Value")
@@ -126,13 +127,12 @@ def work_for_parent() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Answer(Generic[Item, Value]):
-    """A value of an item, or (once, last) its end."""
+    """A value of an item, or (once, last) its end, and why it failed: "" if its values were all."""
 
     item: Item
     value: Value | None = None
     finished: bool = False
     failure: str = ""
-    """Why no more values follow; "" if those were all."""
 
 
 class _Worker:
@@ -279,6 +279,8 @@ class WorkerPool(Generic[Item, Value]):
                     size, value = len(result), pickle.loads(result)
                     # The bytes are not kept beside what they became while the caller works on that.
                     result = b""
+                    if size > 1_000_000:
+                        return_freed_memory()  # Else the heap of each thread keeps those of its largest value.
                     self._make_room(size)
                     yield Answer(item, value)
                     value = None

@@ -205,6 +205,7 @@ def main() -> None:
                 if reading:
                     reason = re.sub(r".* (?=is )|[\d:].*", "", reading.reason)[:40]
                     outcomes[reason or "read"] += 1
+                    reading.draft = None  # As what is stored.
         grown = (peak[0] - before) / 1e6
         problems += grown > MOST_MEGABYTES
         print(
