@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
+from itertools import islice
 from pathlib import PurePath
 from typing import Any, Literal, cast, get_args
 
@@ -410,12 +411,12 @@ def explain_empty_filter(connection: apsw.Connection, filters: Filters) -> list[
         remarks.append(f"Nothing is below '{quoted(prefix)}'." + (f" The nearest is '{near}'." if near else ""))
     entries = "json_each(iif(json_valid(metadata), metadata, '{}'))"
     items = "json_each(case entry.type when 'array' then entry.value else '[]' end)"
-    # The first ones: each looks at every document.
-    compared = comparisons(filters.condition)[:3] if filters.condition else []
-    fields = values(f"key from sources, {entries}") if compared else []
-    for comparison in compared:
-        if fits(*sql_condition(comparison, "sources.metadata", SOURCE_COLUMNS)):
-            continue
+    compared = comparisons(filters.condition) if filters.condition else []
+    unmet = (each for each in compared if not fits(*sql_condition(each, "sources.metadata", SOURCE_COLUMNS)))
+    # The first ones: to explain one is to look at every document.
+    explained = [*islice(unmet, 3)]
+    fields = values(f"key from sources, {entries}") if explained else []
+    for comparison in explained:
         field, wanted = ".".join(comparison.field), comparison.values
         sql = f"coalesce(item.atom, entry.atom) from sources join {entries} as entry on entry.key = ? left join {items}"
         valid = values(f"{sql} as item", field)
