@@ -65,6 +65,14 @@ def read_json(text: str) -> Any:
     return json.loads(text, parse_constant=lambda _: None)
 
 
+def json_or_none(text: Any) -> Any:
+    """Return the value of a stored JSON text; None for what somebody else wrote there."""
+    try:
+        return json.loads(text)
+    except (ValueError, TypeError, RecursionError):
+        return None
+
+
 def without_none(record: Mapping[str, Any]) -> Any:
     """Return the record without the fields that are None."""
     return {name: value for name, value in record.items() if value is not None}

@@ -18,7 +18,7 @@ import apsw
 from localmcp.errors import CallGivenUp, Interrupted, InvalidInput, LocalMCPError
 from localmcp.humanize import cut_to
 from localmcp.masking import mask_secrets, mask_text
-from localmcp.schemas import list_of, mapping_of, shorten_value, without_none
+from localmcp.schemas import json_or_none, list_of, mapping_of, shorten_value, without_none
 from localmcp.storage.database import Database, fetch_all, fetch_one, insert_row
 from localmcp.storage.schema import utc_moment, utc_now, utc_text
 from localmcp.storage.write_behind import WriteBehind
@@ -295,23 +295,16 @@ TOTALS = "calls errors errorRate medianMilliseconds p95Milliseconds argumentByte
 
 
 def _call_of(row: Sequence[Any]) -> Json:
-    # JSON that somebody has spoiled is None.
-    def parsed(text: str | None) -> Any:
-        try:
-            return None if text is None else json.loads(text)
-        except ValueError:
-            return None
-
     *values, error_class, message, arguments, origin = row
     call: Json = dict(zip(FIELDS.split(), values, strict=True))
-    success, about = call["success"] == 1, mapping_of(parsed(origin))
+    success, about = call["success"] == 1, mapping_of(json_or_none(origin))
     titles = list(map(str, list_of(about.pop("documents", None))))
     return {
         **call,
-        "collections": parsed(call["collections"]),
+        "collections": json_or_none(call["collections"]),
         "success": success,
         "error": None if success else {"class": error_class, "message": message},
-        "arguments": parsed(arguments),
+        "arguments": json_or_none(arguments),
         "origin": about or None,
         "documents": titles,
     }

@@ -15,13 +15,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 
 from localmcp.errors import LocalMCPError, ModelUnavailable, NotFound
 from localmcp.humanize import cut_to
+from localmcp.library.jobs import ProgressCallback, Report
 from localmcp.schemas import Json, without_none
 from localmcp.tools import Scope
 from localmcp.visible_text import visible
 from localmcp.workspace import Workspace, open_workspace
-
-if TYPE_CHECKING:
-    from localmcp.library.jobs import ProgressCallback, Report
 
 Mode = Literal["hybrid", "semantic", "keyword"]
 
@@ -81,11 +79,6 @@ class Source:
     metadata: Mapping[str, Any]
     id: str
     raw: Json = _raw()
-
-    @classmethod
-    def from_answer(cls, raw: Json) -> Source:
-        keys = ("collection", "sourceType", "chunkCount", "updatedAt", "freshness", "metadata", "id")
-        return cls(raw["title"], raw.get("path"), *(raw[key] for key in keys), raw=raw)
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,9 +251,12 @@ class KnowledgeFile:
     def sources(self, collection: str | None = None) -> Results[Source]:
         """Return every document, newest first."""
         listed: list[Source] = []
+        fields = ("collection", "sourceType", "chunkCount", "updatedAt", "freshness", "metadata", "id")
         while True:
             answer = self.call("list_sources", collection=collection, limit=500, offset=len(listed))
-            listed += [Source.from_answer(source) for source in answer["sources"]]
+            for found in answer["sources"]:
+                values = (found[field] for field in fields)
+                listed.append(Source(found["title"], found.get("path"), *values, raw=found))
             if len(listed) >= answer["total"] or not answer["sources"]:
                 return Results(listed, raw={"total": answer["total"]})
 

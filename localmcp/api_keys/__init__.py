@@ -21,7 +21,8 @@ import apsw
 
 from localmcp.errors import AccessDenied, InvalidInput, NotFound
 from localmcp.index.collections import choose_collections, visible_collections
-from localmcp.schemas import did_you_mean, list_of, mapping_of, shorten_value
+from localmcp.index.passages import read_texts
+from localmcp.schemas import did_you_mean, json_or_none, list_of, mapping_of, shorten_value
 from localmcp.storage.database import Database, fetch_all, insert_row
 from localmcp.storage.schema import utc_moment, utc_now, utc_text
 from localmcp.storage.write_behind import WriteBehind
@@ -296,21 +297,16 @@ def _read_keys(connection: apsw.Connection, where: str, *bindings: str) -> list[
     if any(row[4] is not None for row in rows):
         existing = set(fetch_all(connection, "select id, name from collections"))
 
-    def parsed(text: str) -> list[Any]:
-        try:
-            return list_of(json.loads(text))
-        except ValueError:
-            return []
-
     def strings(text: str | None) -> tuple[str, ...] | None:
-        return None if text is None else tuple(name for name in parsed(text) if isinstance(name, str))
+        return None if text is None else tuple(read_texts(text))
 
     keys: list[tuple[KeyInfo, str]] = []
     for key_id, name, prefix, scopes, bound_to, tools, providers, *times, is_active, uses, key_hash in rows:
         collections = None
         if bound_to is not None:
             # A key is bound to id and name, so that a new collection of that name is not opened.
-            pairs = [(mapping_of(binding).get("id"), mapping_of(binding).get("name")) for binding in parsed(bound_to)]
+            bound = map(mapping_of, list_of(json_or_none(bound_to)))
+            pairs = [(collection.get("id"), collection.get("name")) for collection in bound]
             collections = tuple(str(pair[1]) for pair in pairs if isinstance(pair[0], int) and pair in existing)
         limits = (strings(scopes) or (), collections, strings(tools), strings(providers))
         values: list[Any] = [key_id, name, prefix, *limits, *times, is_active == 1, uses]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +13,7 @@ from localmcp.index.collections import Collection
 from localmcp.index.drafts import FORMAT
 from localmcp.index.filters import SOURCE_DATE
 from localmcp.readers.chunking import put_below, shorten_prefix, without_addresses
-from localmcp.schemas import list_of, mapping_of
+from localmcp.schemas import json_or_none, list_of, mapping_of
 from localmcp.storage.database import fetch_all, fetch_one, id_list
 
 
@@ -85,19 +84,12 @@ class Passage:
 
 def read_texts(text: str) -> list[str]:
     """Return a JSON list of texts as stored, such as a heading path; empty for what somebody else wrote there."""
-    return [text for text in list_of(_read_json(text)) if isinstance(text, str)]
+    return [text for text in list_of(json_or_none(text)) if isinstance(text, str)]
 
 
 def read_metadata(text: str) -> dict[str, Any]:
     """Return metadata as stored; empty for what somebody else wrote there."""
-    return mapping_of(_read_json(text))
-
-
-def _read_json(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, TypeError, RecursionError):
-        return None
+    return mapping_of(json_or_none(text))
 
 
 _PASSAGE = f"""

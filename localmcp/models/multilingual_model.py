@@ -6,6 +6,7 @@ import mmap
 import re
 import struct
 import threading
+import unicodedata
 from collections.abc import Sequence
 from functools import cached_property
 from importlib.util import find_spec
@@ -242,8 +243,6 @@ class SentencePieces(Tokens):
         return len(self._ids(text))
 
     def _ids(self, text: str) -> list[int]:
-        import unicodedata
-
         processor, table, _ = self._opened
         return processor.encode(unicodedata.normalize("NFC", text).translate(table))
 

@@ -6,6 +6,7 @@ import codecs
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import time
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import IO, TYPE_CHECKING, Any, ClassVar, Literal, cast
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -144,9 +146,6 @@ class CommandManifest(Manifest):
         return listed
 
     def _start(self, words: Sequence[str], here: ManifestFile, stdin: str) -> subprocess.Popen[bytes]:
-        # Its import brings every compression library along.
-        from tempfile import TemporaryFile
-
         program, folder = find_program(self.program, here.path), here.path.parent / expand_home(self.working_directory)
         own_group: Json = {"start_new_session": True}
         if sys.platform == "win32":
@@ -253,9 +252,6 @@ def end_groups(processes: Iterable[subprocess.Popen[bytes]]) -> None:
 
 def find_program(program: str, manifest: Path) -> str:
     """Return the file that `program` means, a name on the PATH or a path from the manifest; raises Unavailable."""
-    # Its import brings every compression library along.
-    import shutil
-
     if program == PYTHON:
         return sys.executable
     written = os.path.expanduser(program)
@@ -268,10 +264,8 @@ def find_program(program: str, manifest: Path) -> str:
     if executable is None:
         raise Unavailable(f"The program {program} is not there.", hint="Install it, or write its whole path.")
     if os.path.splitext(executable)[1].lower() in (".bat", ".cmd") and sys.platform == "win32":
-        raise Unavailable(
-            f"{program} is a batch file, which Windows runs by its shell, so that arguments could become commands.",
-            hint="Name the program that the batch file starts.",
-        )
+        says = "is a batch file, which Windows runs by its shell, so that arguments could become commands."
+        raise Unavailable(f"{program} {says}", hint="Name the program that the batch file starts.")
     return executable
 
 
@@ -445,11 +439,10 @@ class HttpManifest(Manifest):
         text, status = response.body[:MOST_BYTES].decode("utf-8", "replace"), response.status
         result: Any = text
         problem, is_cut = "", len(response.body) > MOST_BYTES
+        wants_json = bool(self.result) or "json" in response.headers.get("Content-Type", "").lower()
         if not 200 <= status < 300:
             problem = f"{self.host} answered with HTTP {status}: {' '.join(text.split())[:300]}".removesuffix(": ")
-        elif (
-            not is_cut and text.strip() and ("json" in response.headers.get("Content-Type", "").lower() or self.result)
-        ):
+        elif wants_json and text.strip() and not is_cut:
             try:
                 result = select(read_json(text), self.result)
             except (ValueError, RecursionError) as error:
@@ -494,9 +487,8 @@ def _with_secrets(template: str) -> str:
     for name in _SECRET.findall(template):
         value = os.environ.get(name, "").strip()
         if not value:
-            raise ConfigurationError(
-                f"The variable {name} is not set, and this tool needs it.", hint="Set it where localmcp is started."
-            )
+            hint = "Set it where localmcp is started."
+            raise ConfigurationError(f"The variable {name} is not set, and this tool needs it.", hint=hint)
         if not value.isprintable() or not value.isascii():
             raise ConfigurationError(f"The variable {name} holds characters that no header can carry.")
     return _SECRET.sub(lambda match: os.environ[match[1]].strip(), template)

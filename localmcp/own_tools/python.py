@@ -21,6 +21,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_type_hints
 
 from pydantic import Field
+from pydantic_core import to_json
 
 from localmcp.errors import InvalidInput, LocalMCPError
 from localmcp.files import Signature, expand_home, signature_at
@@ -99,8 +100,6 @@ def as_answer(value: Any) -> Answer:
         structured = getattr(result, "structured_content", None)
         is_error = bool(getattr(result, "is_error", False))
         return Answer({"result": text} if structured is None else structured, text, is_error, content)
-    from pydantic_core import to_json
-
     plain: Any = json.loads(to_json(value, fallback=str, inf_nan_mode="strings"))
     text = plain if isinstance(plain, str) else compact_json(plain)
     return Answer(cast(Json, plain) if isinstance(plain, dict) else {"result": plain}, text)

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from localmcp.errors import InvalidInput, ToolNotFound, UnknownTool
+from localmcp.models import LazyEmbedder, open_embedder
+from localmcp.models.language_model import describe_function
 from localmcp.own_tools.python import FunctionTool, as_answer, hidden_mark
 from localmcp.schemas import Json, check_arguments
 from localmcp.tool_search.discovery import EXECUTE_TOOL as EXECUTE_TOOL
@@ -107,9 +109,8 @@ def adapt(provider: Any) -> Provider:
         return provider
     if all(callable(getattr(provider, name, None)) for name in ("list_tools", "get_tool", "call_tool")):
         return AdaptedProvider(cast(ToolProvider, provider))
-    raise InvalidInput(
-        f"{type(provider).__name__} is no provider of tools.", hint="It needs list_tools, get_tool and call_tool."
-    )
+    hint = "It needs list_tools, get_tool and call_tool."
+    raise InvalidInput(f"{type(provider).__name__} is no provider of tools.", hint=hint)
 
 
 class ToolRegistry(Registry):
@@ -124,8 +125,6 @@ class ToolRegistry(Registry):
         """With an embedding model (`default` is the one that localmcp brings) tools are also found by meaning; None
         compares words only, and loads nothing. `name` is its own as a provider.
         """
-        from localmcp.models import LazyEmbedder, open_embedder
-
         super().__init__()
         self.name = name
         self.embedder = LazyEmbedder(lambda: open_embedder(model)) if model else None
@@ -184,8 +183,6 @@ class ToolRegistry(Registry):
 
     def get_schemas(self) -> list[Json]:
         """Return every tool in the form that Ollama and OpenAI-compatible models take (S0-27)."""
-        from localmcp.models.language_model import describe_function
-
         return [describe_function(tool) for tool in self.tools()]
 
     def get_tool_names(self) -> list[str]:
