@@ -235,11 +235,11 @@ class ApiKeys:
 
             rows, checked_hash = self._trusted_rows("prefix = ?", key[:PREFIX_LENGTH]), ""
             # The time it takes must not tell whether a key begins like one of ours.
-            for known, key_hash in rows or [(None, self._nobodys_hash)]:
+            for row_id, key_hash in rows or [(None, self._nobodys_hash)]:
                 # What is not a bcrypt hash is nobody's key.
                 with suppress(ValueError):
                     if bcrypt.checkpw(key.encode(), key_hash.encode()):
-                        info, checked_hash = known, key_hash
+                        info, checked_hash = row_id, key_hash
             if info is None:
                 raise AccessDenied("Invalid API key.")
             with self._lock:

@@ -134,8 +134,8 @@ def import_servers(session: Session, source: str | None, names: tuple[str, ...],
     """
     theirs, problems = read_servers(source)
     session.warn(*problems)
-    taken = take_over(theirs, names, replace=replace, dry_run=dry_run)
-    session.answer({**taken, "problems": problems}, lambda _: session.show(taken))
+    outcome = take_over(theirs, names, replace=replace, dry_run=dry_run)
+    session.answer({**outcome, "problems": problems}, lambda _: session.show(outcome))
 
 
 @servers.command("approve")
@@ -154,12 +154,12 @@ def approve(session: Session, name: str, yes: bool) -> None:
     accepted = bool(changes) and (yes or (session.can_ask and render.confirm("Accept these definitions?")))
     if accepted:
         server.approve()
-    said = f"Approved {counted(len(changes), 'tool')} of {name}."
+    sentence = f"Approved {counted(len(changes), 'tool')} of {name}."
     if not accepted:
-        said = f"Accept it with: {server.entry.approval} --yes"
+        sentence = f"Accept it with: {server.entry.approval} --yes"
     if not changes:
-        said = f"{name} has changed nothing since you approved it."
-    session.answer({"server": name, "changes": changes, "approved": accepted}, said)
+        sentence = f"{name} has changed nothing since you approved it."
+    session.answer({"server": name, "changes": changes, "approved": accepted}, sentence)
 
 
 @servers.command("login")
@@ -295,9 +295,9 @@ def connect(
     session.answer({**result, "tools": tools, "carried": carried, "withheld": withheld}, session.show)
     if withheld:
         session.warn(f"Not written, because secret: {', '.join(withheld)}. Keep them by: localmcp config set")
-    found = dict.fromkeys(client.client for client in present)
-    if first.client not in (configuration.FILE, *found):
-        clients = ", ".join(found) or "none"
+    names_present = dict.fromkeys(client.client for client in present)
+    if first.client not in (configuration.FILE, *names_present):
+        clients = ", ".join(names_present) or "none"
         session.warn(f"{first.title} was not found on this machine; clients found: {clients}. This is its file anyway.")
     if any(file["action"] in ("added", "updated") for file in files) and not dry_run:
         program = "the program that reads this file" if first.client == configuration.FILE else first.title

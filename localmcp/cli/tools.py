@@ -95,7 +95,7 @@ def search(session: Session, words: tuple[str, ...], limit: int) -> None:
     if not discovery.finder.vectors.has_file:
         session.remark("Reading what every tool does; the next search remembers it …")
     # A person waits for the model, which an assistant's search does not.
-    ranked, found = discovery.rank(" ".join(words), most=limit, patience=120.0)
+    ranked, all_hits = discovery.rank(" ".join(words), most=limit, patience=120.0)
     hits: list[Json] = []
     for tool, score in ranked:
         hit = {"name": tool.name, "description": tool.description, "score": round(score, 4)}
@@ -103,7 +103,7 @@ def search(session: Session, words: tuple[str, ...], limit: int) -> None:
         hits.append({**hit, "notice": tool.notice} if tool.notice else hit)
     if not hits:
         session.note(NOTHING_FOUND)
-    elif not found.sure:
+    elif not all_hits.sure:
         session.note("No tool clearly fits; these are the nearest.")
     if session.as_json:
         session.print_json(hits)
@@ -113,7 +113,7 @@ def search(session: Session, words: tuple[str, ...], limit: int) -> None:
         render.echo(f"        {' '.join(hit['description'].split())}")
         if "notice" in hit:
             render.echo(f"        {render.warned(hit['notice'])}")
-    if not "".join(words).strip() and (count := len(found.tools)) > limit:
+    if not "".join(words).strip() and (count := len(all_hits.tools)) > limit:
         session.note(f"{limit} of {count} tools; -n shows more.")
 
 
@@ -248,11 +248,13 @@ def create(session: Session, name: str, scope: str, expires: str | None, **opens
     for tool in opens["tools"]:
         # Refuses a misspelled name, with the nearest one.
         workspace.registry.get(tool)
-    known = workspace.provider_names
+    server_names = workspace.provider_names
     for provider in opens["providers"]:
-        if provider not in known:
+        if provider not in server_names:
             # It may be one that is connected later.
-            session.warn(f"There is no provider '{provider}' yet. {did_you_mean(provider, known, choices(known))}")
+            session.warn(
+                f"There is no provider '{provider}' yet. {did_you_mean(provider, server_names, choices(server_names))}"
+            )
     end, limits = parse_time("--expires", expires, ahead=True), {kind: names or None for kind, names in opens.items()}
     made = workspace.api_keys.create(name=name, scopes=[scope], expires_at=end, **limits)
 

@@ -102,7 +102,7 @@ def read_questions(path: Path, database: Database, collections: tuple[str, ...] 
                 raise InvalidInput(f"{where}: {place}{says}.") from error
             relevant = entry.relevant or [str(answer.get("path")) for answer in entry.answers]
             graded = relevant if isinstance(relevant, dict) else dict.fromkeys(relevant, 1.0)
-            found: dict[str, float] = {}
+            grades: dict[str, float] = {}
             for name, grade in ((name, grade) for name, grade in graded.items() if grade):
                 named = [sources_named(connection, name, collection=one) for one in collections or [None]]
                 sources = list(chain(*named))
@@ -113,8 +113,8 @@ def read_questions(path: Path, database: Database, collections: tuple[str, ...] 
                     places = ", ".join(source.uri or source.uuid[:8] for source in sources[:9])
                     message = f"{where}: '{name}' fits {len(sources)} documents: {places}."
                     raise InvalidInput(message, hint="Give one of these paths, or one collection: -c NAME.")
-                found[sources[0].uuid] = grade
-            questions.append((entry.query, entry.kind, found))
+                grades[sources[0].uuid] = grade
+            questions.append((entry.query, entry.kind, grades))
     if not questions:
         raise InvalidInput(f"{path} holds no question.", hint='A line: {"query": "…", "relevant": ["a title"]}')
     return questions

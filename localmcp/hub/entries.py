@@ -165,8 +165,8 @@ def parse_entry(name: str, raw: Any) -> ServerEntry:
     raw = cast(Json, raw)
     own: Json = {"name": name, "raw": raw, "namespace": normalize_namespace(str(raw.get("namespace") or name))}
     try:
-        given = {key: value for key, value in raw.items() if value is not None and key != "problem"}
-        return ServerEntry.model_validate({**given, **own})
+        fields = {key: value for key, value in raw.items() if value is not None and key != "problem"}
+        return ServerEntry.model_validate({**fields, **own})
     except ValidationError as error:
         slip = error.errors(include_input=False, include_url=False)[0]
         place, message = ".".join(map(str, slip["loc"])), slip["msg"].removeprefix("Value error, ")

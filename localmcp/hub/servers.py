@@ -274,7 +274,7 @@ class McpServers:
             raise
 
     def _open_portal(self) -> BlockingPortal:
-        """Return the way into the event loop, which runs in a thread of its own from now on."""
+        """Return the way into the event loop, which from now on has its own thread."""
         with self._lock:
             if self.closed:
                 raise Unavailable("localmcp is closing.")

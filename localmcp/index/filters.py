@@ -412,12 +412,14 @@ def explain_empty_filter(connection: apsw.Connection, filters: Filters) -> list[
     entries = "json_each(iif(json_valid(metadata), metadata, '{}'))"
     items = "json_each(case entry.type when 'array' then entry.value else '[]' end)"
     compared = comparisons(filters.condition) if filters.condition else []
-    unmet = (each for each in compared if not fits(*sql_condition(each, "sources.metadata", SOURCE_COLUMNS)))
+    unmet = (
+        condition for condition in compared if not fits(*sql_condition(condition, "sources.metadata", SOURCE_COLUMNS))
+    )
     # The first ones: to explain one is to look at every document.
     explained = [*islice(unmet, 3)]
     fields = values(f"key from sources, {entries}") if explained else []
     for comparison in explained:
-        field, wanted = ".".join(comparison.field), comparison.values
+        field, wanted_values = ".".join(comparison.field), comparison.values
         sql = f"coalesce(item.atom, entry.atom) from sources join {entries} as entry on entry.key = ? left join {items}"
         valid = values(f"{sql} as item", field)
         if field not in fields and field == "tags":
@@ -426,9 +428,9 @@ def explain_empty_filter(connection: apsw.Connection, filters: Filters) -> list[
             unknown("metadata field", field, fields)
         elif valid and comparison.operator in ("eq", "in"):
             texts = [str(item) for item in valid if item is not None]
-            unknown("tag" if field == "tags" else field, str(wanted[0]), texts)
+            unknown("tag" if field == "tags" else field, str(wanted_values[0]), texts)
         else:
-            remarks.append(f"No document has '{field}' {comparison.operator} '{quoted(str(wanted[0]))}'.")
+            remarks.append(f"No document has '{field}' {comparison.operator} '{quoted(str(wanted_values[0]))}'.")
     if filters.since or filters.until:
         dated = [day for day in values(f"{SOURCE_DATE} from sources") if day]
         after, before = filters.since or "", filters.until

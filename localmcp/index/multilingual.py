@@ -174,8 +174,10 @@ def _passages(search: Search, word_ids: Iterable[int]) -> dict[int, list[int]]:
     sql = "select id, word from word_vectors where id in (select value from carray(?))"
     words = fetch_all(connection, sql, (id_list(word_ids),))
     sql = f"select rowid from chunks_fts where chunks_fts match ? limit {MOST_PASSAGES + 1}"
-    found = {word_id: fetch_column(connection, sql, (f'"{word.replace(chr(34), "")}"',)) for word_id, word in words}
-    few = {word_id: chunk_ids for word_id, chunk_ids in found.items() if len(chunk_ids) <= MOST_PASSAGES}
+    ids_by_word = {
+        word_id: fetch_column(connection, sql, (f'"{word.replace(chr(34), "")}"',)) for word_id, word in words
+    }
+    few = {word_id: chunk_ids for word_id, chunk_ids in ids_by_word.items() if len(chunk_ids) <= MOST_PASSAGES}
     values = {"collections": id_list(search.embedded), "ids": id_list(set(chain.from_iterable(few.values())))}
     sql = f"""
         select chunks.id from chunks join sources on sources.id = source_id

@@ -236,15 +236,15 @@ class Search:
             query = keyword.build_query(connection, text, self.ids, self.index.keep, self.generations.content)
             outcome.query = query
             arms.bm25 = keyword.search_words(connection, query, DEEPEST, self.allowed)
-            found = [*islice(arms.bm25, self.depth)]
+            first_ids = [*islice(arms.bm25, self.depth)]
             self.named, arms.only_names = keyword.named_sources(connection, text, self.ids, self.allowed)
             if self.named:
                 # A document that is named is found by word, whatever is in it: any score above 0 says so.
                 sql = "select id from chunks where position = 0 and source_id in (select value from carray(?))"
                 for chunk_id in fetch_column(connection, sql, (id_list(self.named),)):
                     arms.bm25.setdefault(chunk_id, 1e-6)
-                    found.append(chunk_id)
-            arms.keyword_ranks = {chunk_id: place for place, chunk_id in enumerate(dict.fromkeys(found), 1)}
+                    first_ids.append(chunk_id)
+            arms.keyword_ranks = {chunk_id: place for place, chunk_id in enumerate(dict.fromkeys(first_ids), 1)}
             outcome.lap("keyword")
         language = None
         if self.mode != "keyword":
@@ -355,11 +355,11 @@ class Search:
             arms.other_language = frozenset(arms.cosines.keys() & foreign)
         if self.index.adaptive and self.mode == "hybrid":
             first = chain(islice(arms.keyword_ranks, fusion.DEEP), islice(arms.semantic_ranks, fusion.DEEP))
-            found = [group_of[row] for row in first if row in group_of]
+            groups = [group_of[row] for row in first if row in group_of]
             # Short questions about code look foreign now and then: a language counts that some passage is in.
             is_foreign = outcome.query is not None and fusion.READ_LANGUAGE not in outcome.query.languages
             default, calibration = outcome.semantic_weight, outcome.calibration
-            outcome.semantic_weight = fusion.weight_for(found, default, calibration, is_foreign=is_foreign)
+            outcome.semantic_weight = fusion.weight_for(groups, default, calibration, is_foreign=is_foreign)
 
     def _page(self, ranked: list[Candidate]) -> None:
         request, outcome = self.request, self.outcome
@@ -378,9 +378,9 @@ class Search:
         ordered = [candidate for candidate in ranked[:read] if candidate.id in copies] + ranked[read:]
         outcome.total = len(ordered)
         first = ordered[:LOOKED_AT]
-        # These come first, so that a place in `known` is one in `ordered`.
-        known = [(row.combined, passages[row.id], None) for row in ordered if row.id in copies]
-        order = shown_order(request, known, outcome)[request.offset : request.offset + request.limit]
+        # These come first, so that a place in `shown` is one in `ordered`.
+        shown = [(row.combined, passages[row.id], None) for row in ordered if row.id in copies]
+        order = shown_order(request, shown, outcome)[request.offset : request.offset + request.limit]
         page = [ordered[place] for place in order]
         judged = fusion.judge(None if self.mode == "semantic" else outcome.query)
         hits: dict[int, Hit] = {}

@@ -57,7 +57,7 @@ def write_vectors(connection: apsw.Connection, model_id: int, made: Mapping[int,
     for vector, *_ in made.values():
         if len(vector) != 4 * dimension:
             raise ModelMismatch(f"A vector has {len(vector) // 4} numbers; the model of this file has {dimension}.")
-    rows = [(vector_id(model_id, chunk_id), *each) for chunk_id, each in made.items()]
+    rows = [(vector_id(model_id, chunk_id), *columns) for chunk_id, columns in made.items()]
     connection.executemany("insert into vectors (id, embedding) values (?, ?)", (row[:2] for row in rows))
     sql = "insert or replace into sentence_codes (id, codes) values (?, ?)"
     connection.executemany(sql, ((key, sentences) for key, _, sentences, _ in rows if sentences))

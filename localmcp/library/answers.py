@@ -48,8 +48,8 @@ def lean_search(result: Any) -> Answer:
         scores = {field: round(hit[field], 1) for field in ("semanticScore", "keywordScore", "combinedScore")}
         shorter = {**hit, **scores, "citation": {"label": hit["citation"]["label"]}, "metadata": metadata}
         # What the text says, or is only there where it is unusual.
-        said = "collection partition date dateFrom highlight excerpt alsoIn"
-        lean.append(_lean_item(shorter, *said.split()))
+        fields = "collection partition date dateFrom highlight excerpt alsoIn"
+        lean.append(_lean_item(shorter, *fields.split()))
     return _answer({**_without(result, "weights"), "results": lean or hits}, _search_text(result, hits))
 
 
@@ -127,8 +127,8 @@ def _document_block(passages: Sequence[tuple[int, Json]], folder: str) -> str:
 def _names(item: Json, title: str, path: str, folder: str) -> list[str]:
     """Return title ("" where the path says it), path, and what is unusual of a document."""
     name = os.path.basename(path)
-    said = (name, os.path.splitext(name)[0], readable_stem(name)) if path else ()
-    repeats = title.lower() in {text.lower() for text in said}
+    names = (name, os.path.splitext(name)[0], readable_stem(name)) if path else ()
+    repeats = title.lower() in {text.lower() for text in names}
     return ["" if repeats else title, path.removeprefix(folder), *_remarks(item)]
 
 

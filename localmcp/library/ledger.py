@@ -81,9 +81,9 @@ def roots_of(connection: apsw.Connection, collection_ids: Iterable[int], *, remo
     ids, roots = set(collection_ids), list[Root]()
     for path, kind, collection_id, partition_id, options, number in fetch_all(connection, sql):
         if collection_id in ids:
-            said: dict[str, Any] = {"patterns": (), **json.loads(options)}
-            said["patterns"] = tuple(said["patterns"])
-            roots.append(Root(path, kind.removeprefix("removed "), collection_id, partition_id, number, **said))
+            choices: dict[str, Any] = {"patterns": (), **json.loads(options)}
+            choices["patterns"] = tuple(choices["patterns"])
+            roots.append(Root(path, kind.removeprefix("removed "), collection_id, partition_id, number, **choices))
     return roots
 
 

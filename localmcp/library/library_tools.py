@@ -307,8 +307,8 @@ class LibraryTools:
                     collection=collection, behind=True, pause=lambda: time.monotonic() > end, report=report
                 )
             if report.waiting and not report.notices:
-                found = f"{counted(report.waiting, 'passage')} found by words so far"
-                report.add_notice(f"{found}; their meaning is read in the background.")
+                sentence = f"{counted(report.waiting, 'passage')} found by words so far"
+                report.add_notice(f"{sentence}; their meaning is read in the background.")
             return report.to_json()
 
         job = self.jobs.run(kind, work, self._wait)

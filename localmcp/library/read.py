@@ -141,8 +141,8 @@ class KnowledgeBase(PassageSearch):
             }
             return without_none(result)
 
-        wanted = Wanted(chunk=identity[0].hex if identity else "")
-        if identity and (result := next(self.federation.look(look, identity[1], wanted), None)):
+        wanted_passage = Wanted(chunk=identity[0].hex if identity else "")
+        if identity and (result := next(self.federation.look(look, identity[1], wanted_passage), None)):
             return result
         raise NotFound(f"Chunk not found: {chunkId}", hint="Use an id that search returned.")
 
@@ -237,9 +237,9 @@ class KnowledgeBase(PassageSearch):
             except NotFound as error:
                 raise NotFound(f"No passage or document with id {id}.", hint=error.hint) from error
         elsewhere: Json | None = None
-        wanted = Wanted(document=str(cited[0])) if cited else None
+        wanted_document = Wanted(document=str(cited[0])) if cited else None
         find = partial(_find_quote, words, quote, cited)
-        for is_cited, verification in self.federation.look(find, wanted=wanted) if words else ():
+        for is_cited, verification in self.federation.look(find, wanted=wanted_document) if words else ():
             if is_cited or cited is None:
                 return verification
             elsewhere = elsewhere or verification
@@ -577,7 +577,7 @@ def parse_lines(text: str) -> tuple[int, int]:
 def _find_quote(
     words: str, quote: str, cited_from: names.Id | None, index: Index, origin: str | None
 ) -> tuple[bool, Json] | None:
-    """Return whether the words are where they were cited from, and where in this file they are; None if nowhere."""
+    """Return whether the words are where they were cited from, and where in this file they are; None if in none."""
     identity = cited_from[0] if cited_from and cited_from[1] in (None, origin) else None
     hits = index.search(SearchRequest(quote[:500], mode="keyword", limit=50)).hits
     with index.database.read() as connection:

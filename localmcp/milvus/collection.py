@@ -224,8 +224,8 @@ class Milvus:
             about = mapping_of(json.loads(described["properties"][PROPERTY]))
         about = about if PROPERTY in about else {}
         for index_name in () if about else self.call("list_indexes", name):
-            found = self.call("describe_index", name, index_name)
-            index = found if found.get("metric_type") in ("COSINE", "IP", "L2") else index
+            described_index = self.call("describe_index", name, index_name)
+            index = described_index if described_index.get("metric_type") in ("COSINE", "IP", "L2") else index
         return MilvusCollection(self, name, about, described, index)
 
     def create(self, name: str, about: Json) -> MilvusCollection:
@@ -577,8 +577,8 @@ def translate_error(error: Exception, server: str, timeout: float) -> LocalMCPEr
     `server`: the address, without credentials; `timeout`: seconds that the call could take.
     """
     # Some errors are their own cause, with a number as code.
-    told: Any = next((cause for cause in (error, error.__cause__) if callable(getattr(cause, "code", None))), None)
-    status, details = ("", "") if told is None else (told.code().name, told.details())
+    rpc_error: Any = next((cause for cause in (error, error.__cause__) if callable(getattr(cause, "code", None))), None)
+    status, details = ("", "") if rpc_error is None else (rpc_error.code().name, rpc_error.details())
     raw_code: Any = getattr(error, "code", 0)
     code = raw_code if isinstance(raw_code, int) else 0
     text = str(getattr(error, "message", "") or ("" if callable(raw_code) else error))

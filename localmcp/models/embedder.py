@@ -342,7 +342,7 @@ DEFAULT_UNRELATED, DEFAULT_RELATED = 0.023, 0.480
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """How the cosines of a model are read: every model has a range of its own.
+    """How the cosines of a model are read: every model has its own range.
 
     Questions with their answers, and with those of other questions, say where it is. What is stored with the model's
     row brings its cosines to the scale of the default model, for which scores, floors and relevance were fitted.

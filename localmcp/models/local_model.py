@@ -450,12 +450,12 @@ def open_folder(path: Path, **options: str) -> LocalModel:
         modes = _read_json(path / "1_Pooling" / "config.json")
         kinds = {"cls": "pooling_mode_cls_token", "last_token": "pooling_mode_lasttoken"}
         prompts: dict[str, str] = _read_json(path / "config_sentence_transformers.json").get("prompts") or {}
-        found = {
+        from_files = {
             "pooling": next((kind for kind, mode in kinds.items() if modes.get(mode)), "mean"),
             "query_prefix": prompts.get("query", ""),
             "passage_prefix": prompts.get("document", ""),
         }
-        return open_onnx(path, model, ModelIdentity(path.name, "", dimension=0, max_tokens=0, **(found | options)))
+        return open_onnx(path, model, ModelIdentity(path.name, "", dimension=0, max_tokens=0, **(from_files | options)))
 
 
 def open_fastembed(name: str, cache_dir: Path, *, download: bool = False, **options: str) -> LocalModel:
@@ -477,9 +477,9 @@ def open_fastembed(name: str, cache_dir: Path, *, download: bool = False, **opti
         kind, folder = type(inner).__name__, Path(inner._model_dir)
         if kind not in _FASTEMBED_POOLINGS:
             raise ModelUnavailable(f"{name} is no model that localmcp can run.", hint="See: localmcp models list")
-        found = {"pooling": _FASTEMBED_POOLINGS[kind], "query_prefix": query, "passage_prefix": passage} | options
-        wanted = ModelIdentity(described["model"], "", dimension=0, max_tokens=0, **found)
-        return open_onnx(folder, folder / described["model_file"], wanted, int(kind == "BuiltinSentenceEmbedding"))
+        fields = {"pooling": _FASTEMBED_POOLINGS[kind], "query_prefix": query, "passage_prefix": passage} | options
+        identity = ModelIdentity(described["model"], "", dimension=0, max_tokens=0, **fields)
+        return open_onnx(folder, folder / described["model_file"], identity, int(kind == "BuiltinSentenceEmbedding"))
 
 
 def list_fastembed_models(everything: bool = False) -> list[tuple[str, bool, str]]:

@@ -61,10 +61,10 @@ def line_of(text: str, place: Place) -> int | None:
     lines, line = text.splitlines(), None
     for key in map(re.escape, place):
         written = re.compile(rf"""\s*(\[[^\]]*\b{key}\b.*\]|([\w.-]+\.)?["']?{key}["']?\s*[=.]|.*[{{,]\s*{key}\s*=)""")
-        found = next((at for at in range((line or 1) - 1, len(lines)) if written.match(lines[at])), None)
-        if found is None:
+        line_index = next((at for at in range((line or 1) - 1, len(lines)) if written.match(lines[at])), None)
+        if line_index is None:
             break
-        line = found + 1
+        line = line_index + 1
     return line
 
 

@@ -153,13 +153,13 @@ class CommandManifest(Manifest):
         passed_on = {name: os.environ[name] for name in (*PASSED_ON, *self.environment) if name in os.environ}
         try:
             # A file and not a pipe: a program may read slowly, or not at all.
-            with TemporaryFile() as given:
-                given.write(stdin.encode("utf-8", "surrogatepass"))
-                given.seek(0)
+            with TemporaryFile() as input_file:
+                input_file.write(stdin.encode("utf-8", "surrogatepass"))
+                input_file.seek(0)
                 return subprocess.Popen[bytes](
                     [program, *words],
                     # Some programs, as ripgrep, read even an empty file instead of the folder.
-                    stdin=given if self.stdin else subprocess.DEVNULL,
+                    stdin=input_file if self.stdin else subprocess.DEVNULL,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.PIPE,
                     cwd=folder,
@@ -194,7 +194,7 @@ class _Pipe:
 
 
 class RunningPrograms:
-    """The programs that calls have started, each in a group of its own. Thread-safe."""
+    """The programs that calls have started, each in its own process group. Thread-safe."""
 
     def __init__(self) -> None:
         self._processes: set[subprocess.Popen[bytes]] = set()

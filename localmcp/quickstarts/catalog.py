@@ -112,8 +112,8 @@ class Quickstarts:
     ) -> Json:
         """Find quick starts (short guides and links to manuals) by name, title or description, typos forgiven; give at
         least one of the three. Returns the best match whole and the list, lowest score first (0 = exact)."""
-        given: dict[Field, str | None] = {"name": name, "display_name": displayName, "description": description}
-        texts: dict[Field, str] = {where: text for where, text in given.items() if text and text.strip()}
+        fields: dict[Field, str | None] = {"name": name, "display_name": displayName, "description": description}
+        texts: dict[Field, str] = {where: text for where, text in fields.items() if text and text.strip()}
         queries: dict[Field, Query] = {where: Query(text, maxDistance) for where, text in texts.items()}
         # Those that were given (S0-21).
         params: Json = {"displayName" if where == "display_name" else where: text for where, text in texts.items()}
@@ -138,8 +138,8 @@ class Quickstarts:
             raise LocalMCPError(str(error)) from error
         distance = maxDistance if fuzzy else 0
         if not matches:
-            said = ", ".join(f"{field}='{quoted(text)}'" for field, text in params.items())
-            message = f"No quickstarts found matching ({said}) with Levenshtein distance ≤{distance}"
+            searched_for = ", ".join(f"{field}='{quoted(text)}'" for field, text in params.items())
+            message = f"No quickstarts found matching ({searched_for}) with Levenshtein distance ≤{distance}"
             if tag:
                 only = f"Only those with the tag '{quoted(tag)}' were searched; listQuickstarts shows the tags."
                 message = f"{message}\n{only}"

@@ -312,14 +312,14 @@ def _by_words(query: Query, words: Sequence[str], edits: Mapping[str, Mapping[st
     missing = len(query.significant) - len(places)
     if not places or distance > query.max_distance:
         return None
-    found = {query.significant[number]: words[place] for number, place in places.items()}
+    word_of = {query.significant[number]: words[place] for number, place in places.items()}
     # Never guess: half of the words are found, a telling one is certain, and they outnumber those that the whole
     # catalog does not know.
-    certain = (word for word in query.telling if word in found and not word.isdigit())
+    certain = (word for word in query.telling if word in word_of and not word.isdigit())
     says_enough = (
-        2 * sum(word in found for word in query.significant) >= len(query.significant)
-        and len(found) > foreign
-        and any(stem(word, "english") == stem(found[word], "english") for word in certain)
+        2 * sum(word in word_of for word in query.significant) >= len(query.significant)
+        and len(word_of) > foreign
+        and any(stem(word, "english") == stem(word_of[word], "english") for word in certain)
     )
     if missing and not says_enough:
         return None

@@ -217,8 +217,8 @@ class _Cutter:
             while len(body) - ends[-1] > WINDOW:
                 # At an empty line, a line or a space.
                 low, high = ends[-1] + WINDOW // 2, ends[-1] + WINDOW
-                found = ((body.rfind(mark, low, high), mark) for mark in ("\n\n", "\n\r\n", "\n", " "))
-                ends.append(next((at + len(mark) for at, mark in found if at >= 0), high))
+                breaks = ((body.rfind(mark, low, high), mark) for mark in ("\n\n", "\n\r\n", "\n", " "))
+                ends.append(next((at + len(mark) for at, mark in breaks if at >= 0), high))
             parts = [body[first:last] for first, last in pairwise((*ends, len(body)))]
         else:
             if tokens is None and visible > MOST_CHARACTERS:

@@ -100,8 +100,8 @@ def first_heading(markdown: str) -> str:
 
     "" if there is none, it is one of a series, or one of several sections: `## To do` before `## Done`.
     """
-    found, fences = scan_markdown(markdown)
-    headings = [(heading.start, heading.level, heading.title) for heading in found if heading.title]
+    marked, fences = scan_markdown(markdown)
+    headings = [(heading.start, heading.level, heading.title) for heading in marked if heading.title]
     # With one in HTML many a README begins.
     for match in re.finditer(r"(?is)<h1\b[^<>]{0,500}>((?:(?!\n[ \t]*\n).){0,500}?)</h1>", markdown):
         words = " ".join(unescape(re.sub(r"<[^<>]*>", " ", match[1])).split())
@@ -220,8 +220,8 @@ def read_man_page(data: bytes, name: str) -> Document:
         macro = request[1] if request else ""
         words = plain(line)
         if request:
-            found = re.finditer(r'"([^"]*)"?|(\S+)', re.sub(r'\\".*', "", request[2]))
-            arguments = [plain(match[1] or match[2] or "") for match in found]
+            argument_matches = re.finditer(r'"([^"]*)"?|(\S+)', re.sub(r'\\".*', "", request[2]))
+            arguments = [plain(match[1] or match[2] or "") for match in argument_matches]
             if macro in ("TH", "Dt") and not title:
                 program, section, day, *_ = *arguments, "", "", ""
                 title, date = f"{program.lower() if program.isupper() else program}({section})", iso_date(day)

@@ -38,7 +38,7 @@ def read_pdf(data: bytes, name: str) -> Document:
             pdf.init_forms()
             keys = (b"Title", b"Author", b"CreationDate")
             title, author, created = (_read(raw, raw.FPDF_GetMetaText, pdf, key) for key in keys)
-            found = [_page_text(pdf, raw, number) for number in range(len(pdf))]
+            page_texts = [_page_text(pdf, raw, number) for number in range(len(pdf))]
             path: tuple[str, ...] = ()
             bookmarks: list[tuple[int, tuple[str, ...]]] = []
             """The page, from 0, and the path of each one that is in order."""
@@ -53,7 +53,7 @@ def read_pdf(data: bytes, name: str) -> Document:
         if getattr(error, "err_code", None) == 4:
             raise password_protected(name) from error
         raise UnreadableDocument(f"{name} is not a readable PDF: {error}") from error
-    pages, damaged = [page or "" for page in found], found.count(None)
+    pages, damaged = [page or "" for page in page_texts], page_texts.count(None)
     remark = f"{damaged} of its {len(pages)} pages cannot be read"
     if damaged * 2 > len(pages):
         raise UnreadableDocument(f"{name} is damaged: {remark}.")

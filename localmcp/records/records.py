@@ -194,9 +194,9 @@ class Records:
                     ]
                     matches = best_matches(near, request.limit)
                 rows: dict[Any, tuple[str, Json]] = {}
-                for key, found in load_passages(connection, [match.chunk_id for match in matches]).items():
-                    about = found.metadata_json, found.uri, found.title, found.first_page, found.format
-                    rows[key] = found.text, metadata_of(*about)
+                for key, passage in load_passages(connection, [match.chunk_id for match in matches]).items():
+                    about = passage.metadata_json, passage.uri, passage.title, passage.first_page, passage.format
+                    rows[key] = passage.text, metadata_of(*about)
                 if not matches and filters.condition:
                     notices += _explain_misses(connection, own, Filters(condition=filters.condition))
         results: list[Json] = []
@@ -281,12 +281,12 @@ class Records:
         """
         if (texts is None) == (records is None):
             raise InvalidInput("Give either texts or records.")
-        given = [parse_record({"text": text}, f"texts[{number}]") for number, text in enumerate(texts or ())]
-        given += [parse_record(record, f"records[{number}]") for number, record in enumerate(records or ())]
+        parsed = [parse_record({"text": text}, f"texts[{number}]") for number, text in enumerate(texts or ())]
+        parsed += [parse_record(record, f"records[{number}]") for number, record in enumerate(records or ())]
         common = check_metadata(metadata or {})
-        given = [replace(record, metadata=common | {**record.metadata}) for record in given]
+        parsed = [replace(record, metadata=common | {**record.metadata}) for record in parsed]
         embedder = self._model_for(collection_name)
-        drafts = [_draft(record, embedder, split) for record in given]
+        drafts = [_draft(record, embedder, split) for record in parsed]
         to_embed = {digest: text for _, parts in drafts for digest, text in parts.items()}
         vectors = embedder.embed_passages([*to_embed.values()]).astype("<f4", copy=False)
         embeddings = {digest: Made(row.tobytes()) for digest, row in zip(to_embed, vectors, strict=True)}
@@ -294,7 +294,7 @@ class Records:
         with self.database.write() as connection:
             target = ensure_collection(connection, collection_name)
             target = claim_collection(connection, target, ensure_model(connection, embedder.identity))
-            for record, (draft, _) in zip(given, drafts, strict=True):
+            for record, (draft, _) in zip(parsed, drafts, strict=True):
                 partition_id = ensure_partition(connection, target, record.partition or partition_name)
                 placed, replaced = replace(draft, collection_id=target.id, partition_id=partition_id), None
                 if record.id is not None:
@@ -304,7 +304,7 @@ class Records:
                 source_id = put_source(connection, placed, embeddings, target.model_id, replaces=replaced).source_id
                 sql = "select id from chunks where source_id = ? order by position"
                 chunk_ids += fetch_column(connection, sql, (source_id,))
-        return {"ids": chunk_ids, "count": len(given), "collection_name": collection_name}
+        return {"ids": chunk_ids, "count": len(parsed), "collection_name": collection_name}
 
     def check(self, collection: str, records: Iterable[tuple[str, Any]], *, split: bool = False) -> None:
         """Raise now what inserting records, as JSON with their places, would raise because of what they are."""

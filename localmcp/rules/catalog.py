@@ -427,8 +427,8 @@ class RuleCatalog:
         skipped = [problem for _, (_, problems) in readings for problem in problems]
         nothing = "no rules in it: a rule is a list item, such as “- Use tabs.”"
         skipped += [{"where": name, "problem": nothing} for name, reading in readings if reading == ([], [])]
-        known, names = len(drafts) - len(fresh), [name for name, _ in readings]
-        return {"added": len(fresh), "known": known, "files": names, "skipped": skipped}
+        known_count, names = len(drafts) - len(fresh), [name for name, _ in readings]
+        return {"added": len(fresh), "known": known_count, "files": names, "skipped": skipped}
 
     @hidden_tool(
         "exportRules",
@@ -552,8 +552,8 @@ def _put_into_trash(connection: apsw.Connection, rule: Rule) -> None:
     def rows(table: str, key: str) -> list[Json]:
         sql = "select name from pragma_table_info(?) where name not in ('embedding', 'digest')"
         names: list[str] = fetch_column(connection, sql, (table,))
-        found = fetch_all(connection, f"select {', '.join(names)} from {table} where {key} = ?", (rule.id,))
-        return [dict(zip(names, row, strict=True)) for row in found]
+        table_rows = fetch_all(connection, f"select {', '.join(names)} from {table} where {key} = ?", (rule.id,))
+        return [dict(zip(names, row, strict=True)) for row in table_rows]
 
     instructions = fetch_column(connection, "select id from user_instructions where rule_id = ?", (rule.id,))
     content = {"row": rows("rules", "id")[0], "uses": rows("rule_uses", "rule_id"), "instructions": instructions}

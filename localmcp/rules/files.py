@@ -48,8 +48,8 @@ def rule_files_in(path: Path) -> list[Path]:
         place.stat()
     except OSError as error:
         raise NotFound(f"There is no file or folder {str(place)[:200]}: {reason_of(error)}.") from error
-    found = (file for pattern in KNOWN_FILES for file in sorted(place.glob(pattern)) if file.is_file())
-    if rule_files := list(dict.fromkeys(found)):
+    files = (file for pattern in KNOWN_FILES for file in sorted(place.glob(pattern)) if file.is_file())
+    if rule_files := list(dict.fromkeys(files)):
         return rule_files
     raise NotFound(f"{place} holds no rule files.", hint=f"Looked for are {', '.join(KNOWN_FILES)}.")
 
@@ -82,13 +82,13 @@ def read_text(text: str, file_name: str, shown: str) -> Reading:
         globs = [part.strip() for part in re.split(r",(?![^{]*\})", globs) if part.strip()]
     always = front.get("alwaysApply", False)
     # One bad line does not take the others with it; Cursor writes patterns bare, which YAML reads as something else.
-    said = [remark] if remark and not re.search(r": (?:globs|applyTo|paths): ", remark) else []
+    problems_here = [remark] if remark and not re.search(r": (?:globs|applyTo|paths): ", remark) else []
     if not isinstance(globs, list) or not all(isinstance(glob, str) for glob in cast("list[Any]", globs)):
-        globs, said = [], [*said, "globs must be text or a list of texts"]
+        globs, problems_here = [], [*problems_here, "globs must be text or a list of texts"]
     if not isinstance(always, bool):
-        always, said = False, [*said, f"alwaysApply is {always!r}, but must be true or false"]
+        always, problems_here = False, [*problems_here, f"alwaysApply is {always!r}, but must be true or false"]
     drafts: list[RuleDraft] = []
-    problems: list[dict[str, str]] = [{"where": shown, "problem": problem} for problem in said]
+    problems: list[dict[str, str]] = [{"where": shown, "problem": problem} for problem in problems_here]
     description = str(front.get("description") or "").strip()
     patterns = tuple(glob for glob in cast("list[str]", globs) if glob not in ("*", "**", "**/*"))
     # Empty lines instead of the front matter keep the numbers of the others.

@@ -454,7 +454,7 @@ def match_globs(globs: Sequence[str], path: str) -> bool:
 
 
 def read_pattern(glob: str) -> list[Any] | None:
-    """Return the at most 500 patterns that a glob with braces stands for; None if it is none, or they are more."""
+    """Return the at most 500 patterns that a glob with braces means; None if it is none, or they are more."""
     from pathspec import GitIgnoreSpec
 
     waiting, plain = [glob], list[str]()

@@ -79,12 +79,12 @@ def _find_tables(name: str, text: str, read: Callable[[], bytes]) -> dict[str, T
     """Return title -> table: parts of a document's grids, divided by empty rows, that have a header of their own."""
     from python_calamine import CalamineError
 
-    tables, taken = dict[str, Table](), set[str]()
+    tables, used_names = dict[str, Table](), set[str]()
     try:
         for title, rows, is_headed, mark in _read_grids(name, text, read):
             for part in _divided(rows):
                 if len(tables) < 50 and (table := _make_table(part, is_headed, mark)):
-                    tables[free_name(title, taken)] = table
+                    tables[free_name(title, used_names)] = table
     except (CalamineError, csv.Error, ValueError, RecursionError):
         # It is damaged, or not what its name says: its text is searched all the same.
         return {}
@@ -171,7 +171,7 @@ def _read_header(rows: list[Row], is_headed: bool) -> tuple[list[str], int]:
     """
     possible = ((place, _header(cells, rows[place + 1 : place + 6])) for place, (_, cells) in enumerate(rows[:25]))
     headers = {0: _names(rows[0][1])} if is_headed else {place: names for place, names in possible if names}
-    found: tuple[list[str], int] | None = None
+    header: tuple[list[str], int] | None = None
     for place, names in headers.items():
         start = place + 1
         while start < len(rows):
@@ -186,12 +186,12 @@ def _read_header(rows: list[Row], is_headed: bool) -> tuple[list[str], int]:
             if not are_words or is_row or not _above_values(lower, below):
                 break
             names, start = [one if one == two else f"{one} {two}".strip() for one, two in pairs], start + 1
-        found = found or (names, start)
+        header = header or (names, start)
         filled = [name for name in names if name]
         # Where values begin right below several columns, what is above is no header but remarks.
         if len(filled) == len(set(filled)) and _above_values(names, rows[start : start + 1]) > 1:
             return names, start
-    return found or ([], 0)
+    return header or ([], 0)
 
 
 def _make_table(rows: list[Row], is_headed: bool, mark: str) -> Table | None:
@@ -214,15 +214,15 @@ def _make_table(rows: list[Row], is_headed: bool, mark: str) -> Table | None:
     if len(body) < LEAST_ROWS or len(filled) < LEAST_COLUMNS:
         return None
     mark = decimal_mark((value for index in filled for value in every[index][:200]), mark)
-    columns, taken, values = dict[str, str](), set[str](), list[Sequence[Any]]()
+    columns, used_names, values = dict[str, str](), set[str](), list[Sequence[Any]]()
     for index in filled:
         kind, typed, odd = read_column(every[index], mark)
-        name = free_name((names[index] if index < len(names) else "") or f"column {index + 1}", taken)
+        name = free_name((names[index] if index < len(names) else "") or f"column {index + 1}", used_names)
         columns[name] = kind
         values.append(typed)
         if odd:
             notes.append(f"{counted(odd, 'value')} of '{name}' not read as {kind}, but kept as text")
-    columns[free_name("line", taken)] = "integer"
+    columns[free_name("line", used_names)] = "integer"
     return Table(columns, list(zip(*values, (line for line, _ in body), strict=True)), notes)
 
 
@@ -547,9 +547,9 @@ def answer(task: tuple[str, Sequence[TableSource]]) -> Iterator[Outcome]:
             reason = f"The query took longer than {SECONDS:g} s and was stopped."
         elif isinstance(error, apsw.AuthError):
             reason = "A query may only read: one SELECT over the tables that list_tables names."
-        elif wanted := str(error).partition("no such column: ")[2].rpartition(".")[2].strip('"'):
+        elif unknown_name := str(error).partition("no such column: ")[2].rpartition(".")[2].strip('"'):
             columns = dict.fromkeys(name for table in tables.values() for name in table.columns)
-            near = rapidfuzz.process.extract(wanted, list(columns), processor=str.casefold, limit=5)
+            near = rapidfuzz.process.extract(unknown_name, list(columns), processor=str.casefold, limit=5)
             reason += f" Nearest columns: {', '.join(quote_name(name) for name, *_ in near)}." if near else ""
         raise InvalidInput(reason) from error
 

@@ -60,11 +60,11 @@ class TableTools:
 
         Ask them with query_table.
         """
-        wanted = (document or "").casefold()
+        document_part = (document or "").casefold()
         tables = [
             item
             for item, source in self._tables().values()
-            if wanted in f"{item['document']}\n{source.path}\n{item['sourceId']}".casefold()
+            if document_part in f"{item['document']}\n{source.path}\n{item['sourceId']}".casefold()
         ]
         if words:
             # Those that hold most of the words, the best first; an ending may differ.
@@ -116,8 +116,8 @@ class TableTools:
             [step, *_] = self._pool.run([(sql, sources)])
         if step.value is None:
             hint = "list_tables names the tables and columns that there are."
-            if wanted := step.failure.partition("no such table: ")[2].rstrip("."):
-                near = rapidfuzz.process.extract(wanted, list(tables), limit=5)
+            if unknown_name := step.failure.partition("no such table: ")[2].rstrip("."):
+                near = rapidfuzz.process.extract(unknown_name, list(tables), limit=5)
                 hint = f"Nearest tables: {', '.join(name for name, *_ in near)}." if near else hint
             raise InvalidInput(step.failure, hint=hint)
         columns, rows, truncated, used = step.value
@@ -141,11 +141,13 @@ class TableTools:
                 where tables is not null and trashed_at is null and collection_id in ({visible_ids(connection)})
                 order by id
             """)  # fmt: skip
-        tables, taken = dict[str, tuple[Json, TableSource]](), set[str]()
+        tables, used_names = dict[str, tuple[Json, TableSource]](), set[str]()
         for uuid, document, uri, mtime_ns, size, described in rows:
             stem, parts = PurePath(uri).stem if uri else document, json.loads(described)
             for part in parts:
-                name = free_name(stem if len(parts) == 1 or not part["title"] else f"{stem}.{part['title']}", taken)
+                name = free_name(
+                    stem if len(parts) == 1 or not part["title"] else f"{stem}.{part['title']}", used_names
+                )
                 item: Json = {"name": name, "document": document, "sourceId": uuid}
                 item |= {key: part[key] for key in ("columns", "rows", "sample", "notes") if part[key]}
                 path, text = (uuid, "") if part["inText"] else (uri, None)

@@ -134,11 +134,11 @@ class Router:
     def decide(self, ranking: Ranking, arguments: Json) -> Decision:
         """Return the call for a ranked sentence, without a language model."""
         # A tool whose very name is said: `searchQuickstarts`, `run get_stats`; an everyday word names one only alone.
-        whole, said = ranking.sentence.strip().lower(), {token.text.lower() for token in ranking.tokens}
+        whole, said_words = ranking.sentence.strip().lower(), {token.text.lower() for token in ranking.tokens}
 
         def is_named(ranked: RankedTool) -> bool:
             name = ranked.tool.name
-            return name.lower() == whole or (name.lower() in said and ("_" in name or not name.islower()))
+            return name.lower() == whole or (name.lower() in said_words and ("_" in name or not name.islower()))
 
         named = next(filter(is_named, ranking.tools), None)
         best = named or ranking.best
@@ -293,8 +293,8 @@ class _Filling:
 
     def put_values(self, name: str, positions: Sequence[int]) -> None:
         schema = self.properties[name]
-        found = (value_of(self.tokens[position], schema) for position in positions)
-        values = [value for value in found if value is not None]
+        parsed = (value_of(self.tokens[position], schema) for position in positions)
+        values = [value for value in parsed if value is not None]
         self.put(name, values if schema.get("type") == "array" else values[0], positions)
 
     def put_words(self, name: str, positions: Sequence[int], *, singular: bool = False) -> None:

@@ -146,10 +146,10 @@ class ToolVectors:
             self._on_axes = ((self._first + self._named) @ (adapter["axes"] * 0.5)).astype(np.float32)
             # What people say for tools such as this one: tools are compared with tools here, as requests are with
             # requests in `compare`.
-            said = [
+            sayings_by_tool = [
                 _mean_of_nearest(adapter["capabilities"] @ tool, adapter["sayings"], NEAREST) for tool in self._on_axes
             ]
-            self._sayings = np.stack(said)
+            self._sayings = np.stack(sayings_by_tool)
         is_default = embedder.identity.name == DEFAULT_NAME
         self._scale = (1.0, 0.0) if is_default else scale_of(embedder, text_vectors)
 

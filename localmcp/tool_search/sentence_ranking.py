@@ -87,14 +87,14 @@ def rank_tools(
         parsed = map(parse_phrase, tool.mark.examples)
         matches = filter(None, (match_phrase(phrase, tokens, properties) for phrase in parsed))
         phrase = max(matches, key=lambda match: (round(match.score, 1), match.weight), default=None)
-        said = phrase.score if phrase else 0.0
+        share = phrase.score if phrase else 0.0
         placed = any(token.kind in ("path", "id") and asks_for(properties, token) for token in tokens)
         explained: set[int] = set()
-        if phrase and said >= TRUSTED:
+        if phrase and share >= TRUSTED:
             explained = explained.union(phrase.literals, *phrase.captured.values())
         left = [tokens[place].stem not in description.weights for place in telling if place not in explained]
         phrases.append(phrase)
-        by_sentence.append((said, said**4, float(placed), sum(left) / max(1, len(left))))
+        by_sentence.append((share, share**4, float(placed), sum(left) / max(1, len(left))))
 
     def weigh(patience: float | None) -> Ranking:
         scores = discovery.finder.score(spoken, described, patience)
@@ -264,10 +264,10 @@ def _said_with(item: Literal, tokens: Sequence[Token], position: int) -> list[tu
     quality = 1.0 if token.stem in item.stems else 0.0
     if not quality and token.kind == "word" and item.weight > FUNCTION_WEIGHT:
         quality = ALIKE if token.stem in item.alike else MISSPELT * _is_misspelt(item, token.text)
-    said = [(1, quality)] if quality else []
+    readings = [(1, quality)] if quality else []
     if following and token.kind == following[0].kind == "word" and _is_joined(item, token.text, following[0].text):
-        said.append((2, 1.0))
-    return said
+        readings.append((2, 1.0))
+    return readings
 
 
 @lru_cache(maxsize=50_000)

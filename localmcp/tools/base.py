@@ -274,8 +274,8 @@ def read_profile(name: str) -> Json:
         if is_right:
             accepted = f"one of {', '.join(RIGHTS)}, or a list of them"
         elif key not in LISTS:
-            known = f"Known: {', '.join(LISTS)}, rights."
-            raise ConfigurationError(f"Unknown key '{key}' in [{name}] of {path}.", hint=known)
+            keys = f"Known: {', '.join(LISTS)}, rights."
+            raise ConfigurationError(f"Unknown key '{key}' in [{name}] of {path}.", hint=keys)
         texts: list[Any] = one_or_more(value) if is_right or isinstance(value, list) else [None]
         is_list = all(isinstance(text, str) for text in texts)
         if not is_list or (is_right and not (texts and RIGHTS.keys() >= set(texts))):

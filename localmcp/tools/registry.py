@@ -173,8 +173,8 @@ class MethodTool(Tool):
         """
         accepted: Json = {}
         certain = True
-        known = arguments.keys() <= self._parameters.keys()
-        for name, value in (arguments if known else canonical_names(arguments, self._parameters)).items():
+        are_exact = arguments.keys() <= self._parameters.keys()
+        for name, value in (arguments if are_exact else canonical_names(arguments, self._parameters)).items():
             if name in self.mark.accepts and value is not None:
                 value = self.mark.accepts[name](name, value)
             plain = name in self._parameters and schemas.is_plain_value(value, self._hints[name])

@@ -290,5 +290,5 @@ def _call_row(call: Json) -> Row:
         (f"         {client} · ", "$muted"), (" ".join(end.split()), "$error" if error else "$muted"),
     )  # fmt: skip
     # A line for each document.
-    given = [{"title": document} for document in call["documents"]]
-    return Row(str(call["id"]), title, describe_answer({**call, "documents": [], "was given": given}), record=call)
+    documents = [{"title": document} for document in call["documents"]]
+    return Row(str(call["id"]), title, describe_answer({**call, "documents": [], "was given": documents}), record=call)

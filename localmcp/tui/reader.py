@@ -262,10 +262,10 @@ class ReaderScreen(Screen[None], DocumentKeys):  # pyright: ignore[reportIncompa
     def _go_to_match(self, position: int, step: int) -> bool:
         term = self.term.casefold()
         places = range(position, len(self.passages)) if step > 0 else range(position, -1, -1)
-        found = next((n for n in places if term in self.passages[n]["content"].casefold()), None)
-        if found is not None:
-            self._go_to(found)
-        return found is not None
+        place = next((n for n in places if term in self.passages[n]["content"].casefold()), None)
+        if place is not None:
+            self._go_to(place)
+        return place is not None
 
     def action_match(self, step: int) -> None:
         """Go to the next or previous line with a match."""

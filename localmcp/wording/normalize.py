@@ -288,7 +288,7 @@ def is_function_word(word: str, languages: Iterable[str] = ()) -> bool:
 
 
 class Code(NamedTuple):
-    """A code in a text, and the word that stands for it in the index."""
+    """A code in a text, and the word that the index has for it."""
 
     start: int
     stop: int

@@ -317,9 +317,9 @@ class Endpoints:
             return workspace.api_keys.delete(key_id) if gone else workspace.api_keys.revoke(key_id)
 
         await self._manage(end, "API key not found or access denied")
-        said = "API key deleted" if gone else "API key revoked"
-        say(said, id=key_id, by=request_scope.get().caller)
-        return json_reply({"success": True, "message": f"{said} successfully"})
+        message = "API key deleted" if gone else "API key revoked"
+        say(message, id=key_id, by=request_scope.get().caller)
+        return json_reply({"success": True, "message": f"{message} successfully"})
 
     async def logs(self, request: Request) -> Response:
         """GET `logs?ragId=&limit=50&offset=0`: the calls in one collection, the newest first."""
