@@ -142,7 +142,8 @@ class _Worker:
         self.limits = limits
         self.pid = 0
         """Not that of `process` where a launcher is in between, as on Windows; 0 until it runs."""
-        self.reading = False
+        self.reading = self.is_behind = False
+        """Whether it is on an item; whether it may have told of more text than was taken from it yet."""
         self.size = self.text = self.memory = 0
         self.spent_before = 0.0
         self.why_killed = ""
@@ -177,11 +178,13 @@ class _Worker:
             self.input.flush()
         with suppress(EOFError, pickle.UnpicklingError):
             while True:
+                self.is_behind = False
                 kind, self.pid, spent, self.text, failure, length = pickle.load(self.output)
                 if kind == "begin":
                     self.spent_before, self.reading = spent, True
                 elif kind == "value":
-                    # It may be large, and is not held here while the next is waited for.
+                    # It may be large, and is not held here while the next is waited for. It may wait for room.
+                    self.is_behind = True
                     yield receive(self.output, length)
                 elif kind == "end":
                     self.reading = False
@@ -207,7 +210,7 @@ class _Worker:
             seconds = self.limits.seconds + self.limits.seconds_per_megabyte * text / 1e6
             if self.memory > self.limits.memory:
                 self.why_killed = f"reading it took more than {self.limits.memory // 1_000_000} MB of memory"
-            elif times.user + times.system - self.spent_before > seconds:
+            elif times.user + times.system - self.spent_before > seconds and not self.is_behind:
                 self.why_killed = f"reading it took more than {seconds:.3g} s of processor time"
             if self.why_killed:
                 process.kill()

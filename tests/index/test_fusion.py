@@ -57,5 +57,5 @@ def test_the_best_hit_by_one_word_of_many_is_no_full_hit_where_the_model_reads_a
 ) -> None:
     arms = Arms({1: 0.5, 2: 0.35}, {2: 6.0}, {1: 1, 2: 2}, {2: 1}, reads_all=True)
     words = tuple((f"word{number}", ABSENT) for number in range(missing))
-    query = KeywordQuery((Term("vertrag", (("vertrag",),), 3, 4.0),), ("german",), words, missing_idf=6.0)
+    query = KeywordQuery((Term("vertrag", ("vertrag",), 3, 4.0),), ("german",), words, missing_idf=6.0)
     assert [hit.id for hit in rank(arms, "hybrid", demanded=DEMANDED_SHARE * query.attainable)] == order

@@ -53,6 +53,11 @@ def handle(item):
         yield "printed"
     elif order == "large":
         yield "x" * int(argument)
+    elif order == "behind":
+        yield from ("small", "small", "small")
+        count_text(1_000_000)
+        burn(0.6)
+        yield "read"
     elif order == "mailbox":
         for number in range(6):
             burn(60 if number == 2 else 0.02)
@@ -144,6 +149,15 @@ def test_workers_wait_while_nobody_takes_their_values(monkeypatch):
         assert sum(len(answer.value) for answer in rest if answer.value) > 6 * 900_000 - 1
         assert [answer.failure for answer in rest if answer.failure] == ["the reader crashed on it (signal 9)"]
         assert pool._undelivered == 0
+
+
+def test_text_that_nobody_has_taken_yet_allows_more_time_too(monkeypatch):
+    monkeypatch.setattr(worker_pool, "UNDELIVERED_BYTES", 1)
+    with WorkerPool(handle, workers=1, limits=STRICT, size=lambda item: 1_000_000) as pool:
+        answers = pool.run(["behind"])
+        next(answers)
+        time.sleep(1.5)
+        assert [answer.value or answer.failure for answer in answers] == ["small", "small", "read", ""]
 
 
 def test_a_worker_that_grew_is_replaced(monkeypatch):
