@@ -89,14 +89,17 @@ def mask_urls(text: str) -> str:
     return _URL.sub(lambda match: match["scheme"] + TOKEN_IN_PATH.sub(MASK, match["place"]), text)
 
 
-def mask_arguments(arguments: Iterable[str]) -> list[str]:
-    """Return the arguments of a program without secrets; `${NAME}` stays, as it only says where the secret is."""
+def mask_arguments(arguments: Iterable[str], *, filled_in: bool = False) -> list[str]:
+    """Return the arguments of a program without secrets.
+
+    `${NAME}` stays, as it only says where the secret is, unless variables are `filled_in`.
+    """
     shown: list[str] = []
     is_secret = False
     for argument in arguments:
         option, assigned, _ = argument.partition("=")
         names_one = option.startswith("-") and names_secret(option)
-        if "${" in argument:
+        if "${" in argument and not filled_in:
             shown.append(argument)
         elif is_secret and not option.startswith("-"):
             shown.append(MASK)

@@ -144,7 +144,7 @@ class ServerEntry(_Part):
         values |= {header.partition(" ")[2] for header in self.headers.values()}
         query = [pair.partition("=")[::2] for pair in parts.query.split("&")]
         quoted = [value for name, value in query if names_secret(name)]
-        for argument, shown in zip(self.args, self.shown_args, strict=True):
+        for argument, shown in zip(self.args, mask_arguments(self.args, filled_in=True), strict=True):
             if shown.endswith(MASK):
                 quoted.append(argument.removeprefix(shown.removesuffix(MASK)))
         quoted += [parts.username or "", parts.password or "", *TOKEN_IN_PATH.findall(parts.path)]

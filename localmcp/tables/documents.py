@@ -148,9 +148,10 @@ def _header(cells: Sequence[Any], below: Sequence[Row]) -> list[str] | None:
         return None
     # Cells that stand above several columns were filled.
     numbers = [int(name) for name, _ in groupby(names) if name.isdecimal()]
-    are_counted = len(numbers) > 2 and {two - one for one, two in pairwise(numbers)} == {1}
-    # Years and dates above others are data.
-    under = {_kind(cell) for kind, cell in zip(kinds, below[0][1], strict=False) if kind in beside}
+    are_counted = len(numbers) > 2 and {two - one for one, two in pairwise(numbers)} in ({1}, {-1})
+    # Years and dates above others are data, also where some are missing.
+    columns = zip(kinds, zip_longest(*(cells for _, cells in below)), strict=False)
+    under = {_kind(next(filter(_is_present, column), None)) for kind, column in columns if kind in beside} - {""}
     is_data = bool(under) and under <= {"year", "date"}
     return None if is_data or ("number" in kinds and not are_counted) else names
 
@@ -188,8 +189,11 @@ def _read_header(rows: list[Row], is_headed: bool) -> tuple[list[str], int]:
             names, start = [one if one == two else f"{one} {two}".strip() for one, two in pairs], start + 1
         header = header or (names, start)
         filled = [name for name in names if name]
-        # Where values begin right below several columns, what is above is no header but remarks.
-        if len(filled) == len(set(filled)) and _above_values(names, rows[start : start + 1]) > 1:
+        # Where values begin right below several columns, what is above is no header but remarks: narrow ones, not data.
+        first = min(headers)
+        above = [_width(rows[number][1]) for number in range(first, place) if number not in headers]
+        is_below = place > first and 2 * max(above, default=0) >= len(set(filled))
+        if not is_below and _above_values(names, rows[start : start + 1]) > 1:
             return names, start
     return header or ([], 0)
 
@@ -347,10 +351,10 @@ CURRENCIES = {
 } | {code.casefold(): code for code in "EUR USD GBP JPY INR CHF PLN CZK SEK NOK DKK HUF AUD CAD".split()}  # fmt: skip
 _MONEY = "|".join(map(re.escape, sorted(CURRENCIES, key=len, reverse=True)))
 _NUMBER = re.compile(
-    rf"\s*\(?[-+−]?\s*(?P<before>{_MONEY})?\s*[-+−]?"
+    rf"\s*+\(?[-+−]?\s*+(?P<before>{_MONEY})?\s*+[-+−]?"
     r"(?P<body>\d{1,3}(?:(?P<group>[ .,'’\u00a0\u202f])\d{3})(?:(?P=group)\d{3})*(?:[.,]\d+)?"
     r"|(?:\d+(?:[.,]\d+)?|[.,]\d+)(?:e[-+]?\d{1,2})?)"
-    rf"\s*(?P<after>{_MONEY}|%)?-?\)?\s*",
+    rf"\s*+(?P<after>{_MONEY}|%)?-?\)?\s*+",
     re.IGNORECASE,
 )
 _CLOCK = r"(?P<hour>\d\d?):(?P<minute>[0-5]\d)(?P<second>:[0-5]\d)?(?:\s*(?P<half>[ap])(?:\.?m\.?)?)?"
@@ -394,7 +398,7 @@ def read_column(values: Sequence[Any], mark: str) -> tuple[str, list[Any], int]:
         if kind and fitting(typed) >= LEAST_SHARE * fitting(present):
             others = {value: _text(value) for value in present if value not in typed}
             return kind, list(map((others | typed).get, values)), fitting(others)
-    texts = [None if value is None else _text(value)[:2000].strip() or None for value in values]
+    texts = [None if value is None else _text(value).strip()[:2000] or None for value in values]
     answers = {text.casefold() for text in filter(None, texts)} if len(distinct) < 9 else set[str]()
     pairs = [set(pair.split("/")) for pair in "yes/no ja/nein sì/no si/no sí/no oui/non true/false y/n".split()]
     return "yes/no" if answers and any(answers <= pair for pair in pairs) else "text", texts, 0

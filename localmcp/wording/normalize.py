@@ -60,7 +60,9 @@ def plain_letters(word: str) -> str:
 
 _ADDRESS = r"\( *+(?:<[^<>\n]*>|(?:[^()\s]|\([^()\s]*\))*)(?: ++(?:\"[^\"\n]*\"|'[^'\n]*'))? *+\)"
 """In Markdown after the words of a link, with the title that may follow."""
-_LINK = re.compile(rf"!?\[\[(?=\S)(?:[^][|\n]*\|)?([^][|\n]*)\]\]|!?\[([^][\n]*)\]{_ADDRESS}")
+# Not `[[1, 2]]`, `table[["name"]]` and `x[[i]]` of programs.
+_WIKI_LINK = r"(?<![A-Za-z0-9_)])!?\[\[(?=[^\s\"'])(?![-+.\d]+,)(?:[^][|\n]*\|)?([^][|\n]*)\]\]"
+_LINK = re.compile(rf"{_WIKI_LINK}|!?\[([^][\n]*)\]{_ADDRESS}")
 
 
 def without_links(text: str) -> str:

@@ -336,12 +336,12 @@ def test_the_hub_needs_no_private_name_of_the_sdk() -> None:
 
 
 def test_secrets_in_addresses_and_arguments_are_kept_from_messages_and_logs() -> None:
-    args = ("-c", "run", "--key=argument-secret", "--token", "following-secret", "--verbose")
+    args = ("-c", "run", "--key=argument-secret", "--token", "following-${secret", "--verbose")
     url = "https://ada:url%21password@example.org/k3y-in-the-path-of-a-link/mcp?api_key=query%2Fsecret&page=1234567"
     headers = {"Authorization": "Bearer ", "X": "a b"}
     entry = entries.parse_entry("a", {"command": "sh", "args": args, "env": {"NAME": "environment"}})
     assert set(entry.model_copy(update={"url": url, "headers": headers}).secrets) == {
-        "argument-secret", "following-secret", "url%21password", "url!password", "query%2Fsecret", "query/secret",
+        "argument-secret", "following-${secret", "url%21password", "url!password", "query%2Fsecret", "query/secret",
         "k3y-in-the-path-of-a-link", "environment", "Bearer ",
     }  # fmt: skip
     assert entries.parse_entry("a", {"url": "https://user-is-the-key@example.org/mcp"}).secrets == ("user-is-the-key",)

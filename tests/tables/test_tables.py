@@ -99,6 +99,7 @@ def test_a_table_tells_its_columns_types_rows_and_what_was_left_out(workspace: W
         (("7/3/2018 1:47p", "7/14/2018 10:28 AM"), "date and time", "2018-07-03 13:47"),
         (("9/15/2000 00:00:00", "9/16/2000 00:00:00"), "date", "2000-09-15"),
         (("-", "N/A"), "text", "-"),
+        ((" " * 9_000 + "x", "5"), "text", "x"),
         ((*["8.4"] * 20, "unrated"), "decimal", 8.4),
     ],
 )
@@ -177,6 +178,9 @@ def test_tables_in_text_are_tables_and_other_text_is_none() -> None:
         ("Town,Size\nTown,Size\nUlm,5\nBonn,5\nKiel,1\n", ["Town", "Size"]),
         (",2019,2019\n,Land,People\nUlm,5,6\nBonn,5,7\nKiel,1,1\n", ["column 1", "2019 Land", "2019 People"]),
         (",Size,Size\nTown,Land,People\nUlm,5,6\nBonn,5,7\nKiel,1,1\n", ["Town", "Size Land", "Size People"]),
+        ("Town,Rain,Rain\nUlm,1,2\nBonn,5,7\nKiel,dry,wet\nRom,5,6\nPisa,5,7\nBari,1,1\n", ["Town", "Rain", "Rain 2"]),
+        ("Shop,3,2,1\nUlm,9,5,6\nBonn,9,5,7\nKiel,9,1,1\n", ["Shop", "3", "2", "1"]),
+        ("Do,Due,Is\na,1/2/24,x\n" + "b,3/2/24,y\n" * 3 + "\nc,4/2/24,x\nd,,y\ne,5/2/24,x\n", ["Do", "Due", "Is"]),
         ("Word,Meaning\nhi,hello\nbye,end\nso,thus\nif,maybe\n\nox,cow\nup,high\n", ["Word", "Meaning"]),
     ],
 )

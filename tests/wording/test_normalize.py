@@ -185,6 +185,7 @@ def test_stop_words_are_folded():
         ('![a house](house.png "House") [![build](a.svg)](https://a.b)', "a house build"),
         ("[Mercury](https://en.wikipedia.org/wiki/Mercury_(planet))", "Mercury"),
         ("[[Notes/Loaf|other note]], ![[Pic.png]], [[Page]]", "other note, Pic.png, Page"),
+        ("[[1, 2]] x[[i]] t[['name']] [['a']]", "[[1, 2]] x[[i]] t[['name']] [['a']]"),
         ("a[0] (b) [x] [[ -f x ]] [no](address of many words)", "a[0] (b) [x] [[ -f x ]] [no](address of many words)"),
     ],
 )
