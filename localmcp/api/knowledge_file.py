@@ -11,17 +11,16 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from localmcp.errors import LocalMCPError, ModelUnavailable, NotFound
 from localmcp.humanize import cut_to
+from localmcp.index.fusion import Mode
 from localmcp.library.jobs import ProgressCallback, Report
 from localmcp.schemas import Json, without_none
 from localmcp.tools import Scope
 from localmcp.visible_text import visible
 from localmcp.workspace import Workspace, open_workspace
-
-Mode = Literal["hybrid", "semantic", "keyword"]
 
 
 def _raw() -> Any:

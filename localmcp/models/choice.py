@@ -205,9 +205,6 @@ def _number(text: str, name: str) -> int:
     raise ConfigurationError(f"{name} is '{text}', but must be a whole number above 0.")
 
 
-# ---------------------------------------------------------------- what is here
-
-
 def open_local_model(name: str, fingerprint: str, dimension: int) -> Embedder:
     """Return the model of that name and fingerprint; ModelUnavailable when it is not here.
 

@@ -24,8 +24,6 @@ from localmcp.malloc_trim import return_freed_memory
 
 DEFAULT_NAME = "all-MiniLM-L6-v2"
 MULTILINGUAL_NAME = "multilingual-e5-small"
-TokenCounter = Callable[[str], int]
-"""Tokens of a whole text: nothing cut off, special tokens not counted."""
 WordCode = tuple[str, bytes]
 """A word as written, and the signs of its vector."""
 WORD_CODE_BYTES = 48
@@ -72,8 +70,9 @@ class Embedder(Protocol):
         ...
 
     @property
-    def count_tokens(self) -> TokenCounter:
-        """Counts the tokens of a whole text, without the prefix; picklable for models that come with localmcp."""
+    def count_tokens(self) -> Callable[[str], int]:
+        """Counts the tokens of a whole text, without the prefix and special tokens; picklable for models that come with
+        localmcp."""
         ...
 
 
@@ -312,8 +311,6 @@ class TextVectors:
         """Whether any process has kept vectors in the folder, of whatever model."""
         return self._folder is not None and any(self._folder.glob("*.npz"))
 
-
-# ---------------------------------------------------------------- how the cosines of a model are read
 
 _ANSWERS = (
     ("how do I get rid of snails", "Slugs eat the young salad at night; copper tape around the bed keeps them away."),
