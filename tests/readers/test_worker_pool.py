@@ -55,14 +55,11 @@ def handle(item):
         yield "x" * int(argument)
     elif order == "behind":
         yield from ("small", "small", "small")
-        count_text(1_000_000)
-        burn(0.6)
-        yield "read"
+        yield from handle("read 1000000")
     elif order == "mailbox":
         for number in range(6):
             burn(60 if number == 2 else 0.02)
             yield number
-
     elif order == "parts":
         for number in range(400):
             burn(0.05)

@@ -284,9 +284,7 @@ def test_an_endless_statement_is_stopped(workspace: Workspace) -> None:
         query(workspace, f"select count(*) from bills a, bills b, ({endless})")
 
 
-def test_where_no_process_could_be_started_the_next_statement_tries_again(
-    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_no_process_starts_the_next_one_may(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch, pytest.raises(Unavailable):
         patch.setattr("sys.executable", "/nothing")
         query(workspace, "select count(*) from bills")
