@@ -390,10 +390,10 @@ def explain_empty_filter(connection: apsw.Connection, filters: Filters) -> list[
     def fits(condition: str, bindings: Any) -> bool:
         return bool(fetch_one(connection, f"select 1 from sources where {where} and {condition} limit 1", bindings))
 
-    def unknown(field: str, value: str, valid: list[str]) -> None:
+    def unknown(field: str, value: str, valid: list[str], *others: str) -> None:
         if value not in valid:
             names = [cut_to(name, 80) for name in sorted(set(valid))[:20]] + (["…"] if len(valid) > 20 else [])
-            guess = did_you_mean(value, valid)
+            guess = did_you_mean(value, [*valid, *others])
             remarks.append(f"No {field} '{quoted(value)}'. {choices(names)}{guess and f' {guess}'}")
 
     remarks: list[str] = []
@@ -425,7 +425,7 @@ def explain_empty_filter(connection: apsw.Connection, filters: Filters) -> list[
         if field not in fields and field == "tags":
             remarks.append("No document has a tag.")
         elif comparison.field[0] not in {*fields, *SOURCE_COLUMNS}:
-            unknown("metadata field", field, fields)
+            unknown("metadata field", field, fields, *SOURCE_COLUMNS)
         elif valid and comparison.operator in ("eq", "in"):
             texts = [str(item) for item in valid if item is not None]
             unknown("tag" if field == "tags" else field, str(wanted_values[0]), texts)

@@ -333,12 +333,16 @@ class _Filling:
             asking = [name for name in asks_for(self.properties, token) if name not in self.arguments]
             if asking:
                 self.put(asking[0], token.text, [position])
-        # Then required files (`report.docx`) and codes (`ENG-142`).
+        # Then required files (`report.docx`) and codes (`ENG-142`), first those beside the parameter's name; what is
+        # quoted is rather a text.
         for name in self.unfilled(required=True):
             fits_shape = _shape_of(name, self.properties[name]) if takes_words(self.properties[name]) else None
             positions = [position for position in self.unused() if fits_shape and fits_shape(self.tokens[position])]
+            stems = {stem(word, "english") for word in words(name)}
+            beside = [place for place in positions if place and self.tokens[place - 1].stem in stems]
             if positions:
-                self.put(name, self.tokens[positions[0]].text, positions[:1])
+                place = min(beside or positions, key=lambda place: self.tokens[place].kind == "quoted")
+                self.put(name, self.tokens[place].text, [place])
 
     def take_numbers(self) -> None:
         """Take required numbers in order; optional ones beside a word of their name or description: `5 results`."""

@@ -289,6 +289,7 @@ def test_a_quotation_or_a_name_in_capitals_is_an_argument(workspace: Workspace) 
     ("sentence", "arguments"),
     [
         ("measure hive ENG-142 5 times into ~/hives.csv", {"hiveId": "ENG-142", "times": 5, "path": "~/hives.csv"}),
+        ('measure 2 times "in the sun" hive ENG-142', {"hiveId": "ENG-142", "times": 2}),
         ("measure 1f0c3a52-7b5e-4c1d-9a66-0d2f4b8c9e10", {"hiveId": "1f0c3a52-7b5e-4c1d-9a66-0d2f4b8c9e10"}),
     ],
 )
