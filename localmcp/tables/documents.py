@@ -151,8 +151,8 @@ def _header(cells: Sequence[Any], below: Sequence[Row]) -> list[str] | None:
     are_counted = len(numbers) > 2 and {two - one for one, two in pairwise(numbers)} in ({1}, {-1})
     # Years and dates above others are data, also where some are missing.
     columns = zip(kinds, zip_longest(*(cells for _, cells in below)), strict=False)
-    under = {_kind(next(filter(_is_present, column), None)) for kind, column in columns if kind in beside} - {""}
-    is_data = bool(under) and under <= {"year", "date"}
+    under = [[*map(_kind, filter(_is_present, column))] for kind, column in columns if kind in beside]
+    is_data = any("date" in column for column in under) or {column[0] for column in under if column} == {"year"}
     return None if is_data or ("number" in kinds and not are_counted) else names
 
 
@@ -189,11 +189,12 @@ def _read_header(rows: list[Row], is_headed: bool) -> tuple[list[str], int]:
             names, start = [one if one == two else f"{one} {two}".strip() for one, two in pairs], start + 1
         header = header or (names, start)
         filled = [name for name in names if name]
-        # Where values begin right below several columns, what is above is no header but remarks: narrow ones, not data.
+        # The first one, if values begin right below it; a later one, if they begin in several columns, and above it are
+        # remarks: narrow ones, not data.
         first = min(headers)
         above = [_width(rows[number][1]) for number in range(first, place) if number not in headers]
-        is_below = place > first and 2 * max(above, default=0) >= len(set(filled))
-        if not is_below and _above_values(names, rows[start : start + 1]) > 1:
+        is_above = place == first or 2 * max(above, default=0) < len(filled) == len(set(filled))
+        if is_above and _above_values(names, rows[start : start + 1]) >= (1 if place == first else 2):
             return names, start
     return header or ([], 0)
 

@@ -179,6 +179,7 @@ def test_tables_in_text_are_tables_and_other_text_is_none() -> None:
         (",2019,2019\n,Land,People\nUlm,5,6\nBonn,5,7\nKiel,1,1\n", ["column 1", "2019 Land", "2019 People"]),
         (",Size,Size\nTown,Land,People\nUlm,5,6\nBonn,5,7\nKiel,1,1\n", ["Town", "Size Land", "Size People"]),
         ("Town,Rain,Rain\nUlm,1,2\nBonn,5,7\nKiel,dry,wet\nRom,5,6\nPisa,5,7\nBari,1,1\n", ["Town", "Rain", "Rain 2"]),
+        ("Do,Due,Is\na,,\nb,1/2/24,2025\nc,3/2/24,3\nd,3/2/24,4\ne,5/2/24,5\n", ["Do", "Due", "Is"]),
         ("Shop,3,2,1\nUlm,9,5,6\nBonn,9,5,7\nKiel,9,1,1\n", ["Shop", "3", "2", "1"]),
         ("Do,Due,Is\na,1/2/24,x\n" + "b,3/2/24,y\n" * 3 + "\nc,4/2/24,x\nd,,y\ne,5/2/24,x\n", ["Do", "Due", "Is"]),
         ("Word,Meaning\nhi,hello\nbye,end\nso,thus\nif,maybe\n\nox,cow\nup,high\n", ["Word", "Meaning"]),
