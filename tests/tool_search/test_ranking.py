@@ -93,13 +93,7 @@ class TestWhatFits:
 
     @pytest.mark.parametrize(
         "query",
-        [
-            "order a pizza",
-            "what is the capital of France",
-            "solve a quadratic equation",
-            "? !",
-            "the of",
-        ],
+        ["order a pizza", "what is the capital of France", "solve a quadratic equation", "? !", "the of"],
     )
     def test_is_nothing_where_no_tool_serves(self, finder: ToolFinder, query: str) -> None:
         assert find(finder, query) == []

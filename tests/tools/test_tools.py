@@ -44,12 +44,7 @@ def explain(error: LocalMCPError) -> dict[str, Any]:
 class Library:
     """A service with one tool of each kind."""
 
-    @tool(
-        "find_books",
-        title="Find books",
-        keywords=("novel",),
-        accepts={"limit": integer_or_string},
-    )
+    @tool("find_books", title="Find books", keywords=("novel",), accepts={"limit": integer_or_string})
     def find_books(
         self,
         query: Annotated[str, Param("Words to look for.", min_length=1)],
