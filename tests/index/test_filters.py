@@ -76,10 +76,7 @@ def test_a_filter_holds_in_every_mode(library: Library, filters: Filters, expect
 
 @pytest.mark.parametrize(
     ("options", "named"),
-    [
-        ({"partitions": ("\ud800",)}, "partition"),
-        ({"path_prefix": "\ud800"}, "pathPrefix"),
-    ],
+    [({"partitions": ("\ud800",)}, "partition"), ({"path_prefix": "\ud800"}, "pathPrefix")],
 )
 def test_what_cannot_be_compared_is_refused_by_name(options: dict[str, Any], named: str) -> None:
     with pytest.raises(InvalidInput, match=named):
