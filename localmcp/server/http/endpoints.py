@@ -256,7 +256,7 @@ class Endpoints:
             raise Refused(400, "Invalid request body", details="timeout must be a number of seconds above 0")
         started, status = time.perf_counter(), 200
         try:
-            seconds = min(float(seconds), CALL_SECONDS)
+            seconds = float(min(seconds, CALL_SECONDS))
             body = _output(await self.run(name, cast(Json, arguments), seconds=seconds))
         except UnknownTool:
             status, body = 500, Json(success=False, error=f"tool not found: {name}", code=500)
