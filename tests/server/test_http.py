@@ -287,7 +287,7 @@ def test_tools_are_listed_and_called_by_name(door: OpenDoor) -> None:
 @pytest.mark.parametrize(
     ("name", "body", "status", "error"),
     [
-        ("greetUser", {"input": {}}, 200, "Invalid arguments for greetUser:"),
+        ("greetUser", {"input": {}, "timeout": 10**400}, 200, "Invalid arguments for greetUser:"),
         ("nope", {"input": {}}, 500, "tool not found: nope"),
         ("greetUser", b"{", 400, "Parse error: Invalid JSON"),
         ("greetUser", b"", 400, "Parse error: Invalid JSON"),
