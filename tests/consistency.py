@@ -22,21 +22,17 @@ def disagreements(database: Database) -> list[str]:
         except apsw.Error as error:
             found.append(f"the keyword index is damaged: {error}")
     with database.read() as connection:
-        for check in (_counts, _ledger):
-            found += check(connection)
+        found += [*_counts(connection), *_ledger(connection)]
     # A connection of its own: SQLite 3.54 checks a full-text table against what the connection read of it earlier,
     # and takes the work of another process for damage.
     fresh = Database(database.path, read_only=True)
     with fresh.read() as connection:
-        found += [*_structure(connection), *sources.disagreements(connection)]
+        answer = fetch_all(connection, "pragma integrity_check")
+        found += [] if answer == [("ok",)] else [f"integrity_check: {answer[:3]}"]
+        found += [f"no parent: {row}" for row in fetch_all(connection, "pragma foreign_key_check")]
+        found += sources.disagreements(connection)
     fresh.close()
     return found
-
-
-def _structure(connection: apsw.Connection) -> list[str]:
-    answer = fetch_all(connection, "pragma integrity_check")
-    broken = fetch_all(connection, "pragma foreign_key_check")
-    return [*([] if answer == [("ok",)] else [f"integrity_check: {answer[:3]}"]), *(f"no parent: {b}" for b in broken)]
 
 
 def _counts(connection: apsw.Connection) -> list[str]:
@@ -44,15 +40,12 @@ def _counts(connection: apsw.Connection) -> list[str]:
     surface: Counter[tuple[int, str]] = Counter()
     terms: Counter[tuple[int, str]] = Counter()
     groups: Counter[int] = Counter()
-    rows = fetch_all(
-        connection,
-        f"""
+    sql = f"""
         select sources.collection_id, title, headings, text, groups.language, group_id, chunks.words from chunks
         join sources on sources.id = source_id join groups on groups.id = group_id where chunks.id in ({_LIVE})
-        """,
-    )
+    """
     found: list[str] = []
-    for collection_id, title, headings, text, language, group_id, length in rows:
+    for collection_id, title, headings, text, language, group_id, length in fetch_all(connection, sql):
         heading = heading_of(title, json.loads(headings))
         read = [*words(heading), *words(text)]
         read += [code.word for part in (heading, text) for code in find_codes(part)]

@@ -83,12 +83,8 @@ def run(items, *, workers=2, limits=STRICT):
         handle, workers=workers, limits=limits, size=lambda item: 1 if item[-1] == "1" else 1_000_000
     ) as pool:
         for answer in pool.run(items):
-            if not answer.finished:
-                results[answer.item].append(answer.value)
-                continue
-            if answer.failure:
-                results[answer.item].append(Failure(answer.failure))
-            results[answer.item].append("end")
+            failures = [Failure(answer.failure)] if answer.failure else []
+            results[answer.item] += [*failures, "end"] if answer.finished else [answer.value]
     return results
 
 
