@@ -43,7 +43,8 @@ def make(base: Path, given: Path, kinds: list[str]) -> list[str]:
     """Write the base with those kinds; returns those that SQLite let in."""
     shutil.copyfile(base, given)
     done: list[str] = []
-    for kind in kinds:
+    # Nothing can be written any more into what is endless.
+    for kind in sorted(kinds, key=lambda kind: "endless" in kind):
         part = given.with_name("part.localmcp")
         try:
             given_files.make_given(given, part, kind)
