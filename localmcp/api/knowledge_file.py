@@ -253,9 +253,9 @@ class KnowledgeFile:
         fields = ("collection", "sourceType", "chunkCount", "updatedAt", "freshness", "metadata", "id")
         while True:
             answer = self.call("list_sources", collection=collection, limit=500, offset=len(listed))
-            for found in answer["sources"]:
-                values = (found[field] for field in fields)
-                listed.append(Source(found["title"], found.get("path"), *values, raw=found))
+            for item in answer["sources"]:
+                values = (item[field] for field in fields)
+                listed.append(Source(item["title"], item.get("path"), *values, raw=item))
             if len(listed) >= answer["total"] or not answer["sources"]:
                 return Results(listed, raw={"total": answer["total"]})
 

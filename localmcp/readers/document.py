@@ -18,8 +18,6 @@ from localmcp.readers.worker_pool import count_text
 logger = logging.getLogger(__name__)
 
 SourceType = Literal["text", "website", "docs", "qa"]
-
-
 SHEETS = ("xlsx", "xls", "xlsb", "ods")
 TALK = ("mail", "conversation")
 RENDERED = ("docx", "odt", "rtf", "epub", "html", "notebook", "calendar", "contacts", "feed")

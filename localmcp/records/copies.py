@@ -7,7 +7,7 @@ import json
 import uuid
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from itertools import chain
 from typing import Annotated
 
@@ -286,11 +286,11 @@ def _put(connection: apsw.Connection, target: Collection, document_id: str, rows
         metadata = {key: value for key, value in ordered[0]["metadata"].items() if key not in origin["told"]}
         # Without a time it is never compared with the disk.
         columns["mtime_ns"] = columns["mtime_ns"] if is_own else None
-        partition_id = ensure_partition(connection, target, ordered[0]["partition"])
-        draft = SourceDraft(target.id, partition_id, **columns, metadata=metadata, chunks=chunks)
+        draft = SourceDraft(target.id, None, **columns, metadata=metadata, chunks=chunks)
     except (KeyError, TypeError, ValueError):
         # Somebody else wrote it.
         return "skipped"
+    draft = replace(draft, partition_id=ensure_partition(connection, target, ordered[0]["partition"]))
     sql = """
         select id, trashed_at is not null, title, partition_id, metadata from sources
         where collection_id = :collection and (uuid = :uuid or (uri = :uri and trashed_at is null))

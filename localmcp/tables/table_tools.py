@@ -145,9 +145,8 @@ class TableTools:
         for uuid, document, uri, mtime_ns, size, described in rows:
             stem, parts = PurePath(uri).stem if uri else document, json.loads(described)
             for part in parts:
-                name = free_name(
-                    stem if len(parts) == 1 or not part["title"] else f"{stem}.{part['title']}", used_names
-                )
+                is_only = len(parts) == 1 or not part["title"]
+                name = free_name(stem if is_only else f"{stem}.{part['title']}", used_names)
                 item: Json = {"name": name, "document": document, "sourceId": uuid}
                 item |= {key: part[key] for key in ("columns", "rows", "sample", "notes") if part[key]}
                 path, text = (uuid, "") if part["inText"] else (uri, None)
