@@ -125,7 +125,8 @@ def index_words(heading: str, text: str, language: str) -> IndexedWords:
     body = index_runs(text_runs, language)
     distinct = set(chain.from_iterable(map(words_of_run, heading_runs.union(text_runs))))
     terms = " ".join(set(stems(distinct, language)))
-    return IndexedWords(title, body, len(title.split()) + len(body.split()), " ".join(distinct), terms)
+    count = sum(text.count(" ") + 1 for text in (title, body) if text)
+    return IndexedWords(title, body, count, " ".join(distinct), terms)
 
 
 @lru_cache(maxsize=64)

@@ -325,16 +325,17 @@ def _text_grids(text: str) -> Iterator[Grid]:
         plain = (without_links(cell.strip().replace("\\|", "|")) for cell in cells)
         return [re.sub(r"^(\*\*|__|\*|_|`)(.+)\1$", r"\2", cell) for cell in plain]
 
+    rule = re.compile(r"\|?\s*:?-+:?\s*(?:\|\s*:?-+:?\s*)*\|?")
     heading, bare, rows = "", "", list[Row]()
-    for number, line in enumerate([*text.splitlines(), ""], 1):
+    for number, line in enumerate([*text.splitlines(), ""] if "|" in text else [], 1):
         before, bare = bare, line.strip()
-        cells = split(bare) if "|" in bare else []
-        if cells and all(re.fullmatch(r":?-+:?", cell) for cell in cells):
+        has_pipe = "|" in bare
+        if has_pipe and rule.fullmatch(bare):
             # Markdown needs no pipe before the first cell: the line above this one is the header.
             if "|" in before and not rows:
                 rows.append((number - 1, split(before)))
-        elif (bare.startswith("|") and bare.count("|") > 1) or (rows and cells):
-            rows.append((number, cells))
+        elif has_pipe and (rows or (bare[0] == "|" and bare.count("|") > 1)):
+            rows.append((number, split(bare)))
         elif rows:
             yield heading, rows, True, "."
             rows = []
