@@ -8,6 +8,7 @@ from array import array
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache, partial
 from itertools import chain
 from typing import Any
 
@@ -217,10 +218,11 @@ def _insert_chunks(
 
 
 _PLACE = ChunkDraft._fields[:8]
+_as_json = lru_cache(maxsize=64)(partial(json.dumps, ensure_ascii=False))
 
 
 def _place(chunk: ChunkDraft) -> tuple[Any, ...]:
-    return (*chunk[:3], json.dumps(chunk.headings, ensure_ascii=False), *chunk[4:8])
+    return (*chunk[:3], _as_json(chunk.headings), *chunk[4:8])
 
 
 def trash_sources(connection: apsw.Connection, source_ids: Iterable[int], now: str | None = None) -> int:

@@ -7,7 +7,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import PurePath
 from typing import Any, Literal, get_args
 
@@ -240,7 +240,8 @@ def entries_below(connection: apsw.Connection, collection_id: int, path: str) ->
 def record(connection: apsw.Connection, collection_id: int, entries: Iterable[Entry]) -> None:
     """Record the status of paths. Part of the caller's write transaction."""
     seen = {"collection_id": collection_id, "seen_at": utc_now()}
-    upsert_rows(connection, "ledger", ("path", "collection_id"), [asdict(entry) | seen for entry in entries])
+    rows = [{column.name: getattr(entry, column.name) for column in fields(entry)} | seen for entry in entries]
+    upsert_rows(connection, "ledger", ("path", "collection_id"), rows)
 
 
 def mark(

@@ -172,7 +172,7 @@ def read_file(window: Window, max_bytes: int, task: Task) -> Iterator[Reading]:
                 return
             file.seek(0)
             digest, is_blank = hashlib.sha256(), True
-            while block := file.read(1 << 20):
+            while block := file.read(1 << 16):
                 digest.update(block)
                 is_blank = is_blank and not block.strip(b" \t\n\r\v\f\0" + BOM_UTF8 + BOM_UTF16_LE)
             file.seek(0)
