@@ -256,7 +256,8 @@ class Search:
             outcome.lap("meanings of words")
         self._complete(language)
         if self.mode == "hybrid" and self.reader:
-            self._mix_cosines(nearest_sentences(self.connection, self.model_id, arms.cosines, vectors[0]))
+            near = nearest_sentences(self.connection, self.model_id, arms.cosines, vectors[0])
+            mix_cosines(arms, self.outcome.calibration.scaled(near))
         demanded = DEMANDED_SHARE * outcome.query.attainable if arms.reads_all and outcome.query else 0.0
         self._page(fusion.rank(arms, self.mode, outcome.semantic_weight, demanded))
         outcome.lap("rows")
@@ -292,7 +293,8 @@ class Search:
         if vectors[1:]:
             # The nearest sentence of a long question counts as much as the whole.
             near = [exact_cosines(connection, model_id, list(arms.cosines), sentence) for sentence in vectors[1:]]
-            self._mix_cosines({row: max(cosines[row] for cosines in near) for row in arms.cosines})
+            nearest = {row: max(cosines[row] for cosines in near) for row in arms.cosines}
+            mix_cosines(arms, self.outcome.calibration.scaled(nearest))
 
     def _search_meanings(self, vector: Vector, reader: WordReader, language: str) -> None:
         arms = self.arms
@@ -306,15 +308,6 @@ class Search:
         arms.cosines |= self.outcome.calibration.scaled(exact_cosines(self.connection, self.model_id, new, vector))
         arms.alike = {chunk_id: alike[chunk_id] for chunk_id in arms.cosines.keys() & alike.keys()}
         arms.most_alike = frozenset(best)
-
-    def _mix_cosines(self, near: Mapping[int, float]) -> None:
-        # Other cosines of the candidates count as much as their own; the first hundred stay the first.
-        if near:
-            cosines = self.arms.cosines
-            cosines |= {
-                row: (cosines[row] + cosine) / 2 for row, cosine in self.outcome.calibration.scaled(near).items()
-            }
-            self.arms.semantic_ranks = _ranked(self.arms.semantic_ranks, cosines)
 
     def _complete(self, language: str | None) -> None:
         """Take out `-words`, let neighbors count, weigh the kinds of text that were found, say what has no vectors."""
@@ -414,11 +407,31 @@ def make_hit(
     return Hit(passage, *scores, query, matched, outcome.semantic_weight, None, relevance, tuple(copies))
 
 
+def mix_cosines(arms: Arms, near: Mapping[int, float]) -> None:
+    """Let other cosines of the candidates count as much as their own; the first hundred stay the first."""
+    if near:
+        arms.cosines |= {row: (arms.cosines[row] + cosine) / 2 for row, cosine in near.items()}
+        arms.semantic_ranks = _ranked(arms.semantic_ranks, arms.cosines)
+
+
 def _ranked(ranks: Mapping[int, int], scores: Mapping[int, float]) -> dict[int, int]:
     """Return the ranks by changed scores, best first, in which the first hundred stay the first."""
     ids = list(ranks)
     parts = (sorted(part, key=lambda row: (-scores[row], row)) for part in (ids[:ARM_DEPTH], ids[ARM_DEPTH:]))
     return {chunk_id: place for place, chunk_id in enumerate(chain.from_iterable(parts), 1)}
+
+
+def embed_question(embedder: LazyEmbedder, text: str) -> list[Vector]:
+    """Return the unit vector of a question, and then of its sentences if it is long; errors as of `LazyEmbedder.get`,
+    which waits MODEL_WAIT_SECONDS."""
+    parts: list[str] = []
+    if len(text.split()) >= LONG_QUESTION:
+        parts = [text[start:stop] for start, stop in keyword.sentences(text[:CHARACTERS_READ])]
+        parts = [part for part in parts if len(part.split()) >= SENTENCE_WORDS][:MOST_SENTENCES]
+    vectors = [embedder.embed_query(text, wait=MODEL_WAIT_SECONDS)]
+    if parts[1:]:
+        vectors += [*embedder.embed_queries(parts)]
+    return [vector.astype("<f4", copy=False) for vector in vectors]
 
 
 class Index:
@@ -448,7 +461,7 @@ class Index:
         return outcome
 
     def _embed(self, request: SearchRequest, outcome: SearchOutcome) -> Sequence[Vector]:
-        # Of the question and of its sentences, if it is long; none where no model answers.
+        # None where no model answers.
         if request.mode == "keyword" or not request.text.strip():
             return ()
         with self.database.read() as connection:
@@ -457,18 +470,11 @@ class Index:
                 if fetch_one(connection, f"select 1 from sources where trashed_at is null and {visible}"):
                     outcome.notices.append("Answered by keyword only: no document has vectors yet.")
                 return ()
-        parts: list[str] = []
-        if len(request.text.split()) >= LONG_QUESTION:
-            parts = [request.text[start:stop] for start, stop in keyword.sentences(request.text[:CHARACTERS_READ])]
-            parts = [part for part in parts if len(part.split()) >= SENTENCE_WORDS][:MOST_SENTENCES]
         try:
-            vectors = [self.embedder.embed_query(request.text, wait=MODEL_WAIT_SECONDS)]
-            if parts[1:]:
-                vectors += [*self.embedder.embed_queries(parts)]
+            return embed_question(self.embedder, request.text)
         except (ModelUnavailable, ConfigurationError) as error:
             outcome.notices.append(f"Answered by keyword only: {error}")
             return ()
-        return [vector.astype("<f4", copy=False) for vector in vectors]
 
     def keep(self, generation: int, key: Hashable, make: Callable[[], Any]) -> Any:
         """Return what was made under that key for that generation, or make it."""

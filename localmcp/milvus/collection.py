@@ -45,7 +45,7 @@ from localmcp.index.collections import DEFAULT_PARTITION
 from localmcp.index.drafts import DEFAULT_LANGUAGE
 from localmcp.index.filters import Comparison, Condition, Filters, Scalar, evaluate
 from localmcp.schemas import Json, mapping_of
-from localmcp.wording.normalize import detect_language, index_text
+from localmcp.wording.normalize import detect_language, fold, indexed_text, stop_words
 
 NO_MILVUS = "No Milvus is set."
 HOW_TO_SET_MILVUS = "Set one with: localmcp config set milvus_address http://HOST:19530   (or MILVUS_ADDRESS)"
@@ -329,7 +329,10 @@ class MilvusCollection:
         """
         if not self.has_words:
             return {}
-        stems = index_text(text, detect_language(text) or DEFAULT_LANGUAGE) or "-"
+        language = detect_language(text) or DEFAULT_LANGUAGE
+        # Milvus lets function words count, too.
+        content = " ".join(word for word in text.split() if fold(word.strip(",.;:?!")) not in stop_words(language))
+        stems = indexed_text(content, language) or indexed_text(text, language) or "-"
         # Milvus Lite gives BM25 as a distance, below zero.
         return self._arm("sparse", [stems], limit, filters, abs)[0]
 

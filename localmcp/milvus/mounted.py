@@ -17,7 +17,7 @@ from typing import Any
 
 import apsw
 
-from localmcp.arrays import np
+from localmcp.arrays import Vector, np
 from localmcp.errors import ConfigurationError, FileUnavailable, LocalMCPError, ModelUnavailable, NotFound, Unavailable
 from localmcp.index.collections import DEFAULT_PARTITION
 from localmcp.index.federation import Wanted
@@ -30,8 +30,10 @@ from localmcp.index.search import (
     Index,
     SearchOutcome,
     SearchRequest,
+    embed_question,
     is_doubtful,
     make_hit,
+    mix_cosines,
 )
 from localmcp.milvus.collection import Milvus, MilvusCollection, begins_with, is_one_of
 from localmcp.models import LazyEmbedder
@@ -146,23 +148,29 @@ class MilvusFile:
                 about = collection.about
                 weight, calibration = float(about["weight"]), Calibration(**about["calibration"])
             outcome = SearchOutcome([], 0, semantic_weight=weight)
-            vector, near = self._embed(request, collection, outcome), dict[int, float]()
+            vectors, near = self._embed(request, collection, outcome), dict[int, float]()
             arms, depth = Arms(), DEEPEST if request.limit > ARM_DEPTH else ARM_DEPTH
-            if vector is not None:
-                [near] = collection.nearest(vector[None, :], depth, request.filters)
+            if vectors:
+                [near] = collection.nearest(vectors[0][None, :], depth, request.filters)
                 arms.semantic_ranks = {key: place for place, key in enumerate(near, 1)}
-            if request.mode != "semantic" or vector is None:
+            if request.mode != "semantic" or not vectors:
                 arms.bm25 = collection.holding(request.text, DEEPEST, request.filters)
                 arms.keyword_ranks = {key: place for place, key in enumerate([*arms.bm25][:depth], 1)}
                 if not collection.has_words:
                     outcome.notices.append("it has no index of words (Milvus before 2.5): searched by meaning only.")
-            ids = [*(arms.keyword_ranks | near)] if arms.bm25 or request.mode != "semantic" else []
+            is_judged = request.mode != "semantic" or vectors[1:] or arms.bm25
+            ids = [*(arms.keyword_ranks | near)] if is_judged else []
             candidates = collection.read(ids, ["words", "vector"])
-            if vector is not None:
-                for key in candidates.keys() & arms.keyword_ranks.keys() - near.keys():
-                    near[key] = float(np.dot(vector, np.asarray(candidates[key]["vector"], "<f4")))
+            if vectors:
+                question = np.stack(vectors)
+                cosines = {
+                    key: (question @ np.asarray(row["vector"], "<f4")).tolist() for key, row in candidates.items()
+                }
+                near |= {key: cosines[key][0] for key in cosines.keys() - near.keys()}
             arms.cosines = calibration.scaled(near)
-            mode = "keyword" if vector is None else request.mode
+            if vectors[1:]:
+                mix_cosines(arms, calibration.scaled({key: max(cosines[key][1:]) for key in cosines}))
+            mode = request.mode if vectors else "keyword"
             if mode != "semantic":
                 query = outcome.query = _query(request.text, [row["words"] for row in candidates.values()])
                 if query.dropped and collection.has_words:
@@ -186,19 +194,19 @@ class MilvusFile:
         outcome.doubtful = is_doubtful(hits[candidate.id] for candidate in first if candidate.id in hits)
         return outcome
 
-    def _embed(self, request: SearchRequest, collection: MilvusCollection, outcome: SearchOutcome) -> Any:
+    def _embed(self, request: SearchRequest, collection: MilvusCollection, outcome: SearchOutcome) -> list[Vector]:
         if request.mode == "keyword" or not request.text.strip():
-            return None
+            return []
         try:
             identity = self._embedder.get(MODEL_WAIT_SECONDS).identity
             if identity.fingerprint == collection.about.get("fingerprint"):
-                return self._embedder.embed_query(request.text).astype("<f4", copy=False)
+                return embed_question(self._embedder, request.text)
             reason = f"its vectors come from the model '{collection.model}', in use is '{identity.name}'."
         except (ModelUnavailable, ConfigurationError) as error:
             reason = error.message
         outcome.notices.append(f"Answered by keyword only: {reason}")
         outcome.by_words_only = True
-        return None
+        return []
 
 
 def _query(text: str, words: Sequence[str]) -> KeywordQuery:

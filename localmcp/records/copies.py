@@ -37,7 +37,7 @@ from localmcp.schemas import Json, compact_json, mapping_of
 from localmcp.storage.database import Database, fetch_all, fetch_column, fetch_one, id_list
 from localmcp.storage.schema import VECTOR_ID_BITS
 from localmcp.tools import Param, current_scope, hidden_change
-from localmcp.wording.normalize import index_text
+from localmcp.wording.normalize import indexed_text
 
 Progress = Callable[[int, int], None]
 """Called with the passages that were copied, and all of them."""
@@ -258,7 +258,8 @@ def send(target: MilvusCollection, rows: list[Json]) -> None:
     # Made only here: most of the work, which is spared where Milvus has them already.
     for row in rows:
         heading = heading_of(row["title"], row["origin"]["chunk"]["headings"])
-        row["words"] = index_text(f"{heading}\n{row['text']}", row["language"])
+        # The title counts twice, as in the file.
+        row["words"] = indexed_text(f"{heading}\n{heading}\n{row['text']}", row["language"])
         row["vector"] = np.frombuffer(row["vector"], dtype="<f4").tolist()
     target.upsert(rows)
 

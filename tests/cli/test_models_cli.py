@@ -23,8 +23,7 @@ def test_verify_tries_the_model_and_use_embeds_what_is_there_sets_the_model_and_
     code, out, _ = run(capsys, "--db", file, "--json", "models", "use", "hash:128")
     assert (code, json.loads(out)["collections"][0]["embedded"]) == (0, 1)
     assert config.load_settings().model == "hash:128"
-    hits = json.loads(run(capsys, "--db", file, "--json", "search", "queen")[1])["results"]
-    assert hits[0]["semanticScore"] > 0
+    assert json.loads(run(capsys, "--db", file, "--json", "search", "queen")[1])["results"][0]["semanticScore"] > 0
     code, _, said = run(capsys, "--db", file, "models", "use", "hash:64")
     assert code == 0 and "hash" in said
     assert config.load_settings().model == "hash:64"

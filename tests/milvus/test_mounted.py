@@ -72,6 +72,10 @@ def test_one_answer_holds_the_passages_of_both(beside: Workspace, mode: str) -> 
     assert 0 <= hits["Bees"]["relevance"] <= 100 and hits["Bees"]["combinedScore"] > 0
     assert {*found(beside, "queen of the hive", mode=mode, collection="mount:team")} >= {"Bees"}
     assert "Mine" not in found(beside, "queen of the hive", mode=mode, collection="mount:team", limit=10)
+    # Of a long question the nearest sentence counts as much as the whole.
+    question = "Nobody could tell me anything about this so far. " * 5 + "Clay holds water; sand lets it through."
+    soil = found(beside, question, mode=mode, collection="mount:team")["soil"]
+    assert mode == "keyword" or soil["semanticScore"] > 60
 
 
 def test_filters_mean_the_same(beside: Workspace) -> None:

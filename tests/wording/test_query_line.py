@@ -32,5 +32,4 @@ def test_filters_are_taken_out_of_the_words(line: str, words: str, filters: dict
 @given(st.text(max_size=80))
 def test_any_line_can_be_read_and_its_words_hold_no_filter(line: str) -> None:
     words, filters = parse_query_line(line)
-    assert all(value.strip() for values in filters.values() for value in values)
-    assert len(words) <= len(line)
+    assert len(words) <= len(line) and all(value.strip() for values in filters.values() for value in values)
