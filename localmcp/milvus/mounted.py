@@ -161,12 +161,14 @@ class MilvusFile:
             is_judged = request.mode != "semantic" or vectors[1:] or arms.bm25
             ids = [*(arms.keyword_ranks | near)] if is_judged else []
             candidates = collection.read(ids, ["words", "vector"])
+            # Of the question, then of its sentences.
+            cosines: dict[int, list[float]] = {}
             if vectors:
                 question = np.stack(vectors)
                 cosines = {
                     key: (question @ np.asarray(row["vector"], "<f4")).tolist() for key, row in candidates.items()
                 }
-                near |= {key: cosines[key][0] for key in cosines.keys() - near.keys()}
+            near |= {key: cosines[key][0] for key in cosines.keys() - near.keys()}
             arms.cosines = calibration.scaled(near)
             if vectors[1:]:
                 mix_cosines(arms, calibration.scaled({key: max(cosines[key][1:]) for key in cosines}))
