@@ -45,7 +45,7 @@ from localmcp.index.collections import DEFAULT_PARTITION
 from localmcp.index.drafts import DEFAULT_LANGUAGE
 from localmcp.index.filters import Comparison, Condition, Filters, Scalar, evaluate
 from localmcp.schemas import Json, mapping_of
-from localmcp.wording.normalize import detect_language, fold, indexed_text, stop_words
+from localmcp.wording.normalize import detect_language, fold, index_runs, indexed_runs, stop_words
 
 NO_MILVUS = "No Milvus is set."
 HOW_TO_SET_MILVUS = "Set one with: localmcp config set milvus_address http://HOST:19530   (or MILVUS_ADDRESS)"
@@ -330,11 +330,15 @@ class MilvusCollection:
         if not self.has_words:
             return {}
         language = detect_language(text) or DEFAULT_LANGUAGE
-        # Milvus lets function words count, too.
-        content = " ".join(word for word in text.split() if fold(word.strip(",.;:?!")) not in stop_words(language))
-        stems = indexed_text(content, language) or indexed_text(text, language) or "-"
-        # Milvus Lite gives BM25 as a distance, below zero.
-        return self._arm("sparse", [stems], limit, filters, abs)[0]
+        runs = indexed_runs(text)
+        # Milvus lets function words count, too. A question of nothing but those, or of those and words that no passage
+        # holds, is searched by them, as in a file.
+        content = [run for run in runs if fold(run) not in stop_words(language)]
+        for stems in dict.fromkeys(index_runs(part, language) for part in (content, runs)):
+            # Milvus Lite gives BM25 as a distance, below zero.
+            if stems and (scores := self._arm("sparse", [stems], limit, filters, abs)[0]):
+                return scores
+        return {}
 
     def _arm(
         self, field: str, data: list[Any], limit: int, filters: Filters, score: Callable[[float], float]

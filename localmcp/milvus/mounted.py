@@ -166,7 +166,9 @@ class MilvusFile:
             if vectors:
                 question = np.stack(vectors)
                 cosines = {
-                    key: (question @ np.asarray(row["vector"], "<f4")).tolist() for key, row in candidates.items()
+                    key: (question @ np.asarray(row["vector"], "<f4")).tolist()
+                    for key, row in candidates.items()
+                    if len(row["vector"] or ()) == question.shape[1]
                 }
             near |= {key: cosines[key][0] for key in cosines.keys() - near.keys()}
             arms.cosines = calibration.scaled(near)
