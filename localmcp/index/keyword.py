@@ -127,14 +127,19 @@ Keep = Callable[[int, Hashable, Callable[[], Any]], Any]
 """Returns what was made for a generation under a key, or makes it."""
 
 
+def split_left_out(text: str) -> tuple[str, list[str]]:
+    """Return the text of a query without its `-words`, and those folded; a query of nothing else has none."""
+    plain = _LEFT_OUT.sub(" ", text)
+    return (plain, list(map(fold, _LEFT_OUT.findall(text)))) if plain.strip() else (text, [])
+
+
 def build_query(
     connection: apsw.Connection, text: str, collection_ids: Sequence[int], keep: Keep, generation: int
 ) -> KeywordQuery:
     """Turn any text into a query over those collections; every token is literal, whatever FTS5 would make of it."""
     file = _Words(connection, text, collection_ids, keep, generation)
     languages = file.languages
-    left_out = [word for word in _LEFT_OUT.findall(text) if _LEFT_OUT.sub("", text).strip()]
-    plain = _LEFT_OUT.sub(" ", text) if left_out else text
+    plain, left_out = split_left_out(text)
     codes = find_codes(plain)
     indexed = {term.word for term in file.terms([(code.word,) for code in codes], languages) if term.chunks}
     # Words in order, those of a code as the one word that the index has for it.
@@ -177,7 +182,7 @@ def build_query(
         mean_length=keep(tenths, "mean length", lambda: fetch_one(connection, sql)),
         quoted=frozenset(term.word for term in quoted),
         may_hold_codes=_CODE.search(" ".join(term.word for term in terms)) is not None,
-        left_out=tuple(file.terms([(fold(word),) for word in left_out], [*languages, *file.others])),
+        left_out=tuple(file.terms([(word,) for word in left_out], [*languages, *file.others])),
     )
 
 

@@ -22,7 +22,7 @@ from localmcp.errors import ConfigurationError, FileUnavailable, LocalMCPError, 
 from localmcp.index.collections import DEFAULT_PARTITION
 from localmcp.index.federation import Wanted
 from localmcp.index.fusion import ARM_DEPTH, LOOKED_AT, SEMANTIC_WEIGHT, Arms, judge, rank
-from localmcp.index.keyword import ABSENT, KeywordQuery, Term, inverse_frequency
+from localmcp.index.keyword import ABSENT, KeywordQuery, Term, inverse_frequency, split_left_out
 from localmcp.index.passages import load_passages
 from localmcp.index.search import (
     DEEPEST,
@@ -42,7 +42,7 @@ from localmcp.schemas import Json
 from localmcp.storage.connections import connect
 from localmcp.storage.database import Database, insert_row
 from localmcp.storage.schema import create_schema
-from localmcp.wording.normalize import detect_language, index_text, phrases, stop_words
+from localmcp.wording.normalize import detect_language, index_text, phrases, stems, stop_words
 
 ADDRESS = "milvus:"
 """Begins the path of what is mounted from Milvus: `milvus:COLLECTION`."""
@@ -150,17 +150,18 @@ class MilvusFile:
             outcome = SearchOutcome([], 0, semantic_weight=weight)
             vectors, near = self._embed(request, collection, outcome), dict[int, float]()
             arms, depth = Arms(), DEEPEST if request.limit > ARM_DEPTH else ARM_DEPTH
+            plain, left_out = split_left_out(request.text)
             if vectors:
                 [near] = collection.nearest(vectors[0][None, :], depth, request.filters)
                 arms.semantic_ranks = {key: place for place, key in enumerate(near, 1)}
             if request.mode != "semantic" or not vectors:
-                arms.bm25 = collection.holding(request.text, DEEPEST, request.filters)
+                arms.bm25 = collection.holding(plain, DEEPEST, request.filters)
                 arms.keyword_ranks = {key: place for place, key in enumerate([*arms.bm25][:depth], 1)}
                 if not collection.has_words:
                     outcome.notices.append("it has no index of words (Milvus before 2.5): searched by meaning only.")
             is_judged = request.mode != "semantic" or vectors[1:] or arms.bm25
             ids = [*(arms.keyword_ranks | near)] if is_judged else []
-            candidates = collection.read(ids, ["words", "vector"])
+            candidates = collection.read(ids, ["words", "vector", "language"])
             # Of the question, then of its sentences.
             cosines: dict[int, list[float]] = {}
             if vectors:
@@ -176,7 +177,13 @@ class MilvusFile:
                 mix_cosines(arms, calibration.scaled({key: max(cosines[key][1:]) for key in cosines}))
             mode = request.mode if vectors else "keyword"
             if mode != "semantic":
-                query = outcome.query = _query(request.text, [row["words"] for row in candidates.values()])
+                if left_out:
+                    outcome.notices.append(f"Left out: passages with {', '.join(left_out)}.")
+                for key, row in candidates.items() if left_out else ():
+                    if not set(row["words"].split()).isdisjoint(stems(left_out, row["language"])):
+                        for by_id in (arms.cosines, arms.bm25, arms.keyword_ranks, arms.semantic_ranks):
+                            by_id.pop(key, None)
+                query = outcome.query = _query(plain, [row["words"] for row in candidates.values()])
                 if query.dropped and collection.has_words:
                     absent = ", ".join(f"'{word}'" for word, _ in query.dropped[:3])
                     outcome.notices.append(f"it holds no {absent}; spelling is not repaired there.")

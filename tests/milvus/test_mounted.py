@@ -79,13 +79,13 @@ def test_one_answer_holds_the_passages_of_both(beside: Workspace, mode: str) -> 
 
 
 def test_filters_mean_the_same(beside: Workspace) -> None:
-    docs = beside.database.path.parent / "docs"
-    team = {"collection": "mount:team", "limit": 10}
+    docs, team = str(beside.database.path.parent / "docs"), {"collection": "mount:team", "limit": 10}
     assert {*found(beside, "bees wax honey", partition="products", **team)} == {"Wax"}
     assert {*found(beside, "bees wax honey", metadata={"topic": "wax"}, **team)} == {"Wax"}
     assert {*found(beside, "bees wax honey", until="2024-06-01", **team)} == {"Meeting"}
-    assert {*found(beside, "bees water", pathPrefix=str(docs), **team)} == {"Bees", "soil"}
+    assert {*found(beside, "bees water", pathPrefix=docs, **team)} == {"Bees", "soil"}
     assert {*found(beside, "bees water", sourceId="soil", **team)} == {"soil"}
+    assert {*found(beside, "queen honey -hives", mode="keyword", **team)} == {"Meeting"}
 
 
 def test_a_hit_is_read_in_its_context_and_its_document_whole(beside: Workspace) -> None:
