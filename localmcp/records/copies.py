@@ -278,7 +278,7 @@ def _put(connection: apsw.Connection, target: Collection, document_id: str, rows
     try:
         for row in ordered:
             columns, digest = Json(row["origin"]["chunk"]), bytes.fromhex(row["origin"]["digest"])
-            columns["headings"] = tuple(columns["headings"])
+            columns["headings"] = tuple(map(str, columns["headings"]))
             number = uuid.UUID(row["chunk"]).bytes
             # Passages keep the ids by which they were cited, unless others here have them.
             is_taken = fetch_one(connection, "select 1 from chunks where uuid = ?", (number,))

@@ -107,13 +107,16 @@ def test_a_push_copies_everything_and_another_one_only_what_has_changed(
 
 def test_a_copy_that_somebody_damaged_is_put_right_by_the_next_push(workspace: Workspace, milvus: Milvus) -> None:
     workspace.milvus_copies.push("default")
-    ids = sorted(live_chunks(workspace))
-    stored = milvus.open("default")
+    stored, ids = milvus.open("default"), sorted(live_chunks(workspace))
     [row] = stored.read(ids[:1]).values()
+    row.pop("sparse", None)
     stored.delete(ids[1:2])
-    stored.upsert([{name: row[name] for name in row if name != "sparse"} | {"id": 999_999}])
+    stored.upsert([row | {"id": 999_999}])
     assert workspace.milvus_copies.push("default")["sent"] == 2 and not stored.read([999_999]), "one sent, one deleted"
     assert_same(workspace, milvus)
+    row["origin"]["chunk"]["headings"] = [["Bees"], 1]
+    stored.upsert([row])
+    assert workspace.milvus_copies.pull("default", "back")["added"] == 3
 
 
 def test_the_tools_push_and_pull_what_the_caller_may_see(workspace: Workspace) -> None:

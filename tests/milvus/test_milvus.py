@@ -126,8 +126,7 @@ def test_passages_come_back_whole_and_by_id(milvus: Milvus) -> None:
     found = [row for batch in collection.rows(7) for row in batch]
     assert [row["id"] for row in found] == list(range(30))
     assert (found[3]["text"], found[3]["metadata"]) == (rows[3]["text"], metadata)
-    assert found[3]["partition"] == "part"
-    assert np.allclose(found[3]["vector"], vectors[3], atol=1e-6)
+    assert found[3]["partition"] == "part" and np.allclose(found[3]["vector"], vectors[3], atol=1e-6)
     assert {*collection.read([5, 999, 4])} == {4, 5}
     collection.delete([4, 999])
     assert {*collection.read([5, 999, 4])} == {5} and collection.count() == 29
@@ -384,8 +383,7 @@ def test_a_lite_file_is_free_for_other_processes_when_it_is_closed_and_none_load
         first.close()
         out, err = process.communicate("\n")
     assert "cannot be reached" in nobody and "cannot be reached" in nobody_secure
-    assert "Only one process at a time" in taken
-    assert environment_line.split() == ["None", "dotenv.main"]
+    assert "Only one process at a time" in taken and environment_line.split() == ["None", "dotenv.main"]
     assert (out.strip(), err) == ("['docs']", "")
 
 

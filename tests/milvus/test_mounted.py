@@ -115,8 +115,7 @@ def test_lists_and_numbers_count_what_is_mounted(beside: Workspace) -> None:
     assert call(beside, "list_sources", collection="mount:team", title="wax")["total"] == 1
     [mount] = call(beside, "get_stats")["mounts"]
     assert (mount["name"], mount["sources"]) == ("team", 4) and mount["chunks"] >= 4
-    assert beside.mounts.described()[0]["problem"] is None
-    assert "team (4 documents)" in beside.knowledge.instructions()
+    assert beside.mounts.described()[0]["problem"] is None and "team (4 documents)" in beside.knowledge.instructions()
 
 
 def test_who_is_bound_to_collections_sees_nothing_of_it(beside: Workspace) -> None:
