@@ -461,7 +461,7 @@ class Index:
         return outcome
 
     def _embed(self, request: SearchRequest, outcome: SearchOutcome) -> Sequence[Vector]:
-        # None where no model answers.
+        # No vectors where no model answers.
         if request.mode == "keyword" or not request.text.strip():
             return ()
         with self.database.read() as connection:

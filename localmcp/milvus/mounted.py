@@ -179,10 +179,10 @@ class MilvusFile:
             if mode != "semantic":
                 if left_out:
                     outcome.notices.append(f"Left out: passages with {', '.join(left_out)}.")
-                for key, row in candidates.items() if left_out else ():
-                    if not set(row["words"].split()).isdisjoint(stems(left_out, row["language"])):
-                        for by_id in (arms.cosines, arms.bm25, arms.keyword_ranks, arms.semantic_ranks):
-                            by_id.pop(key, None)
+                    for key, row in candidates.items():
+                        if not set(row["words"].split()).isdisjoint(stems(left_out, row["language"])):
+                            for by_id in (arms.cosines, arms.bm25, arms.keyword_ranks, arms.semantic_ranks):
+                                by_id.pop(key, None)
                 query = outcome.query = _query(plain, [row["words"] for row in candidates.values()])
                 if query.dropped and collection.has_words:
                     absent = ", ".join(f"'{word}'" for word, _ in query.dropped[:3])

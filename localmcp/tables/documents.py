@@ -327,11 +327,7 @@ def _text_grids(text: str) -> Iterator[Grid]:
 
     rule = re.compile(r"\|?\s*:?-+:?\s*(?:\|\s*:?-+:?\s*)*\|?")
     heading, bare, rows = "", "", list[Row]()
-    lines = text.splitlines()
-    piped = (line.strip() for line in lines if "|" in line)
-    if not any(line[0] == "|" or rule.fullmatch(line) for line in piped):
-        return
-    for number, line in enumerate([*lines, ""], 1):
+    for number, line in enumerate([*text.splitlines(), ""] if "|" in text else [], 1):
         before, bare = bare, line.strip()
         has_pipe = "|" in bare
         if has_pipe and rule.fullmatch(bare):
