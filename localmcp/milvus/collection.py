@@ -596,7 +596,8 @@ def translate_error(error: Exception, server: str, timeout: float) -> LocalMCPEr
     text = str(getattr(error, "message", "") or ("" if callable(raw_code) else error))
     # Without the server's stack trace.
     message = next((line.strip() for line in text.splitlines() if line.strip()), "")[:300].rstrip(".")
-    if code == 101 or "not loaded" in message:
+    # "not fully loaded" for a while after the server's start: to load it again waits for that.
+    if code == 101 or re.search("not (fully )?loaded", message):
         return NotLoaded(f"Milvus at {server} has not loaded the collection: {message}.")
     if status in ("UNAUTHENTICATED", "PERMISSION_DENIED") or "auth check failure" in message:
         refused = f"Milvus at {server} refused the credentials: {details or message}."
