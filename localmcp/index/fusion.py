@@ -10,13 +10,14 @@ from typing import Literal
 
 import apsw
 
+from localmcp.arrays import Vector, np
 from localmcp.index.collections import calibrate, find_model
 from localmcp.index.drafts import WORD_ONLY
 from localmcp.index.keyword import REPAIR_WEIGHT, KeywordQuery
 from localmcp.index.vector import SignIndex, nearest_chunks
 from localmcp.models import Embedder
 from localmcp.models.embedder import Calibration
-from localmcp.storage.database import Database, fetch_all, fetch_column, id_list
+from localmcp.storage.database import Database, fetch_all, id_list
 from localmcp.wording.normalize import fold, is_function_word, phrases
 
 Mode = Literal["hybrid", "semantic", "keyword"]
@@ -279,7 +280,7 @@ class Group:
     kind: str
     chunks: int
     gap: float | None = None
-    """How sharply the model tells its passages apart; None where it was not measured."""
+    """How sharply the model tells its passages apart, in ten deviations; None where it was not measured."""
 
 
 def load_groups(connection: apsw.Connection, collection_ids: Sequence[int]) -> dict[int, Group]:
@@ -295,7 +296,7 @@ def load_groups(connection: apsw.Connection, collection_ids: Sequence[int]) -> d
 def weight_for(groups: Sequence[Group], default: float, calibration: Calibration, *, is_foreign: bool) -> float:
     """Return the mean weight of the first hits' groups; `is_foreign`: the question is not in the model's language.
 
-    For a gap on the default model's scale it is 0.60 + 2 x (gap - 0.125), in 0.30..0.90.
+    Of a group that was measured it is 0.60 + 2 x (gap - 0.125), in 0.30..0.91.
     """
     # The most in another language than English, of passages or of the question.
     most = 1.0 if calibration.reads_all else 0.45
@@ -303,8 +304,7 @@ def weight_for(groups: Sequence[Group], default: float, calibration: Calibration
     for group in groups:
         weight = default
         if group.gap is not None:
-            weight = 0.60 + 2.0 * (calibration.factor * group.gap - 0.125)
-            weight = min(max(weight, 0.30), 0.90)
+            weight = min(max(0.60 + 2.0 * (group.gap - 0.125), 0.30), 0.91)
         weights.append(weight if group.language == READ_LANGUAGE else min(weight, most))
     weight = sum(weights) / len(weights) if weights else default
     return round(min(weight, most) if is_foreign else weight, 4)
@@ -338,31 +338,36 @@ def adapt_weights(database: Database, embedder: Embedder) -> int:
 
 
 def _measure_gap(database: Database, embedder: Embedder, model_id: int, group: Group) -> float | None:
-    # The mean difference of the nearest and the tenth cosine, over windows of the group's own text. The windows' own
-    # passages stay in: how surely they are found is what is measured.
-    # Texts with vectors, spread over the group, the same ones in whatever order the files were read.
+    # The mean difference of the nearest and the tenth cosine of questions, which are windows of the group's own text,
+    # in ten times the deviation of a question's cosines, which every model has its own of (the default one about .1).
+    # The windows' own passages stay in: how surely they are found is what is measured.
+    # Passages spread over the group, the same ones in whatever order the files were read.
     sql = """
-        select text from chunks where id in (
+        select text, embedding from chunks join vectors on vectors.id = (?2 << 40 | chunks.id)
+        where chunks.id in (
             select chunks.id from chunks join sources on sources.id = source_id
-            where group_id = ? and words >= ? and trashed_at is null
-                and exists (select 1 from vectors where vectors.id = (? << 40 | chunks.id))
-            order by digest limit ?
+            where group_id = ?1 and words >= ?3 and trashed_at is null
+                and exists (select 1 from vectors where vectors.id = (?2 << 40 | chunks.id))
+            order by digest limit ?4
         )
+        order by digest
     """
     most = min(max(group.chunks // CHUNKS_A_WINDOW, FEWEST_WINDOWS), MOST_WINDOWS)
     with database.read() as connection:
-        texts = fetch_column(connection, sql, (group.id, LEAST_WORDS, model_id, most))
-    windows: list[str] = []
-    for number, text in enumerate(texts):
+        rows = fetch_all(connection, sql, (group.id, model_id, LEAST_WORDS, most))
+    if len(rows) < FEWEST_WINDOWS // 2:
+        return None
+    questions: list[Vector] = []
+    for number, (text, _) in enumerate(rows):
         words = text.split()
         start = number * 7919 % (max(len(words) - WINDOW_WORDS, 0) + 1)
-        windows.append(" ".join(words[start : start + WINDOW_WORDS]))
-    if len(windows) < FEWEST_WINDOWS // 2:
-        return None
-    vectors = embedder.embed_passages(windows)
+        questions.append(embedder.embed_query(" ".join(words[start : start + WINDOW_WORDS])))
+    cosines = np.stack(questions) @ np.stack([np.frombuffer(embedding, "<f4") for _, embedding in rows]).T
+    others = cosines[~np.eye(len(rows), dtype=bool)].reshape(len(rows), -1)
+    deviation = float(others.std(axis=1).mean())
     with database.read() as connection:
         # A separate index: a command that only adds documents keeps no index in memory.
         blocks = SignIndex().blocks(connection, model_id, [group.collection_id])
-        hits = [nearest_chunks(connection, model_id, blocks, vector, DEEP) for vector in vectors]
+        hits = [nearest_chunks(connection, model_id, blocks, vector, DEEP) for vector in questions]
     gaps = [nearest[0][1] - nearest[-1][1] for nearest in hits if len(nearest) == DEEP]
-    return sum(gaps) / len(gaps) if gaps else None
+    return sum(gaps) / len(gaps) / (10 * deviation) if gaps and deviation else None
