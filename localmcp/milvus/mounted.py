@@ -12,6 +12,7 @@ import uuid
 from collections import Counter
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -148,35 +149,12 @@ class MilvusFile:
                 about = collection.about
                 weight, calibration = float(about["weight"]), Calibration(**about["calibration"])
             outcome = SearchOutcome([], 0, semantic_weight=weight)
-            vectors, near = self._embed(request, collection, outcome), dict[int, float]()
-            arms, depth = Arms(), DEEPEST if request.limit > ARM_DEPTH else ARM_DEPTH
-            plain, left_out = split_left_out(request.text)
-            if vectors:
-                [near] = collection.nearest(vectors[0][None, :], depth, request.filters)
-                arms.semantic_ranks = {key: place for place, key in enumerate(near, 1)}
-            if request.mode != "semantic" or not vectors:
-                arms.bm25 = collection.holding(plain, DEEPEST, request.filters)
-                arms.keyword_ranks = {key: place for place, key in enumerate([*arms.bm25][:depth], 1)}
+            vectors, (plain, left_out) = self._embed(request, collection, outcome), split_left_out(request.text)
+            mode = request.mode if vectors else "keyword"
+            arms, candidates = _arms_of(collection, replace(request, text=plain, mode=mode), vectors, calibration)
+            if mode != "semantic":
                 if not collection.has_words:
                     outcome.notices.append("it has no index of words (Milvus before 2.5): searched by meaning only.")
-            is_judged = request.mode != "semantic" or vectors[1:] or arms.bm25
-            ids = [*(arms.keyword_ranks | near)] if is_judged else []
-            candidates = collection.read(ids, ["words", "vector", "language"])
-            # Of the question, then of its sentences.
-            cosines: dict[int, list[float]] = {}
-            if vectors:
-                question = np.stack(vectors)
-                cosines = {
-                    key: (question @ np.asarray(row["vector"], "<f4")).tolist()
-                    for key, row in candidates.items()
-                    if len(row["vector"] or ()) == question.shape[1]
-                }
-            near |= {key: cosines[key][0] for key in cosines.keys() - near.keys()}
-            arms.cosines = calibration.scaled(near)
-            if vectors[1:]:
-                mix_cosines(arms, calibration.scaled({key: max(cosines[key][1:]) for key in cosines}))
-            mode = request.mode if vectors else "keyword"
-            if mode != "semantic":
                 if left_out:
                     outcome.notices.append(f"Left out: passages with {', '.join(left_out)}.")
                     for key, row in candidates.items():
@@ -218,6 +196,35 @@ class MilvusFile:
         outcome.notices.append(f"Answered by keyword only: {reason}")
         outcome.by_words_only = True
         return []
+
+
+def _arms_of(
+    collection: MilvusCollection, request: SearchRequest, vectors: Sequence[Vector], calibration: Calibration
+) -> tuple[Arms, dict[int, Json]]:
+    # And the rows of all candidates. `vectors`: of the question, then of its sentences.
+    arms, near = Arms(), dict[int, float]()
+    depth = DEEPEST if request.limit > ARM_DEPTH else ARM_DEPTH
+    if vectors:
+        [near] = collection.nearest(vectors[0][None, :], depth, request.filters)
+        arms.semantic_ranks = {key: place for place, key in enumerate(near, 1)}
+    if request.mode != "semantic":
+        arms.bm25 = collection.holding(request.text, DEEPEST, request.filters)
+        arms.keyword_ranks = {key: place for place, key in enumerate([*arms.bm25][:depth], 1)}
+    is_judged = request.mode != "semantic" or vectors[1:]
+    candidates = collection.read([*(arms.keyword_ranks | near)] if is_judged else [], ["words", "vector", "language"])
+    cosines: dict[int, list[float]] = {}
+    if vectors:
+        question = np.stack(vectors)
+        cosines = {
+            key: (question @ np.asarray(row["vector"], "<f4")).tolist()
+            for key, row in candidates.items()
+            if len(row["vector"] or ()) == question.shape[1]
+        }
+    near |= {key: cosines[key][0] for key in cosines.keys() - near.keys()}
+    arms.cosines = calibration.scaled(near)
+    if vectors[1:]:
+        mix_cosines(arms, calibration.scaled({key: max(cosines[key][1:]) for key in cosines}))
+    return arms, candidates
 
 
 def _query(text: str, words: Sequence[str]) -> KeywordQuery:
