@@ -157,9 +157,10 @@ class TestFinding:
 
 
 class TestRefusing:
-    @pytest.mark.parametrize(
-        ("options", "said"),
-        [
+    def test_uses_the_words_of_the_contract_and_names_what_cannot_be_used(
+        self, workspace: Workspace, ids: list[int]
+    ) -> None:
+        cases: list[tuple[dict[str, Any], str]] = [
             ({"collection_name": ...}, "collection_name field is required and must be a string"),
             ({"collection_name": 5}, "collection_name field is required and must be a string"),
             ({"collection_name": ""}, "collection_name field is required and must be a string"),
@@ -178,14 +179,11 @@ class TestRefusing:
             ({"partition_name": "nope", "mode": "hybrid"}, "query failed: partition 'nope' not found. There are…"),
             ({"filter": {"year": {"ge": 1}}}, "filter.year: 'ge' is not a comparison…"),
             ({"mode": "keyword"}, "mode: …"),
-        ],
-    )
-    def test_uses_the_words_of_the_contract_and_names_what_cannot_be_used(
-        self, workspace: Workspace, ids: list[int], options: Any, said: str
-    ) -> None:
-        question = {"collection_name": "papers", "texts": ["q"], **options}
-        told = refusal(workspace, **{name: value for name, value in question.items() if value is not ...})
-        assert told == said or (said.endswith("…") and said[:-1] in told), ids
+        ]
+        for options, said in cases:
+            question = {"collection_name": "papers", "texts": ["q"], **options}
+            told = refusal(workspace, **{name: value for name, value in question.items() if value is not ...})
+            assert told == said or (said.endswith("…") and said[:-1] in told), (options, told, ids)
 
     def test_a_collection_outside_the_scope_does_not_exist(self, workspace: Workspace, ids: list[int]) -> None:
         arguments = {"collection_name": "papers", "texts": ["field"]}
