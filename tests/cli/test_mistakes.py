@@ -63,11 +63,11 @@ MISSING = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("words", MISSING, ids=" ".join)
-def test_a_missing_file_has_one_exit_code(filled, words: tuple[str, ...]) -> None:
-    ran = filled(*words)
-    assert ran.code == 1
-    assert "/nope" in ran.err and "Errno" not in ran.err
+def test_a_missing_file_has_one_exit_code(filled) -> None:
+    for words in MISSING:
+        ran = filled(*words)
+        assert ran.code == 1, words
+        assert "/nope" in ran.err and "Errno" not in ran.err, words
 
 
 def test_rules_without_a_rule_are_told_with_a_reason(cli, tmp_path: Path) -> None:
@@ -158,16 +158,15 @@ EMPTY = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("words", EMPTY, ids=" ".join)
-def test_an_empty_path_is_refused_and_does_not_mean_the_current_folder(filled, words: tuple[str, ...]) -> None:
-    ran = filled(*words)
-    assert (ran.code, "A path is empty" in ran.err) == (2, True)
-    assert filled("sources", "--json").json["total"] == 3
+def test_an_empty_path_is_refused_and_does_not_mean_the_current_folder(filled) -> None:
+    for words in EMPTY:
+        ran = filled(*words)
+        assert (ran.code, "A path is empty" in ran.err) == (2, True), words
+        assert filled("sources", "--json").json["total"] == 3, words
 
 
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
+def test_a_mistake_is_told_in_words_of_the_command_line(filled) -> None:
+    for words, says in (
         (("rules", "add", ""), "'RULE': it is empty."),
         (("rules", "edit", "1", "--text", " "), "'--text': it is empty."),
         (("rules", "add", "x" * 2001), "'RULE': it has 2,001 characters; at most 2,000"),
@@ -181,12 +180,9 @@ def test_an_empty_path_is_refused_and_does_not_mean_the_current_folder(filled, w
         (("merge", "."), ". is a folder; a file is needed."),
         (("add", "-", "--to", "milvus://a"), "--to takes files and folders alone"),
         (("add", ".", "--to", "milvus://a", "--no-wait"), "ends when they are stored"),
-    ],
-    ids=lambda value: " ".join(value)[:30] if isinstance(value, tuple) else "",
-)
-def test_a_mistake_is_told_in_words_of_the_command_line(filled, words: tuple[str, ...], says: str) -> None:
-    ran = filled(*words)
-    assert ran.code and says in ran.err and "Parameters:" not in ran.err
+    ):
+        ran = filled(*words)
+        assert ran.code and says in ran.err and "Parameters:" not in ran.err, words
 
 
 UNFIT = (
@@ -206,12 +202,10 @@ UNFIT = (
 )
 
 
-@pytest.mark.parametrize(("words", "advice"), UNFIT, ids=[" ".join(words) for words, _ in UNFIT])
-def test_what_cannot_be_meant_is_refused_with_what_would_be_accepted(
-    filled, words: tuple[str, ...], advice: str
-) -> None:
-    ran = filled(*words)
-    assert advice in ran.out + ran.err
+def test_what_cannot_be_meant_is_refused_with_what_would_be_accepted(filled) -> None:
+    for words, advice in UNFIT:
+        ran = filled(*words)
+        assert advice in ran.out + ran.err, words
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs a folder in which not even root may make one")
@@ -229,12 +223,10 @@ def test_a_closed_output_is_no_error(tmp_path: Path, words: str) -> None:
     assert "Traceback" not in (tmp_path / "errors").read_text() and "NoneType" not in (tmp_path / "errors").read_text()
 
 
-@pytest.mark.parametrize(
-    "words", [("--db", "", "add", "notes"), ("add", "notes", "--db", ""), ("--db=", "search", "x")]
-)
-def test_an_empty_db_is_refused_and_not_taken_for_the_default_file(filled, words: tuple[str, ...]) -> None:
-    refused = filled(*words)
-    assert refused.code == 2 and "Is a shell variable not set?" in refused.err
+def test_an_empty_db_is_refused_and_not_taken_for_the_default_file(filled) -> None:
+    for words in (("--db", "", "add", "notes"), ("add", "notes", "--db", ""), ("--db=", "search", "x")):
+        refused = filled(*words)
+        assert refused.code == 2 and "Is a shell variable not set?" in refused.err, words
 
 
 def test_a_file_that_is_none_of_ours_is_refused_in_words_that_fit_the_command(filled, tmp_path: Path) -> None:
