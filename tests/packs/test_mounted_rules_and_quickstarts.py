@@ -139,24 +139,22 @@ def test_a_quick_start_is_read_by_the_name_it_is_shown_under(ours: Workspace, te
         call(ours, "showQuickstart", name="team:nothing")
 
 
-@pytest.mark.parametrize(
-    ("tool", "arguments"),
-    [
+def test_what_is_mounted_is_never_changed(ours: Workspace, team: Path) -> None:
+    ours.mounts.mount(team)
+    before = team.read_bytes()
+    changes: list[tuple[str, dict[str, Any]]] = [
         ("removeQuickstart", {"names": ["team:deploy"]}),
         ("removeQuickstart", {"names": ["rollback"]}),
         ("editRule", {"id": "team:1", "weight": 2}),
         ("retireRule", {"id": "team:1"}),
         ("deleteRule", {"id": "team:1"}),
         ("reportRuleUse", {"ruleIds": ["team:1"]}),
-    ],
-)
-def test_what_is_mounted_is_never_changed(ours: Workspace, team: Path, tool: str, arguments: dict[str, Any]) -> None:
-    ours.mounts.mount(team)
-    before = team.read_bytes()
-    with pytest.raises(AccessDenied, match=r"team \(mounted\)") as refused:
-        call(ours, tool, **arguments)
-    assert "localmcp merge" in str(refused.value)
-    assert team.read_bytes() == before and call(ours, "listQuickstarts")["total"] == 4
+    ]
+    for tool, arguments in changes:
+        with pytest.raises(AccessDenied, match=r"team \(mounted\)") as refused:
+            pytest.fail(f"{tool} {arguments}: {call(ours, tool, **arguments)}")
+        assert "localmcp merge" in str(refused.value), (tool, arguments)
+        assert team.read_bytes() == before and call(ours, "listQuickstarts")["total"] == 4, (tool, arguments)
 
 
 # ---------------------------------------------------------------- rules

@@ -78,12 +78,12 @@ def test_rules_come_with_the_fields_of_the_contract_best_first(ruled: Workspace)
         assert rule["why"]
 
 
-@pytest.mark.parametrize("task", ["", "   "])
-def test_an_empty_task_is_a_result_with_the_text_of_the_contract(ruled: Workspace, task: Any) -> None:
-    answer = ruled.registry.call("getRelevantRules", {"taskDescription": task})
-    assert answer.value == {"success": False, "error": "Error: taskDescription cannot be empty"}
-    assert answer.text == "Error: taskDescription cannot be empty"
-    assert answer.is_error
+def test_an_empty_task_is_a_result_with_the_text_of_the_contract(ruled: Workspace) -> None:
+    for task in ("", "   "):
+        answer = ruled.registry.call("getRelevantRules", {"taskDescription": task})
+        assert answer.value == {"success": False, "error": "Error: taskDescription cannot be empty"}, [task]
+        assert answer.text == "Error: taskDescription cannot be empty", [task]
+        assert answer.is_error, [task]
 
 
 def test_a_task_with_a_long_run_of_spaces_is_answered(ruled: Workspace) -> None:
@@ -92,25 +92,22 @@ def test_a_task_with_a_long_run_of_spaces_is_answered(ruled: Workspace) -> None:
     assert ruled.registry.call("getRelevantRules", {"context": task}).value is not None
 
 
-@pytest.mark.parametrize(
-    ("arguments", "error"),
-    [
+def test_a_number_out_of_range_is_a_result_with_the_text_of_the_contract(ruled: Workspace) -> None:
+    cases: list[tuple[dict[str, Any], str]] = [
         ({"maxResults": 0}, "Error: maxResults must be between 1 and 100"),
         ({"maxResults": "101"}, "Error: maxResults must be between 1 and 100"),
         ({"maxResults": "many"}, "invalid maxResults value: many"),
         ({"similarityThreshold": 1.1}, "Error: similarityThreshold must be between -1 and 1"),
         ({"similarityThreshold": -1.1}, "Error: similarityThreshold must be between -1 and 1"),
-    ],
-)
-def test_a_number_out_of_range_is_a_result_with_the_text_of_the_contract(
-    ruled: Workspace, arguments: dict[str, Any], error: str
-) -> None:
-    assert ask(ruled, **arguments) == {"success": False, "error": error}
+    ]
+    for arguments, error in cases:
+        assert ask(ruled, **arguments) == {"success": False, "error": error}, arguments
 
 
-@pytest.mark.parametrize("results", [1, 3, "2", 100])
-def test_max_results_cuts(ruled: Workspace, results: Any) -> None:
-    assert len(ask(ruled, maxResults=results, similarityThreshold=-1)["rules"]) == min(int(results), len(RULES))
+def test_max_results_cuts(ruled: Workspace) -> None:
+    for results in (1, 3, "2", 100):
+        found = ask(ruled, maxResults=results, similarityThreshold=-1)["rules"]
+        assert len(found) == min(int(results), len(RULES)), results
     assert ask(ruled, similarityThreshold=" ") == ask(ruled)
 
 
@@ -130,11 +127,9 @@ def test_a_file_without_rules_gives_an_empty_list_without_a_model(tmp_path: Path
         assert ask(workspace) == {"success": True, "rules": []}
 
 
-@pytest.mark.parametrize(
-    "task", ["bake a chocolate cake", "who won the cup final?", "plan a weekend in Vienna with the children"]
-)
-def test_no_rule_is_given_where_none_fits(ruled: Workspace, task: str) -> None:
-    assert ask(ruled, task) == {"success": True, "rules": []}
+def test_no_rule_is_given_where_none_fits(ruled: Workspace) -> None:
+    for task in ("bake a chocolate cake", "who won the cup final?", "plan a weekend in Vienna with the children"):
+        assert ask(ruled, task) == {"success": True, "rules": []}, task
 
 
 def test_a_failing_model_is_told_in_the_words_of_the_contract(ruled: Workspace) -> None:
