@@ -148,18 +148,18 @@ DAMAGE = {
 }
 
 
-@pytest.mark.parametrize("damage", DAMAGE)
-def test_what_is_made_from_the_documents_is_made_again_after_a_copy(damage: str, workspace: Workspace) -> None:
-    name, statements = DAMAGE[damage]
-    change(workspace, *statements)
-    assert problems(workspace)[name].fix == "localmcp doctor --fix"
-    copy, _ = repair(workspace.database)
-    assert copy is not None and copy.exists()
-    workspace.library.refresh()
-    assert disagreements(workspace.database) == []
-    assert problems(workspace) == {}
-    hits = workspace.index.search(SearchRequest("who feeds the queen of the hive")).hits
-    assert hits[0].passage.title == "Bees"
+def test_what_is_made_from_the_documents_is_made_again_after_a_copy(workspace: Workspace) -> None:
+    for damage, (name, statements) in DAMAGE.items():
+        change(workspace, *statements)
+        assert problems(workspace)[name].fix == "localmcp doctor --fix", damage
+        copy, _ = repair(workspace.database)
+        assert copy is not None and copy.exists(), damage
+        copy.unlink()
+        workspace.library.refresh()
+        assert disagreements(workspace.database) == [], damage
+        assert problems(workspace) == {}, damage
+        hits = workspace.index.search(SearchRequest("who feeds the queen of the hive")).hits
+        assert hits[0].passage.title == "Bees", damage
 
 
 def test_a_damaged_index_of_quick_starts_is_made_again(workspace: Workspace) -> None:
