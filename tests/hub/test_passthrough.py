@@ -24,7 +24,7 @@ from localmcp.tools import Registry, Scope, use_scope
 from localmcp.tools.registry import CallRecord
 from localmcp.workspace import Workspace
 
-ERAS = ["legacy", "auto"]
+ERAS: list[Any] = ["legacy", "auto"]
 
 
 @dataclass
@@ -44,19 +44,20 @@ def registry(farm: Farm) -> Registry:
     return farm.open()[0]
 
 
-@pytest.mark.parametrize("era", ERAS)
-async def test_progress_of_a_connected_server_reaches_the_client(registry: Registry, era: Any) -> None:
+async def test_progress_of_a_connected_server_reaches_the_client(registry: Registry) -> None:
     heard: list[tuple[float, float | None, str | None]] = []
 
     async def listen(progress: float, total: float | None, message: str | None) -> None:
         heard.append((progress, total, message))
 
-    async with Client(ToolServer(lambda: Wired(registry), Scope()), mode=era) as client:
-        result = await client.call_tool("sdk__count", {"steps": 3}, progress_callback=listen)
-    # What comes within a tenth of a second is told together.
-    messages = [message for *_, message in heard]
-    assert not result.is_error and messages == sorted(set(messages)) and messages[0] == "step 1" and len(messages) > 1
-    assert heard[0][:2] == (1.0, 3.0)
+    for era in ERAS:
+        heard.clear()
+        async with Client(ToolServer(lambda: Wired(registry), Scope()), mode=era) as client:
+            result = await client.call_tool("sdk__count", {"steps": 3}, progress_callback=listen)
+        # What comes within a tenth of a second is told together.
+        messages = [message for *_, message in heard]
+        assert not result.is_error and messages == sorted(set(messages)), era
+        assert messages[0] == "step 1" and len(messages) > 1 and heard[0][:2] == (1.0, 3.0), era
 
 
 @pytest.mark.parametrize("era", ERAS)
