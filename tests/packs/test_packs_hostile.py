@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -46,8 +47,9 @@ def test_mutated_files_are_opened_correctly_or_refused(mutations, tmp_path: Path
 
 
 @pytest.fixture
-def base(mutations, tmp_path: Path) -> Path:
-    return mutations.make_base(tmp_path / "base")
+def base(mutations, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = mutations.make_base(tmp_path_factory.getbasetemp() / "base")
+    return Path(shutil.copy(made, tmp_path / "base.localmcp"))
 
 
 def test_values_that_are_no_json_are_read_as_empty(base: Path) -> None:
