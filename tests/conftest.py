@@ -110,6 +110,8 @@ def quick_parts(run_folder: Path) -> Iterator[None]:
         yield
     vectors.close()
     readers.close()
+    # What was left open in a circle of objects is an error here, too.
+    gc.collect()
 
 
 @pytest.fixture
