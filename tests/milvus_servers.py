@@ -1,6 +1,6 @@
 """Milvus for tests: a Milvus Lite file, `milvus-lite server` over loopback, and, if asked for, a server.
 
-What is on that server is deleted:
+What is on that server is deleted (the package `milvus` 2.3.5 carries one):
 
     LOCALMCP_REAL_MILVUS=http://127.0.0.1:19530 pytest tests/milvus tests/records
 """
