@@ -10,13 +10,13 @@ from typing import Literal
 
 import apsw
 
-from localmcp.arrays import Vector, np
-from localmcp.index.collections import calibrate, find_model
+from localmcp.arrays import np
+from localmcp.index.collections import calibrate, read_calibration
 from localmcp.index.drafts import WORD_ONLY
 from localmcp.index.keyword import REPAIR_WEIGHT, KeywordQuery
 from localmcp.index.vector import SignIndex, nearest_chunks
 from localmcp.models import Embedder
-from localmcp.models.embedder import Calibration
+from localmcp.models.embedder import Calibration, embed_questions, is_unit_vector
 from localmcp.storage.database import Database, fetch_all, id_list
 from localmcp.wording.normalize import fold, is_function_word, phrases
 
@@ -280,7 +280,8 @@ class Group:
     kind: str
     chunks: int
     gap: float | None = None
-    """How sharply the model tells its passages apart, in ten deviations; None where it was not measured."""
+    """How sharply the model tells its passages apart, in ten deviations; None where it was not measured. Divided by the
+    model's factor: what older versions measured, in files and packs, were cosines of the model's own scale."""
 
 
 def load_groups(connection: apsw.Connection, collection_ids: Sequence[int]) -> dict[int, Group]:
@@ -296,7 +297,7 @@ def load_groups(connection: apsw.Connection, collection_ids: Sequence[int]) -> d
 def weight_for(groups: Sequence[Group], default: float, calibration: Calibration, *, is_foreign: bool) -> float:
     """Return the mean weight of the first hits' groups; `is_foreign`: the question is not in the model's language.
 
-    Of a group that was measured it is 0.60 + 2 x (gap - 0.125), in 0.30..0.91.
+    For a gap on the default model's scale it is 0.60 + 2 x (gap - 0.125), in 0.30..0.91.
     """
     # The most in another language than English, of passages or of the question.
     most = 1.0 if calibration.reads_all else 0.45
@@ -304,7 +305,7 @@ def weight_for(groups: Sequence[Group], default: float, calibration: Calibration
     for group in groups:
         weight = default
         if group.gap is not None:
-            weight = min(max(0.60 + 2.0 * (group.gap - 0.125), 0.30), 0.91)
+            weight = min(max(0.60 + 2.0 * (calibration.factor * group.gap - 0.125), 0.30), 0.91)
         weights.append(weight if group.language == READ_LANGUAGE else min(weight, most))
     weight = sum(weights) / len(weights) if weights else default
     return round(min(weight, most) if is_foreign else weight, 4)
@@ -323,14 +324,14 @@ def adapt_weights(database: Database, embedder: Embedder) -> int:
     """
     measured: list[tuple[float, int, int]] = []
     with database.read() as connection:
-        model_id = find_model(connection, embedder.identity) or 0
+        model_id, calibration = read_calibration(connection, embedder.identity)
         rows = fetch_all(connection, sql, (model_id,))
     for before, *columns in rows:
         group = Group(*columns)
         # Smaller groups keep the weight of the settings: too few passages to tell how near is near.
         is_changed = group.chunks >= GROWTH * before or GROWTH * group.chunks <= before
         if group.chunks >= 40 and is_changed and (gap := _measure_gap(database, embedder, model_id, group)):
-            measured.append((gap, group.chunks, group.id))
+            measured.append((gap / calibration.factor, group.chunks, group.id))
     if measured:
         with database.write() as connection:
             connection.executemany("update groups set gap = ?, measured_chunks = ? where id = ?", measured)
@@ -355,15 +356,18 @@ def _measure_gap(database: Database, embedder: Embedder, model_id: int, group: G
     most = min(max(group.chunks // CHUNKS_A_WINDOW, FEWEST_WINDOWS), MOST_WINDOWS)
     with database.read() as connection:
         rows = fetch_all(connection, sql, (group.id, model_id, LEAST_WORDS, most))
-    if len(rows) < FEWEST_WINDOWS // 2:
+    # In a damaged file a number that is none, or far too large, would make the deviation one.
+    sound = [row for row in rows if row[0].strip() and is_unit_vector(row[1], embedder.identity.dimension)]
+    if len(sound) < FEWEST_WINDOWS // 2:
         return None
-    questions: list[Vector] = []
-    for number, (text, _) in enumerate(rows):
+    windows: list[str] = []
+    for number, (text, _) in enumerate(sound):
         words = text.split()
         start = number * 7919 % (max(len(words) - WINDOW_WORDS, 0) + 1)
-        questions.append(embedder.embed_query(" ".join(words[start : start + WINDOW_WORDS])))
-    cosines = np.stack(questions) @ np.stack([np.frombuffer(embedding, "<f4") for _, embedding in rows]).T
-    others = cosines[~np.eye(len(rows), dtype=bool)].reshape(len(rows), -1)
+        windows.append(" ".join(words[start : start + WINDOW_WORDS]))
+    questions = np.stack([*embed_questions(embedder, windows)])
+    cosines = questions @ np.stack([np.frombuffer(embedding, "<f4") for _, embedding in sound]).T
+    others = cosines[~np.eye(len(sound), dtype=bool)].reshape(len(sound), -1)
     deviation = float(others.std(axis=1).mean())
     with database.read() as connection:
         # A separate index: a command that only adds documents keeps no index in memory.

@@ -9,7 +9,7 @@ import logging
 import re
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from io import BytesIO
@@ -81,6 +81,13 @@ def require_query(text: str) -> str:
     if not text.strip():
         raise InvalidInput(f"query is {text!r}, but must contain at least one visible character.")
     return text
+
+
+def embed_questions(embedder: Embedder, texts: Sequence[str]) -> Iterable[Vector]:
+    """Return the unit vectors of questions, made at once where the model reads questions as it reads passages."""
+    if len(texts) > 1 and embedder.identity.query_prefix == embedder.identity.passage_prefix:
+        return embedder.embed_passages(texts)
+    return map(embedder.embed_query, texts)
 
 
 def is_unit_vector(value: Any, dimension: int) -> bool:
@@ -222,10 +229,7 @@ class LazyEmbedder:
             vectors = {text: cache[text] for text in texts if text in cache}
         fresh = [text for text in dict.fromkeys(texts) if text not in vectors]
         self.misses += len(fresh)
-        # Where questions have no prefix of their own, they and passages are the same kind of text to the model.
-        together = len(fresh) > 1 and embedder.identity.query_prefix == embedder.identity.passage_prefix
-        made = embedder.embed_passages(fresh) if together else map(embedder.embed_query, fresh)
-        vectors |= zip(fresh, made, strict=True)
+        vectors |= zip(fresh, embed_questions(embedder, fresh), strict=True)
         with self._changed:
             for text in vectors:
                 cache.pop(text, None)

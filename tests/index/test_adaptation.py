@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
+from localmcp.arrays import np
 from localmcp.config import Settings
 from localmcp.index.fusion import Group, adapt_weights, weight_for
 from localmcp.index.search import SearchRequest
 from localmcp.models.embedder import Calibration
-from localmcp.storage.database import fetch_all
+from localmcp.storage.database import fetch_all, fetch_column
 from localmcp.workspace import Workspace
 
 SUBJECTS = (
@@ -70,11 +71,29 @@ def test_a_question_about_something_else_is_marked_and_still_answered(workspace:
     assert elsewhere.get("lowConfidence", elsewhere["count"] == 0) is True
 
 
+def test_windows_are_embedded_at_once_and_a_damaged_vector_does_not_count(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Each in a request of its own would take an endpoint half a minute, or reach its limit.
+    monkeypatch.setattr(embedder := workspace.embedder.get(), "embed_query", None)
+    first = "(select id & ~1099511627775 from vectors) | (select id from chunks order by digest limit 1)"
+    with workspace.database.write() as connection:
+        [before] = fetch_column(connection, "select gap from groups where gap > 0")
+        vector = np.full(embedder.identity.dimension, np.nan, "<f4").tobytes()
+        connection.execute(f"update vectors set embedding = ? where id = {first}", (vector,))
+        connection.execute("update groups set measured_chunks = 0")
+        connection.execute("update models set calibration = json_set(calibration, '$.factor', 2.0)")
+    assert adapt_weights(workspace.database, embedder) == 1
+    with workspace.database.read() as connection:
+        assert fetch_column(connection, "select gap from groups where gap > 0") == [pytest.approx(before / 2, rel=0.2)]
+
+
 @pytest.mark.parametrize(
     ("gap", "language", "calibration", "weight"),
     [
         (0.125, "english", Calibration(), 0.60),
         (0.175, "english", Calibration(), 0.70),
+        (0.0875, "english", Calibration(factor=2.0), 0.70),
         (0.5, "english", Calibration(), 0.91),
         (0.0, "spanish", Calibration(), 0.35),
         (0.125, "italian", Calibration(), 0.45),
