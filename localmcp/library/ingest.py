@@ -222,8 +222,9 @@ class Library:
             if made and self.settings.semantic_weight is None:
                 adapt_weights(self.database, embedder)
         except ModelUnavailable as error:
-            log.info("no more vectors are made: %s", error)
-            report.add_notice(f"{NO_MODEL}: {error}")
+            log.info("no more vectors are made, or the weights not measured: %s", error)
+            if self._count_waiting(run, collections):
+                report.add_notice(f"{NO_MODEL}: {error}")
             is_explained = True
         except FileUnavailable as error:
             if not made:

@@ -10,6 +10,7 @@ import pytest
 
 from localmcp.arrays import np
 from localmcp.config import Settings
+from localmcp.errors import ModelUnavailable
 from localmcp.index.fusion import Group, adapt_weights, weight_for
 from localmcp.index.search import SearchRequest
 from localmcp.models.embedder import Calibration
@@ -86,6 +87,18 @@ def test_windows_are_embedded_at_once_and_a_damaged_vector_does_not_count(
     assert adapt_weights(workspace.database, embedder) == 1
     with workspace.database.read() as connection:
         assert fetch_column(connection, "select gap from groups where gap > 0") == [pytest.approx(before / 2, rel=0.2)]
+
+
+def test_a_model_that_fails_while_it_is_measured_leaves_nothing_waiting_and_nothing_to_tell(
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> int:
+        raise ModelUnavailable("The service limits requests.")
+
+    monkeypatch.setattr("localmcp.library.ingest.adapt_weights", fail)
+    (tmp_path / "one.txt").write_text(article(99), encoding="utf-8")
+    report = workspace.library.add_paths([tmp_path])
+    assert (report.indexed, report.waiting, report.notices) == (1, 0, [])
 
 
 @pytest.mark.parametrize(
