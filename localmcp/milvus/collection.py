@@ -611,12 +611,12 @@ def translate_error(error: Exception, server: str, timeout: float) -> LocalMCPEr
     if status in ("UNAUTHENTICATED", "PERMISSION_DENIED") or "auth check failure" in message:
         refused = f"Milvus at {server} refused the credentials: {details or message}."
         return AccessDenied(refused, hint="Check milvus_username and milvus_password.")
+    if "loading collection timeout" in message:
+        return Unavailable(f"Milvus at {server} is still loading the collection.", hint="Try again in a minute.")
     if status == "DEADLINE_EXCEEDED" or (status != "UNAVAILABLE" and "Retry timeout" in message):
         late = f"Milvus at {server} did not answer within {timeout:g} s."
         hint = "Check that the address and port are those of Milvus, that the server is healthy"
         return Unavailable(late, hint=f"{hint} and that no firewall is between.")
-    if "loading collection timeout" in message:
-        return Unavailable(f"Milvus at {server} is still loading the collection.", hint="Try again in a minute.")
     if "Open local milvus failed" in message:
         hint = "Only one process at a time may have it open; and it must have been made by milvus-lite 3 or later."
         return Unavailable(f"{server} cannot be opened by Milvus Lite.", hint=hint)
