@@ -312,7 +312,7 @@ def weight_for(groups: Sequence[Group], default: float, calibration: Calibration
 
 
 def adapt_weights(database: Database, embedder: Embedder) -> int:
-    """Measure the groups that were not yet, or have changed in size since; returns how many. 0.2 to 0.6 s a group."""
+    """Measure the groups that were not yet, or have changed in size since; returns how many. 0.2 to 1 s a group."""
     calibrate(database, embedder)
     # Of the chunks, those that have vectors so far: the share that no longer waits.
     queued = "(select count(*) from vector_queue where vector_queue.collection_id = groups.collection_id)"
