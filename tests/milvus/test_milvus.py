@@ -420,11 +420,7 @@ except MissingExtra as error:
 
 @pytest.mark.parametrize(
     ("address", "uri"),
-    [
-        ("localhost:19530", "http://localhost:19530"),
-        ("https://a.b", "https://a.b"),
-        ("tcp://a:1", "tcp://a:1"),
-    ],
+    [("localhost:19530", "http://localhost:19530"), ("https://a.b", "https://a.b"), ("tcp://a:1", "tcp://a:1")],
 )
 def test_an_address_may_be_written_with_or_without_its_scheme(address: str, uri: str) -> None:
     backend = open_milvus(Settings(milvus_address=address))

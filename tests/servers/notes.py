@@ -14,12 +14,7 @@ Json = dict[str, Any]
 NEW = "--new" in sys.argv
 MARKS = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"} if NEW else {}
 SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
-CAPABILITIES = {
-    "tools": {},
-    "prompts": {"listChanged": True},
-    "resources": {"listChanged": True},
-    "completions": {},
-}
+CAPABILITIES = {"tools": {}, "prompts": {"listChanged": True}, "resources": {"listChanged": True}, "completions": {}}
 SCHEMA = {"type": "object", "properties": {"thing": {"type": "string"}}, "required": ["thing"]}
 notes = {"note://a": "first"}
 offered: list[bool] = []

@@ -121,11 +121,7 @@ def ask(workspace: Workspace, query: str, **beside: Any) -> dict[str, Any]:
         ),
         ("Please greet John", "greetUser", {"name": "John"}),
         ("add 5.5 and 3.2", "addNumbers", {"a": 5.5, "b": 3.2}),
-        (
-            "how many words are in 'the quick fox'",
-            "analyzeText",
-            {"text": "the quick fox", "count_type": "words"},
-        ),
+        ("how many words are in 'the quick fox'", "analyzeText", {"text": "the quick fox", "count_type": "words"}),
     ],
 )
 def test_the_worked_routings_give_exactly_these_calls(
