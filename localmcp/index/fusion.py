@@ -83,6 +83,12 @@ class Arms:
     only_names: bool = False
     """The query says no more than which documents it means."""
 
+    def leave_out(self, ids: Collection[int]) -> None:
+        """Take these candidates out of both arms."""
+        for by_id in (self.cosines, self.bm25, self.keyword_ranks, self.semantic_ranks, self.alike):
+            for chunk_id in by_id.keys() & ids:
+                del by_id[chunk_id]
+
 
 def semantic_score(cosine: float) -> float:
     """Return 0..100 for a cosine: 100 from 0.8 on, which paraphrases rarely get beyond; never negative."""

@@ -316,10 +316,7 @@ class Search:
             outcome.notices.append(f"Left out: passages with {', '.join(term.word for term in left_out)}.")
             match = keyword.match_expression(left_out)
             sql = "select rowid from chunks_fts where chunks_fts match ?"
-            holding = set(fetch_column(self.connection, sql, (match,))) if match else set[int]()
-            for by_id in (arms.cosines, arms.bm25, arms.keyword_ranks, arms.semantic_ranks, arms.alike):
-                for chunk_id in holding & by_id.keys():
-                    del by_id[chunk_id]
+            arms.leave_out(set(fetch_column(self.connection, sql, (match,))) if match else ())
         ids = dict.fromkeys((*arms.keyword_ranks, *arms.cosines))
         # Of the candidates, and of the passages before and after each.
         sql = """

@@ -157,10 +157,13 @@ class MilvusFile:
                     outcome.notices.append("it has no index of words (Milvus before 2.5): searched by meaning only.")
                 if left_out:
                     outcome.notices.append(f"Left out: passages with {', '.join(left_out)}.")
-                    for key, row in candidates.items():
-                        if not set(row["words"].split()).isdisjoint(stems(left_out, row["language"])):
-                            for by_id in (arms.cosines, arms.bm25, arms.keyword_ranks, arms.semantic_ranks):
-                                by_id.pop(key, None)
+                    arms.leave_out(
+                        {
+                            key
+                            for key, row in candidates.items()
+                            if not set(row["words"].split()).isdisjoint(stems(left_out, row["language"]))
+                        }
+                    )
                 query = outcome.query = _query(plain, [row["words"] for row in candidates.values()])
                 if query.dropped and collection.has_words:
                     absent = ", ".join(f"'{word}'" for word, _ in query.dropped[:3])
